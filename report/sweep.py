@@ -21,7 +21,7 @@ from typing import Any
 from core import digests, used_code
 from core.errors import MissingInputError, Parser
 from core.files import to_csv, write_text
-from core.layout import Checkpoint, Run
+from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
 from report.tables.render import escape_markdown, markdown_table
@@ -30,7 +30,8 @@ from report.tables.tidy import percent
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
     "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
-    "scores_by_seed", "areas_by_seed",
+    "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd", "scores_by_seed",
+    "areas_by_seed",
 )  # fmt: skip
 CHOICE = (
     "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
@@ -141,7 +142,57 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             grid = dict(zip(sweep["axes"], combination, strict=True))
             here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
             rows += [row | {"values": words(grid)} for row in _rows(tree, here, best, sweep)]
+        again = _chosen_again(tree, [point for point in found if point.model == model])
+        rows = [dict.fromkeys(SELECTION) | row | again.get((row["model"], row["method"]), {}) for row in rows]
     return rows
+
+
+def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
+    """By model and method of each point of one model: the share of resamples of the selection seeds in which it would
+    be chosen (`selected`); at the chosen one the difference to the baseline, each at its own value, over the fresh
+    seeds that are there. Its standard error holds `choice_sd`: the standard deviation over resamples of the difference
+    of both means, on all selection seeds, at the values that these would choose."""
+    import numpy as np
+
+    from evals.stats import compare
+
+    by, baseline, clusters = of_sweep(tree)["by"], tree.matrix.get("baseline") or REFERENCE, None
+    groups: dict[str, list[Point]] = {}
+    for point in found:
+        groups.setdefault(point.row, []).append(point)
+        clusters = tree.clean_models(point.model)
+    drawn, means, fresh = {}, {}, {}
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for row, points in groups.items():
+        drawn[row] = compare.chosen_again([point.figures(by) for point in points], clusters)
+        means[row] = np.array([point.mean(by) for point in points])[drawn[row]]
+        fresh[row] = _fresh(tree, points[0].model, row, by)
+        cells |= {(p.model, p.method): {"selected": float((drawn[row] == k).mean())} for k, p in enumerate(points)}
+    base = next((row for row, points in groups.items() if baseline in (points[0].base, row)), None)
+    for (_, row), point in chosen(found, by).items():
+        if base is None or row == base:
+            continue
+        sd = float(np.std(means[row] - means[base]))
+        c = compare.with_choice(compare.compare_seeds(fresh[row], fresh[base], clusters=clusters), sd)
+        cells[point.model, point.method] |= {"versus": base, "fresh": c.difference, "fresh_low": c.low}
+        cells[point.model, point.method] |= {"fresh_high": c.high, "fresh_how": c.how, "choice_sd": sd}
+    return cells
+
+
+def _fresh(tree: Tree, model: str, row: str, by: str) -> dict[int, float]:
+    """By fresh seed the figure of a method at its chosen value; without seeds that are not there yet."""
+    from evals import learning_curves
+
+    found: dict[int, float] = {}
+    method = tree.chosen.get((model, row))
+    for seed in of_sweep(tree)["test_seeds"] if method else ():
+        run = Run(model, str(method), seed)
+        if run in tree.runs and tree.record(run) is not None:
+            score = tree.scores.get((Checkpoint(run, max(tree.runs[run]["steps"])), POOLED)) if by == "score" else None
+            area = learning_curves.measure_run(tree, run).values["area"] if by == "area" else None
+            if (value := score.value if score else area) is not None:
+                found[seed] = value
+    return found
 
 
 def _rows(
@@ -232,19 +283,28 @@ def markdown(tree: Tree, rows: Sequence[Row]) -> str:
     sweep = of_sweep(tree)
     axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
     keys = [key for key in MEASURES if key != "score" or any(row["score"] is not None for row in rows)]
-    heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed", "Chosen"]
+    heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed"]
+    heads += ["Chosen again, %", "Chosen"]
     lines = [f"# Sweep of {axes}", ""]
     for model in tree.models:
         if own := [row for row in rows if row["model"] == model["key"]]:
             lines += [f"## {escape_markdown(model['title'])}", ""]
             lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""]
+            at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
+            if at_own:
+                lines += [f"Minus {next(iter(at_own.values()))['versus']}, each at its chosen value, fresh seeds:", ""]
+                cells = [(row["title"], _estimate(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()]
+                lines += [*markdown_table(("Method", "Difference", "SD of the choice"), cells), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
         f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
         f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
         "value. These means chose the values and are therefore too high; the comparison on fresh seeds is in the "
         "table of all runs. A run fails that ends (last three rollouts) with no more reward than it began with (first "
-        "three), or collapses: where one fails, the mean says little and is not shown."
+        "three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how often the "
+        "value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
+        "standard deviation of the difference of both selection means over the values chosen again is added to its "
+        "standard error."
     )
     return "\n".join([*lines, note, ""])
 
@@ -260,7 +320,7 @@ def _cells(row: Row, keys: Sequence[str]) -> list[str]:
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
     cells += [fail or _estimate(row, key) for key in keys]
     cells += [rank, "–" if fail else percent(row["best"]) or "–", percent(row["regret"])]
-    return [*cells, f"{row['failed']} of {runs}", mark]
+    return [*cells, f"{row['failed']} of {runs}", f"{100 * row['selected']:.0f}", mark]
 
 
 def _estimate(row: Row, key: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import nctdtrinc, stdtrit
@@ -225,6 +226,7 @@ def compare_seeds(
     return Comparison(difference, se, *ends, p, power, "seed", how, n, df)
 
 
+CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most .008
 DRAWS = 20_000  # the Monte Carlo error of a probability is then at most .0035
 
 
@@ -268,7 +270,7 @@ def ranks(
     return {name: (float(low_M[m]), float(high_M[m])) for m, name in enumerate(by_name)}
 
 
-def _common(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None) -> list[list[float]]:
+def _common(by_name: Mapping[Any, Mapping[int, float]], clusters: Clusters | None) -> list[list[float]]:
     """By method its values of the clean models of the seeds that all methods have."""
     seeds = set.intersection(*map(set, by_name.values())) if by_name else set()
     return [
@@ -288,6 +290,27 @@ def _means_drawn(values: Sequence[Sequence[float]]) -> intervals.Array:
     # cov of deviation @ normal is the sum of squares: over S (S - 1) it is the squared standard error of the mean
     drawn_DM: intervals.Array = mean_M + scale_D[:, None] * (normal_DS @ deviation_MS.T) / math.sqrt(n * (n - 1))
     return drawn_DM
+
+
+def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters | None = None) -> intervals.Array:
+    """(D,) which of several values has the highest mean in bootstrap resamples of the units that all have; of equal
+    ones the first. Values on the same seeds meet the same resamples, so that methods may be compared draw by draw."""
+    value_VS = np.array(_common(dict(enumerate(by_value)), clusters))
+    generator, n = np.random.default_rng(0), value_VS.shape[1]
+    drawn_DS = generator.integers(0, n, (CHOICES, n))
+    return np.asarray(value_VS[:, drawn_DS].mean(2).argmax(0))
+
+
+def with_choice(comparison: Comparison, sd: float) -> Comparison:
+    """The comparison with the standard deviation that the choice of values adds to its standard error; df stay."""
+    if comparison.difference is None or comparison.se is None or comparison.df is None or sd == 0:
+        return comparison
+    se = math.hypot(comparison.se, sd)
+    half = float(intervals.quantile(comparison.df)) * se
+    ends = max(DIFFERENCE[0], comparison.difference - half), min(DIFFERENCE[1], comparison.difference + half)
+    p, power = float(intervals.p_value(comparison.difference, se, comparison.df)), detectable(se, comparison.df)
+    how = f"{comparison.how}, and the choice of values"
+    return Comparison(comparison.difference, se, *ends, p, power, "seed", how, comparison.n, comparison.df)
 
 
 def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:

@@ -16,6 +16,7 @@ from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
+from evals.stats import compare
 from report import convergence, frontier, sweep
 from report.figures import frontier as frontier_picture
 from report.figures import spec as figures
@@ -91,6 +92,15 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     chosen = {row["method"] for row in choice(swept) if row["chosen"] == "yes"}
     assert chosen == {row["method"] for row in rows.values() if row["chosen"] == "yes"}
     assert {row["select_seeds"] for row in choice(swept)} == {"1 2"}
+    for row in ("grpo", "tepo"):
+        assert sum(r["selected"] for r in rows.values() if r["row"] == row) == pytest.approx(1)
+    (own,) = (r for r in rows.values() if r.get("fresh") is not None)
+    values = [
+        {s: swept.scores[Checkpoint(Run("tiny_qwen2", f"{row}@high", s), 12), "avg_pooled"].value for s in TEST}
+        for row in ("tepo", "grpo")
+    ]
+    found = compare.with_choice(compare.compare_seeds(*values), own["choice_sd"])  # type: ignore[arg-type]
+    assert (own["row"], own["versus"], own["fresh"], own["fresh_low"]) == ("tepo", "grpo", found.difference, found.low)
 
 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:
@@ -234,7 +244,7 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     convergence.write(tree)
     with open(tree.layout.figures / "convergence_methods.csv", encoding="utf-8", newline="") as stream:
         assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
-    (line,) = (line for line in training.view(tree)["lines"] if (line["method"], line["variant"]) == ("tepo", ""))
+    (line,) = (line for line in training.view(tree, ())["lines"] if (line["method"], line["variant"]) == ("tepo", ""))
     assert set(line["runs"]) == set(map(str, SELECT))
 
 

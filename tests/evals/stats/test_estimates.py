@@ -24,6 +24,7 @@ from evals.stats.compare import (
     ONE_SEED,
     by_clean_model,
     chances_of_being_best,
+    chosen_again,
     compare,
     compare_macro,
     compare_pooled,
@@ -32,6 +33,7 @@ from evals.stats.compare import (
     holm,
     over_seeds,
     ranks,
+    with_choice,
 )
 from evals.stats.estimate import (
     Comparison,
@@ -361,6 +363,19 @@ def test_the_mean_over_clean_models_by_hand() -> None:
         1 - c.p / 2,
         abs=0.01,  # type: ignore[operator]
     )
+
+
+def test_a_choice_is_made_again_and_widens_an_interval() -> None:
+    """By hand: of two seeds the second value is chosen where the first seed is drawn twice, a quarter of the time."""
+    sides = [{1: 0.5, 2: 0.5}, {1: 0.6, 2: 0.3}]
+    assert float(chosen_again(sides).mean()) == pytest.approx(0.25, abs=0.02)
+    assert set(chosen_again([sides[0], sides[0]]).tolist()) == {0}, "of equal ones the first"
+    c = compare_seeds({1: 0.5, 2: 0.6, 3: 0.8}, {1: 0.45, 2: 0.5, 3: 0.6})
+    wide = with_choice(c, 0.04)
+    assert c.se is not None
+    assert wide.se == pytest.approx(math.hypot(c.se, 0.04))
+    assert (wide.high - wide.low) / (c.high - c.low) == pytest.approx(wide.se / c.se)  # type: ignore[operator]
+    assert (wide.difference, wide.df, with_choice(c, 0.0)) == (c.difference, c.df, c)
 
 
 def test_with_as_many_clean_models_as_seeds_nothing_changes() -> None:
