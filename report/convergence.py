@@ -1,13 +1,12 @@
 """`python -m report.convergence --results results/embedded`: how fast and how steadily each run and method learnt.
 
 figures/convergence.csv, convergence_methods.csv   what `evals.learning_curves` measures, for runs and for methods
-figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO; reward at both ends
+figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO
 figures/convergence_curves.csv                     the curves by rollout that the page draws
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from evals.learning_curves import Curve
 from methods import catalog
 from methods.training.movement import MOVEMENT
 
-RUN_HEADER = ("model", "method", "seed", "reward_first", "reward_last", "differs")
+RUN_HEADER = ("model", "method", "seed", "differs")
 # What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "reward": (("reward",), "first"),
@@ -50,7 +49,7 @@ def write(tree: Tree) -> list[Path]:
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
     texts = {
-        "convergence_runs.csv": run_csv(tree, curves),
+        "convergence_runs.csv": run_csv(tree),
         "convergence_curves.csv": curve_csv(curves),
     }
     for name, text in texts.items():
@@ -60,20 +59,12 @@ def write(tree: Tree) -> list[Path]:
     return written
 
 
-def run_csv(tree: Tree, curves: Mapping[Run, Curve]) -> str:
-    """One row per planned run: its reward at both ends, and the slots in which its method differs from GRPO/DAPO."""
-    rows = []
-    for run in tree.runs:
-        curve = curves.get(run)
-        reward = [value for value in curve.series(["reward"], "first") if value is not None] if curve else []
-        row: dict[str, object] = {"model": run.model, "method": run.method, "seed": run.seed}
-        row |= {"reward_first": None, "reward_last": None, "differs": "; ".join(differences(run.key))}
-        if reward:
-            # The mean of a quarter: a single rollout's reward is mostly chance.
-            quarter = max(len(reward) // 4, 1)
-            row["reward_first"] = math.fsum(reward[:quarter]) / quarter
-            row["reward_last"] = math.fsum(reward[-quarter:]) / quarter
-        rows.append(row)
+def run_csv(tree: Tree) -> str:
+    """One row per planned run: the slots in which its method differs from GRPO/DAPO."""
+    rows = (
+        {"model": run.model, "method": run.method, "seed": run.seed, "differs": "; ".join(differences(run.key))}
+        for run in tree.runs
+    )
     return to_csv(RUN_HEADER, rows)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from core.files import stored
 from core.results_tree import Tree
 from report.site.runs import UNKNOWN, Summary, commit, machine
 from report.tables.tidy import Table
@@ -99,7 +98,7 @@ def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", _training(tree.matrix.get("training") or {})),
         ("Runs", f"{len(finished)} of {len(runs)} finished, {sum(seconds):.0f} s of wall time in all"),
-        ("When", _when(tree, finished)),
+        ("When", _when(finished)),
         ("On", "; ".join(dict.fromkeys(machine(s.environment) for s in finished)) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(commit(s.environment) for s in finished)) or UNKNOWN),
     ]
@@ -115,16 +114,11 @@ def _training(training: Mapping[str, Any]) -> str:
     return text if rate is None else f"{text}, learning rate {rate:g}"
 
 
-def _when(tree: Tree, finished: Sequence[Summary]) -> str:
-    """As the runs' records say; of one that does not, the time of its file, which a copy or a checkout changes."""
-    moments = []
-    for s in finished:
-        said, path = (s.record or {}).get("finished_at"), tree.layout.run(s.run) / "run.json"
-        written = (stored(path) or path).stat().st_mtime
-        moments.append(datetime.fromisoformat(said) if said else datetime.fromtimestamp(written, tz=UTC))
-    if not moments:
-        return "no run is finished"
-    first, last = (moment.strftime("%Y-%m-%d %H:%M") for moment in (min(moments), max(moments)))
+def _when(finished: Sequence[Summary]) -> str:
+    times = sorted(datetime.fromisoformat(said) for s in finished if (said := (s.record or {}).get("finished_at")))
+    if not times:
+        return UNKNOWN
+    first, last = (time.strftime("%Y-%m-%d %H:%M") for time in (times[0], times[-1]))
     return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
 
 

@@ -18,7 +18,6 @@ from report.tables.tidy import percent
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}
-NOT_WRONG = ("truncated", "no_answer", "timeout", "error", "unparsed_gold")  # verdicts a run page names one by one
 FILES = {  # of `report.convergence`: what each has, and the columns read
     "convergence.csv": (
         "the measures of the learning curves",
@@ -26,7 +25,7 @@ FILES = {  # of `report.convergence`: what each has, and the columns read
     ),
     "convergence_runs.csv": (
         "the summary of each run",
-        ("model", "method", "seed", "reward_first", "reward_last", "differs"),
+        ("model", "method", "seed", "differs"),
     ),
 }
 
@@ -39,8 +38,6 @@ class Summary:
     title: str
     differs: tuple[str, ...]  # from GRPO/DAPO, slot by slot
     rollouts: int | None  # trained
-    first: float | None  # mean reward of the first quarter of rollouts
-    last: float | None  # of the last quarter
     area: float | None  # under the reward curve
     record: Mapping[str, Any] | None  # run.json
 
@@ -77,8 +74,6 @@ def _summary(run: Run, row: Mapping[str, str], tree: Tree) -> Summary:
         title=str(tree.methods[run.method]["title"]),
         differs=tuple(row["differs"].split("; ")) if row["differs"] else (),
         rollouts=int(row["rollouts"] or 0) or None,
-        first=number(row["reward_first"]),
-        last=number(row["reward_last"]),
         area=number(row["area"]),
         record=tree.record(run),
     )
@@ -90,16 +85,12 @@ def line(summary: Summary) -> dict[str, Any]:
     if summary.record is not None:
         state = "finished" if summary.collapsed_at is None else f"collapsed at rollout {summary.collapsed_at}"
         state = summary.record.get("no_update") or state
-    reward = UNKNOWN
-    if summary.first is not None and summary.last is not None:
-        reward = f"{100 * summary.first:.1f} → {100 * summary.last:.1f}"
     return {
         "id": links.run(summary.run),
         "title": summary.title,
         "seed": summary.run.seed,
         "differs": summary.differs,
         "rollouts": "–" if summary.rollouts is None else str(summary.rollouts),
-        "reward": reward,
         "area": percent(summary.area) or "–",
         "state": state,
         "bad": state != "finished",
@@ -143,12 +134,19 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
     return [
         {
             **line(summary),
-            **_record(summary, tree),
+            "facts": _facts(summary),
+            "params": sorted((((summary.record or {}).get("method") or {}).get("params") or {}).items()),
+            # a reference has one file for all runs
+            "files": [
+                (found.name, found.relative_to(tree.root).as_posix())
+                for name in ("run.json", "curve.csv")
+                if (found := stored(tree.layout.run(summary.run) / name))
+            ],
             "curves": _curves(summary, tree),
             "model_title": links.model_title(summary.run.model, tree),
             "columns": [AVERAGES.get(name, name) for name in names],
             "checkpoints": [
-                {"step": checkpoint.step, "scores": scores(checkpoint, tree, names), "named": _named(checkpoint, tree)}
+                {"step": checkpoint.step, "scores": scores(checkpoint, tree, names)}
                 for checkpoint in checkpoints.get(summary.run, ())
             ],
         }
@@ -179,28 +177,6 @@ def _score(score: Score | None, checkpoint: Checkpoint, key: str, tree: Tree) ->
     if (tree.layout.samples(checkpoint) / "samples.json").is_file() or samples.is_sampled(tree, checkpoint):
         href = links.responses(checkpoint, None if key in AVERAGES else key)
     return {"text": percent(score.value), "number": True, "interval": interval, "href": href}
-
-
-def _named(checkpoint: Checkpoint, tree: Tree) -> str:
-    """Responses of the checkpoint that were not right for another reason than a wrong answer."""
-    found = [tree.scores.get((checkpoint, str(entry["key"]))) for entry in tree.benchmarks]
-    counts = {verdict: sum(score.counts[verdict] or 0 for score in found if score) for verdict in NOT_WRONG}
-    return ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items() if count)
-
-
-def _record(summary: Summary, tree: Tree) -> dict[str, Any]:
-    """What the page has of run.json: its files, facts, the method's parameters, and settings unlike the scale's."""
-    folder, record = tree.layout.run(summary.run), summary.record or {}
-    files = [found for name in ("run.json", "curve.csv") if (found := stored(folder / name))]
-    training, usual = (record.get("spec") or {}).get("training") or {}, tree.matrix.get("training") or {}
-    changed = {name: value for name, value in training.items() if usual.get(name, value) not in (value, None)}
-    return {
-        # a reference has one file for all runs
-        "files": [(file.name, file.relative_to(tree.root).as_posix()) for file in files],
-        "params": sorted(((record.get("method") or {}).get("params") or {}).items()),
-        "changed": [(name.replace("_", " "), value, usual[name]) for name, value in sorted(changed.items())],
-        "facts": _facts(summary),
-    }
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
