@@ -63,7 +63,7 @@ PANELS = (
 )
 
 
-def view(tree: Tree, first: Sequence[Run]) -> dict[str, Any]:
+def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     """What the page's scripts draw: panels, looks to give away, lines with their numbers by panel, and the overview's
     lines: of the methods of the runs `first`, on fresh seeds where the tree has them.
 
