@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError, ConfigError
+from core.files import json_text
+from core.provenance import ROOT, sha256_bytes
+from core.results_tree import Tree, read_manifest
 from models import recipe, registry
 
 TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
@@ -123,3 +126,33 @@ def test_recipes_are_consistent() -> None:
         assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
         assert made.start.clean.warmup < made.start.clean.limit
         assert all(low < high for _, (low, high) in made.aims)
+
+
+@pytest.mark.parametrize("name", ["embedded", "embedded_models"])
+def test_a_kept_tree_names_the_clean_models_that_its_bases_continue(name: str) -> None:
+    """The hashes of its bases' recipes say so: they are those of clean model number seed modulo `starts`."""
+    tree = Tree(ROOT / "results/reference" / name)
+    hashes = {Path(path).parent.name: entry["sha256"] for path, entry in read_manifest(tree.root)["inputs"].items()
+              if path.endswith("/recipe.json")}  # fmt: skip
+    bases = {
+        (run.model, run.seed): Path((tree.record(run) or {})["spec"]["base"]).name
+        for run in tree.runs
+        if run.method == "grpo"
+    }
+    for (model, seed), base in bases.items():
+        made = recipe.recipe(model, "wide", seed)
+        clean = tree.clean_models(model)
+        assert clean is not None
+        seeds = made.start.seed, made.start.seed + 10  # embedded_models was made with those
+        starts = [made.start.model_copy(update={"number": clean[seed], "seed": own}) for own in seeds]
+        made_by = [made.model_copy(update={"start": start}).model_dump(mode="json") for start in starts]
+        assert hashes[base] in [sha256_bytes(json_text(one).encode()) for one in made_by], (model, seed)
+
+
+def test_an_older_matrix_that_records_no_clean_models_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = Tree(ROOT / "results/reference/tuned")
+    assert tree.clean_models("tiny_qwen2") == {seed: seed % 4 for seed in range(1, 13)}
+    old = Tree(tree.root)
+    del old.matrix["models"][0]["starts"]
+    assert old.clean_models("tiny_qwen2") is old.clean_models("tiny_qwen2") is None
+    assert capsys.readouterr().err.count("matrix.json: models: tiny_qwen2: starts: not recorded") == 1
