@@ -164,7 +164,7 @@ def parquet(path: Path) -> Path:
 def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The page's commands typed into one shell, in a copy of the repository: the copy, and all that was said."""
     folder = tmp_path_factory.mktemp("one gpu")
-    clone = copy_of(folder / "clone", "docs", "README.md")
+    clone = copy_of(folder / "clone", "README.md")
     (clone / "config/small.yaml").write_text(SMALL, encoding="utf-8")
     (folder / "downloads").mkdir()
     model_folder(folder / "downloads" / "Qwen2.5-0.5B")

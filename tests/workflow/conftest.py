@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
     "Snakefile", "config", "profiles", "environment.yml", "workflow", "core", "methods", "evals", "models", "paper",
-    "report", "docs/notebook",
+    "report", "docs",
 )  # fmt: skip
 Snakemake = Callable[..., subprocess.CompletedProcess[str]]
 
