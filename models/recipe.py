@@ -156,7 +156,7 @@ _STRONGER = Aims(
 )
 
 # No noise is injected: the clean model itself, left while it is right on about 30 % of the problems. What it lacks is
-# skill, so that RL has something to teach. One such base: accuracy .40, entropy .19, mixed_groups .52, length 20.3.
+# skill, so that RL has something to teach. One such base: accuracy 0.40, entropy 0.19, mixed_groups 0.52, length 20.3.
 _STOPPED = Clean(limit=4000, gate=0.25, check_every=10, check_answers=512, cooling=20, cooled_gate=0.22)
 _LEFT_ALONE = Noisy(steps=0, noise=0.0, styles=(("worked", 1.0),))
 _UNSKILLED = Aims(
@@ -240,6 +240,14 @@ def starts(model: str, ladder: str) -> int | None:
     """Clean models of a model's bases: seed k continues number k modulo these. None: a model that is not made here."""
     made_here = registry.model(model).made_here
     return None if made_here is None else _starts(made_here, ladder)
+
+
+def family(model: str) -> str:
+    """How the bases of a model came to be what they are, as verdicts on claims name it."""
+    made_here = registry.model(model).made_here
+    if made_here is None:
+        return "pretrained"
+    return "injected noise" if KINDS[made_here.recipe].noisy.noise > 0 else "no injected noise"
 
 
 # Where they lie: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per

@@ -25,7 +25,7 @@ from core.results_tree import Tree, open_tree
 from report.figures.frontier import draw
 from report.sweep import FOLDER, Point, selecting, words
 from report.tables.render import arrow, escape_markdown, markdown_table
-from report.tables.tidy import percent
+from report.tables.tidy import with_interval
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "failed",
@@ -145,15 +145,8 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
 def _cells(row: Mapping[str, Any]) -> list[str]:
     span = _nats(row["range_low"], row["range_high"])
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
-    matched = row["how"] if row["difference"] is None else _points(row, "difference")
-    return [row["title"], _nats(row["movement"]), _points(row, "total"), matched, span, p, row["mark"]]
-
-
-def _points(row: Mapping[str, Any], key: str) -> str:
-    if row[key] is None:
-        return "–"
-    low, high = row[f"{key}_low"], row[f"{key}_high"]
-    return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
+    matched = row["how"] if row["difference"] is None else with_interval(row, "difference")
+    return [row["title"], _nats(row["movement"]), with_interval(row, "total"), matched, span, p, row["mark"]]
 
 
 def _nats(*values: float | None) -> str:

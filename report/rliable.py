@@ -22,7 +22,7 @@ from core.results_tree import Tree, open_tree
 from report.tables import runs
 from report.tables.render import escape_markdown, head, markdown_table
 from report.tables.spec import AVERAGES
-from report.tables.tidy import Row, Table, checked_table, percent
+from report.tables.tidy import Row, Table, checked_table, percent, with_interval
 
 if TYPE_CHECKING:
     from evals.stats.intervals import Array
@@ -126,14 +126,10 @@ def markdown(table: Table, lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _cells(line: dict[str, Any]) -> list[str]:
-    aggregated = [_points(line, key) for key in ("mean", "iqm", *ABOVE, "paired", "unpaired")]
+    means = {key: percent(line[key]) or "–" for key in ("mean", *ABOVE)}
+    intervals = {key: with_interval(line, key) for key in ("iqm", "paired", "unpaired")}
+    aggregated = [(means | intervals)[key] for key in ("mean", "iqm", *ABOVE, "paired", "unpaired")]
     return [line["label"], str(len((line["seeds"] or "").split())), *aggregated]
-
-
-def _points(line: dict[str, Any], key: str) -> str:
-    low, high = line.get(f"{key}_low"), line.get(f"{key}_high")
-    value = percent(line[key]) or "–"
-    return value if low is None or high is None else f"{value} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def write(tree: Tree) -> list[Path]:

@@ -25,7 +25,7 @@ from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
 from report.tables.render import escape_markdown, markdown_table
-from report.tables.tidy import percent
+from report.tables.tidy import percent, with_interval
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
@@ -293,7 +293,9 @@ def markdown(tree: Tree, rows: Sequence[Row]) -> str:
             at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
             if at_own:
                 lines += [f"Minus {next(iter(at_own.values()))['versus']}, each at its chosen value, fresh seeds:", ""]
-                cells = [(row["title"], _estimate(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()]
+                cells = [
+                    (row["title"], with_interval(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()
+                ]
                 lines += [*markdown_table(("Method", "Difference", "SD of the choice"), cells), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
@@ -318,16 +320,9 @@ def _cells(row: Row, keys: Sequence[str]) -> list[str]:
     rank += "" if row["rank_low"] is None else f" [{row['rank_low']:g}, {row['rank_high']:g}]"
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
-    cells += [fail or _estimate(row, key) for key in keys]
+    cells += [fail or with_interval(row, key) for key in keys]
     cells += [rank, "–" if fail else percent(row["best"]) or "–", percent(row["regret"])]
     return [*cells, f"{row['failed']} of {runs}", f"{100 * row['selected']:.0f}", mark]
-
-
-def _estimate(row: Row, key: str) -> str:
-    if row[key] is None:
-        return "–"
-    low, high = row[f"{key}_low"], row[f"{key}_high"]
-    return percent(row[key]) if low is None else f"{percent(row[key])} [{percent(low)}, {percent(high)}]"
 
 
 def write(tree: Tree) -> list[Path]:

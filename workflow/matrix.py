@@ -15,7 +15,7 @@ from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.layout import BASE, Checkpoint, Run, split
 from methods.training.spec import Training
-from models.registry import UNPINNED, Model
+from models.registry import UNPINNED
 
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
@@ -322,15 +322,6 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return shared
 
 
-def _family(model: Model) -> str:
-    """How the bases of a model came to be what they are, as verdicts name it."""
-    from models.recipe import KINDS
-
-    if model.made_here is None:
-        return "pretrained"
-    return "injected noise" if KINDS[model.made_here.recipe].noisy.noise > 0 else "no injected noise"
-
-
 def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The content of `matrix.json`: what should be in the results, for the report to compare with what is.
 
@@ -357,7 +348,7 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
                 "title": model.title,
                 "stands_for": model.stands_for,
                 "starts": recipe.starts(key, config["base"]["ladder"]),
-                "bases": _family(model),
+                "bases": recipe.family(key),
             }
             for key, model in planned_models
         ],

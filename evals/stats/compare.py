@@ -169,9 +169,14 @@ def units(by_seed: Mapping[int, float], clusters: Clusters | None) -> str:
     """
     n, seeds = len(by_clean_model(by_seed, clusters)), len(by_seed)
     if n < seeds:
-        return f"{n} clean models, {seeds} seeds"
+        return counted(n, seeds)
     alone = clusters is not None and seeds > 1 and len({clusters[seed] for seed in by_seed}) == 1
     return f"{seeds} seeds" + " of one clean model" * alone
+
+
+def counted(n: int, seeds: int) -> str:
+    """n independent units among so many seeds, in words."""
+    return f"{seeds} seeds" if n == seeds else f"{n} clean models, {seeds} seeds"
 
 
 def over_seeds(
@@ -226,8 +231,8 @@ def compare_seeds(
     return Comparison(difference, se, *ends, p, power, "seed", how, n, df)
 
 
-CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most .008
-DRAWS = 20_000  # the Monte Carlo error of a probability is then at most .0035
+CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most 0.008
+DRAWS = 20_000  # the Monte Carlo error of a probability is then at most 0.0035
 
 
 def chances_of_being_best(

@@ -21,7 +21,7 @@ from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.compare import DIFFERENCE, ROUNDING, detectable
+from evals.stats.compare import DIFFERENCE, ROUNDING, counted, detectable
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
@@ -126,7 +126,7 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     half = float(intervals.quantile(df)) * se
     bounds = max(DIFFERENCE[0], value - half), min(DIFFERENCE[1], value + half)
     p = float(intervals.p_value(value, se, df))
-    how = f"jackknife over {g} {'seeds' if g == n else f'clean models, {n} seeds'}"
+    how = f"jackknife over {counted(g, n)}"
     return Matched(Comparison(value, se, *bounds, p, detectable(se, df), "seed", how, n, df), low, high)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING
+from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING, counted
 from evals.stats.estimate import Estimate
 from evals.stats.intervals import Array, Bounds
 
@@ -76,7 +76,7 @@ def interval(statistic: Callable[..., Array], score_RT: ArrayLike, clusters: Seq
         return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, g)
     half = float(intervals.quantile(g - 1)) * se
     low, high = max(0.0, value - half), min(1.0, value + half)
-    return Estimate(value, se, low, high, "seed", f"jackknife over {_units(g, clusters)}", g)
+    return Estimate(value, se, low, high, "seed", f"jackknife over {counted(g, len(clusters))}", g)
 
 
 def paired_improvement(x_RT: ArrayLike, y_RT: ArrayLike, clusters: Sequence[object]) -> Estimate:
@@ -97,12 +97,8 @@ def paired_improvement(x_RT: ArrayLike, y_RT: ArrayLike, clusters: Sequence[obje
         return Estimate(value, None, None, None, "seed", ONE_SEED, g)
     low, high = intervals.score_interval(total_G, weight_G, x_RT.size)
     ends = min(float(low), value), max(float(high), value)  # `value` may lie a rounding error outside
-    return Estimate(value, None, *ends, "seed", f"Wilson-t over {_units(g, clusters)}", g)
+    return Estimate(value, None, *ends, "seed", f"Wilson-t over {counted(g, len(clusters))}", g)
 
 
 def _wins(x: Array, y: Array) -> Array:
     return (x > y) + 0.5 * (x == y)
-
-
-def _units(g: int, clusters: Sequence[object]) -> str:
-    return f"{g} seeds" if g == len(clusters) else f"{g} clean models, {len(clusters)} seeds"

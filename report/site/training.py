@@ -152,6 +152,7 @@ def _line(
     styles: Mapping[str, int],
 ) -> dict[str, Any]:
     key, variant = split(method)
+    clean = tree.clean_models(model)
     values: dict[str, Any] = {}
     for panel in PANELS:
         by_seed = {str(run.seed): curve[panel.column] for run, curve in seeds.items()}
@@ -162,7 +163,8 @@ def _line(
         if len(seeds) > 1:
             numbers["mean"] = [_rounded(point.value, panel.scale) for point in points(by_seed.values())]
         if len(seeds) >= LEAST:
-            ends = [_interval(at, panel) for at in zip_longest(*by_seed.values())]
+            columns = zip_longest(*(curve[panel.column] for curve in seeds.values()))
+            ends = [_interval(dict(zip((run.seed for run in seeds), at, strict=True)), panel, clean) for at in columns]
             numbers |= {name: [_rounded(end[n], panel.scale) for end in ends] for n, name in enumerate(("low", "high"))}
         values[panel.column] = numbers
     title = str(tree.methods[method]["title"])
@@ -181,16 +183,21 @@ def _line(
     }
 
 
-def _interval(values: Sequence[float | None], panel: Panel) -> tuple[float | None, float | None]:
-    """95 % interval of the mean over seeds at one rollout; none where a seed has ended or all are equal."""
+def _interval(
+    by_seed: Mapping[int, float | None], panel: Panel, clean: Mapping[int, int] | None
+) -> tuple[float | None, float | None]:
+    """95 % interval of the mean over seeds at one rollout; none where a seed has ended or all are equal.
+
+    clean: the clean model that each seed continues.
+    """
     from evals.stats import compare
 
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
+    known = {seed: value for seed, value in by_seed.items() if value is not None}
+    if len(known) < len(by_seed):
         return None, None
-    lowest = min(known)  # a weight among the shares may be negative
+    lowest = min(known.values())  # a weight among the shares may be negative
     bounds = compare.SHARE if panel.scale == PERCENT and lowest >= 0 else (min(0.0, lowest), math.inf)
-    found = compare.over_seeds(dict(enumerate(known)), bounds=bounds)
+    found = compare.over_seeds(known, bounds=bounds, clusters=clean)
     return found.low, found.high
 
 

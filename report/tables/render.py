@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 HERE = ROOT / "report" / "tables"
 DATA = ("report/tables",)  # the templates
 COLLAPSED = "†"
-SIMULATED = "18 to 28 %"  # docs/notebook/intervals.md
 
 
 # The words of a table.
@@ -154,7 +153,7 @@ def table_lines(table: Table) -> list[str]:
     return [
         f"{held} of {len(marked)} marks ↑ ↓ also hold corrected over all {sum(n or 0 for n in tests.values())} "
         "comparisons of the table. If no method differed, chance would put one somewhere in at most "
-        f"{bound} % of such tables ({len(tests)} columns, {100 * ALPHA:.0f} % each); simulated: {SIMULATED}."
+        f"{bound} % of such tables ({len(tests)} columns, {100 * ALPHA:.0f} % each)."
     ]
 
 

@@ -212,6 +212,14 @@ def percent(value: float | Decimal | None) -> str:
     return "0.00" if text == "-0.00" else text
 
 
+def with_interval(row: Mapping[str, Any], name: str) -> str:
+    """`name` of a row in percent with the interval in `name`_low and _high; – for None."""
+    if row[name] is None:
+        return "–"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return percent(row[name]) if low is None else f"{percent(row[name])} [{percent(low)}, {percent(high)}]"
+
+
 def tidy_csv(cells: Iterable[Cell]) -> str:
     """The file. Values are fractions with every digit; several seeds, runs or collapses are joined by spaces."""
     lines = (
