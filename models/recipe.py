@@ -156,7 +156,7 @@ _STRONGER = Aims(
 )
 
 # No noise is injected: the clean model itself, left while it is right on about a quarter of the problems. What it
-# lacks is skill, so that RL has something to teach. Bases of seeds 1 and 2: accuracy 0.25, 0.27, mixed_groups 0.54, 0.53.
+# lacks is skill, so that RL has something to teach. Seeds 1 and 2: accuracy 0.25, 0.27, mixed_groups 0.54, 0.53.
 _STOPPED = Clean(limit=4000, gate=0.25, check_every=10, check_answers=512, cooling=20, cooled_gate=0.22)
 _LEFT_ALONE = Noisy(steps=0, noise=0.0, styles=(("worked", 1.0),))
 _UNSKILLED = Aims(
