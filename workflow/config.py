@@ -160,6 +160,7 @@ class Evaluation(Declared):
     benchmarks: Names
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # of their second look
+    batch_size: Count | None  # responses at once; None: as many as the backend takes by itself
 
 
 class Config(Declared):

@@ -53,11 +53,12 @@ rule generate:
         names=" ".join(BENCHMARKS),
         data=lambda wc, input: Path(input.data[0]).parent,
         backend=config["evaluation"]["backend"],
+        batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
         code=lambda wc: code_hashes.of_benchmarks("evals.generate", *BENCHMARKS),
     shell:
-        "TEPO_CODE={params.code} python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend}"
+        "TEPO_CODE={params.code} python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
         " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
