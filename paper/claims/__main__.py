@@ -25,34 +25,26 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     """docs/claims.md: how verdicts come about (`paper/pages/claims.md`), and the ledger of the printed numbers."""
     from core.files import read_text
     from core.provenance import ROOT
-    from paper.claims.entries import MEANING, figure, short_verdict, table
+    from paper.claims.entries import MEANING, figure, table
 
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
-    limits = [(name, f"{each.around:g} ± {each.within:g}", each.why) for name, each in margins.items()]
     rows = [
-        # beside a formula's verdict: what it was evaluated on and how large the error is
-        (short_verdict(e), _statement(e), figure(e), e.tested, e.reason or (e.how if e.level == "policy" else ""))
+        (f"{e.statement} (`{e.id}`)", e.where, e.kind.replace("_", " "), figure(e), e.verdict + "*" * bool(e.untested))
         for e in printed
         if e.verdict != "undecided"
     ]
     parts = {
         "VERDICTS": "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items()),
-        "MARGINS": table(("measure", "margin", "why"), limits),
+        "MARGINS": "; ".join(f"{name} {each.around:g} ± {each.within:g}" for name, each in margins.items()),
         "COUNT": f"{len(printed)} claims: {count}",
+        "RUNS": str(sum(not entry.kind for entry in printed)),
+        "TABLE": table(("tested statement", "where printed", "test", "estimate", "verdict"), rows),
     }
     text = read_text(ROOT / DATA[0], "the page of claims")
     for word, part in parts.items():
         text = text.replace(word, part)
-    return f"{text}\n{table(('verdict', 'tested statement, and the quote', 'estimate', 'of', 'why'), rows)}\n"
-
-
-def _statement(entry: Entry) -> str:
-    """The tested statement, and below it what the paper states."""
-    from paper.claims.entries import readable
-
-    beyond = f" Not tested: {entry.untested}." if entry.untested else ""
-    return f"{entry.statement}<br>*{entry.where}*: “{readable(entry.quote)}”{beyond} ({entry.id})"
+    return text
 
 
 def main() -> None:

@@ -23,15 +23,9 @@ MEANING: dict[Verdict, str] = {
         "about what is learnt also exceeds its own contrast under each placebo reward"
     ),
     "contradicted": "it excludes the null on the other side, after the same correction",
-    "equal within the margin": (
-        "the 95 % interval lies inside the margin of practical equivalence of its measure (`margins` in "
-        "paper/claims.yaml), whether it excludes the null or not; runs only"
-    ),
-    "undecided": (
-        "none of these, or there is no figure; how far the truth can lie on the claimed side, and the smallest "
-        "difference that would have been seen, are given"
-    ),
-    "not testable at this scale": "the numbers of this scale cannot speak about the claim; what they are is shown",
+    "equal within the margin": "it lies inside the margin of its measure (`margins` in paper/claims.yaml); runs only",
+    "undecided": "none of these, or no figure; the smallest difference that would have been found is given",
+    "not testable at this scale": "the numbers of this scale cannot decide the claim; they are shown",
 }
 
 # Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 7 rollouts.

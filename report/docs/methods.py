@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
 from report.docs import table
 
-OPTION = ("option", "default", "allowed", "TEPO prints", "original", "default")
+OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
     "icepop": ("token", "rho, 0 outside [floor, cap]", "`token_mask`", "the same, two thresholds"),
@@ -30,6 +29,8 @@ CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
     "geo-rs": ("sequence: geometric mean", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_mean_k1`"),
 }
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high)?\) \2\)")  # C(w, A) on the page
+AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page states once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file, whose text is in the hash of its runs
 
 
@@ -41,9 +42,9 @@ def methods_parts() -> dict[str, str]:
     shared = shared_options(entries)
     kinds = ("`correction`", "rho of", "weight", "floor, cap", "their source", "TRL 1.16.0", "verl 0.9.1")
     return {
-        "summary": table(("key", "method", "scope", "needs", "rows of the paper"), map(_summary, entries)),
+        "summary": table(("key", "method", "scope", "needs", "tables of the paper"), map(_summary, entries)),
         "methods": "\n".join(method_section(entry, shared, entries[:place]) for place, entry in enumerate(entries)),
-        "options of several methods": table(OPTION, map(_row, shared)),
+        "options of several methods": table(OPTION, _rows(shared)),
         "corrections": table(kinds, map(_correction, BOUNDS)),
     }
 
@@ -55,14 +56,10 @@ def shared_options(entries: Iterable[CatalogEntry]) -> list[Option]:
 
 
 def method_section(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry]) -> str:
-    file = Path(inspect.getfile(entry.parts)).relative_to(ROOT)
     own = [option for option in entry.options if option not in shared]
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
-    lines = [
-        f"## {entry.key}\n",
-        f"**{entry.title}** ({entry.source}, [{file.name}](../{file.as_posix()})). {entry.differs_from_grpo}\n",
-        f"```text\n{entry.equation}\n```\n",
-    ]
+    equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
+    lines = [f"## {entry.key}\n", f"{entry.source}. {entry.differs_from_grpo}\n", f"    {equation}\n"]
     if own:
         lines.append("".join(_items(own)))
     lines.append(_shared(entry, shared, before))
@@ -74,7 +71,9 @@ def method_section(entry: CatalogEntry, shared: list[Option], before: list[Catal
 def _summary(entry: CatalogEntry) -> list[str]:
     method = entry.method({})
     needs = ", ".join(sorted(method.needs)) or "-"
-    return [f"[`{entry.key}`](#{entry.key})", entry.title, method.scope, needs, "; ".join(entry.paper_rows) or "-"]
+    rows = dict.fromkeys(re.findall(r"\d(?:, Panel \w)?", ", ".join(row.split(":")[0] for row in entry.paper_rows)))
+    tables = ", ".join(row.replace(", Panel ", "") for row in rows) or "-"
+    return [f"[{entry.key}](#{entry.key})", entry.title, method.scope, needs, tables]
 
 
 def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry]) -> str:
@@ -92,24 +91,30 @@ def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry
 
 
 def _items(options: Iterable[Option]) -> list[str]:
-    """List items with the cells of the options' rows that are not empty; options with equal cells share an item."""
-    names: dict[str, list[str]] = {}
-    for name, default, allowed, *cells in map(_row, options):
+    """List items with the cells of the options' rows that are not empty."""
+    items = []
+    for name, default, allowed, *cells in _rows(options):
         sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-"]
-        names.setdefault("; ".join([f" = {default}, {allowed}", *sources]), []).append(name)
-    return [f"- {', '.join(alike)}{text}\n" for text, alike in names.items()]
+        items.append("; ".join([f"- {name} = {default} ({allowed})", *sources]) + "\n")
+    return items
 
 
-def _row(option: Option) -> list[str]:
+def _rows(options: Iterable[Option]) -> list[list[str]]:
+    """The options' rows; options with equal cells share one."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for option in options:
+        names.setdefault(_cells(option), []).append(f"`{option.name}`")
+    return [[", ".join(alike) + reading, *cells] for (reading, *cells), alike in names.items()]
+
+
+def _cells(option: Option) -> tuple[str, ...]:
+    """The reading, and the cells of columns OPTION[1:]."""
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading, why = "", option.why or "-"
-    if option.reading:
-        named = NAMED[option.reading]
-        reading = f" ([{named.id}](notebook/readings.md#{named.id.lower()}-{named.name}))"
-    default = option.spell(option.default)
-    return [f"`{option.name}`{reading}", f"`{default}`", allowed, option.printed, option.original, why]
+    reading = f" ({NAMED[option.reading].id})" if option.reading else ""
+    why = "-" if not option.why or option.why in AS_SOURCE else option.why
+    return reading, f"`{option.spell(option.default)}`", allowed, option.printed, option.original, why
 
 
 def _correction(kind: str) -> tuple[str, ...]:
