@@ -36,7 +36,7 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     ]
     parts = {
         "VERDICTS": "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items()),
-        "MARGINS": "; ".join(f"{name} {each.around:g} ± {each.within:g}" for name, each in margins.items()),
+        "MARGINS": table(list(margins), [[f"{each.around:g} ± {each.within:g}" for each in margins.values()]]),
         "COUNT": f"{len(printed)} claims: {count}",
         "RUNS": str(sum(not entry.kind for entry in printed)),
         "TABLE": table(("tested statement", "where printed", "test", "estimate", "verdict"), rows),

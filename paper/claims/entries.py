@@ -19,8 +19,8 @@ DECIDED = VERDICTS[:3]
 TESTED_ONLY = "tested statement only"  # beside a verdict on less than the quote states
 MEANING: dict[Verdict, str] = {
     "supported": (
-        "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family; a claim "
-        "about what is learnt also exceeds its own contrast under each placebo reward"
+        "the 95 % interval excludes the null on the claimed side, after Holm over the claims of its family. A claim "
+        "about what is learnt also exceeds its contrast under each placebo reward"
     ),
     "contradicted": "it excludes the null on the other side, after the same correction",
     "equal within the margin": "it lies inside the margin of its measure (`margins` in paper/claims.yaml); runs only",

@@ -26,8 +26,6 @@ OWNERS = {
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
     "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
     "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
-    "convergence_runs.csv": ("report.convergence", "RUN_HEADER"),
-    "convergence_curves.csv": ("report.convergence", "CURVE_HEADER"),
 }
 
 
