@@ -30,7 +30,13 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
     rows = [
-        (f"{e.statement} (`{e.id}`)", e.where, e.kind.replace("_", " "), figure(e), e.verdict + "*" * bool(e.untested))
+        (
+            f"{e.statement} (`{e.id}`)",
+            e.where.replace("Section ", "§"),
+            e.kind.replace("_", " "),
+            figure(e),
+            e.verdict + "*" * bool(e.untested),
+        )
         for e in printed
         if e.verdict != "undecided"
     ]

@@ -20,16 +20,17 @@ from report.docs import table
 
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
-    "tis": ("token", "rho held in [floor, cap]", "`token_truncate`", "`rollout_is=token`"),
-    "icepop": ("token", "rho, 0 outside [floor, cap]", "`token_mask`", "the same, two thresholds"),
-    "seq-tis": ("sequence: product", "rho held in [floor, cap]", "`sequence_truncate`", "`rollout_is=sequence`"),
-    "seq-mis": ("sequence: product", "rho, 0 outside [floor, cap]", "`sequence_mask`", "the same, two thresholds"),
-    "token-rs": ("token", "1, 0 outside [floor, cap]", "-", "`rollout_rs=token_k1`"),
-    "seq-rs": ("sequence: product", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_sum_k1`"),
-    "geo-rs": ("sequence: geometric mean", "1, 0 outside [floor, cap]", "-", "`rollout_rs=seq_mean_k1`"),
+    "tis": ("token", "rho, clamped", "`token_truncate`", "`rollout_is=token`"),
+    "icepop": ("token", "rho, 0 outside", "`token_mask`", "the same, two thresholds"),
+    "seq-tis": ("sequence: product", "rho, clamped", "`sequence_truncate`", "`rollout_is=sequence`"),
+    "seq-mis": ("sequence: product", "rho, 0 outside", "`sequence_mask`", "the same, two thresholds"),
+    "token-rs": ("token", "1, 0 outside", "-", "`rollout_rs=token_k1`"),
+    "seq-rs": ("sequence: product", "1, 0 outside", "-", "`rollout_rs=seq_sum_k1`"),
+    "geo-rs": ("sequence: geometric mean", "1, 0 outside", "-", "`rollout_rs=seq_mean_k1`"),
 }
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high)?\) \2\)")  # C(w, A) on the page
+PAPER = "arXiv 2604.12736v1"  # the source of a section that names none
 AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page states once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file, whose text is in the hash of its runs
 
@@ -59,7 +60,8 @@ def method_section(entry: CatalogEntry, shared: list[Option], before: list[Catal
     own = [option for option in entry.options if option not in shared]
     aliases = [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]
     equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
-    lines = [f"## {entry.key}\n", f"{entry.source}. {entry.differs_from_grpo}\n", f"    {equation}\n"]
+    source = "" if entry.source == PAPER else f"{entry.source}. "
+    lines = [f"## {entry.key}\n", f"{source}{entry.differs_from_grpo}\n", f"    {equation}\n"]
     if own:
         lines.append("".join(_items(own)))
     lines.append(_shared(entry, shared, before))
@@ -73,7 +75,7 @@ def _summary(entry: CatalogEntry) -> list[str]:
     needs = ", ".join(sorted(method.needs)) or "-"
     rows = dict.fromkeys(re.findall(r"\d(?:, Panel \w)?", ", ".join(row.split(":")[0] for row in entry.paper_rows)))
     tables = ", ".join(row.replace(", Panel ", "") for row in rows) or "-"
-    return [f"[{entry.key}](#{entry.key})", entry.title, method.scope, needs, tables]
+    return [f"`{entry.key}`", entry.title, method.scope, needs, tables]
 
 
 def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry]) -> str:
@@ -87,7 +89,7 @@ def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry
         f"{option.name}={option.spell(option.default)}" for option in here if option not in sets.get(like, [])
     )
     parts = [f"those of [{like}](#{like})"] if like else []
-    return f"Shared options: {', '.join([*parts, *([f'`{rest}`'] if rest else [])])}.\n"
+    return f"Shared: {', '.join([*parts, *([f'`{rest}`'] if rest else [])])}.\n"
 
 
 def _items(options: Iterable[Option]) -> list[str]:
