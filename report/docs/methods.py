@@ -88,7 +88,7 @@ def _shared(entry: CatalogEntry, shared: list[Option], before: list[CatalogEntry
     rest = " ".join(
         f"{option.name}={option.spell(option.default)}" for option in here if option not in sets.get(like, [])
     )
-    parts = [f"those of [{like}](#{like})"] if like else []
+    parts = [f"as [{like}](#{like})"] if like else []
     return f"Shared: {', '.join([*parts, *([f'`{rest}`'] if rest else [])])}.\n"
 
 
