@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 AXIS = "step (one rollout)"  # the paper says step, and not which: reading R34
 WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keeps the sizes below
 TEXT = 8.0  # points, the smallest
-ROW, HEADER, LEGEND_ROW, LEGEND_GAP = 1.95, 0.25, 0.19, 0.12  # inches: a row of panels, a line of words above, legend
+ROW, HEADER, LEGEND_ROW, LEGEND_GAP = 2.3, 0.25, 0.19, 0.12  # inches: a row of panels, a line of words above, legend
 LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # in one line of the legend; a handle and its gaps
 ACROSS = 2  # panels side by side
+COLOURS = 64  # of the PNG: a third of the bytes, and no visible difference
+RANGES = 6  # rollouts at which the range over seeds is drawn, at most
+SPREAD = 0.4  # of the way from one of them to the next: taken up by the ranges of all lines, side by side
 SETTINGS: Any = {
     "svg.hashsalt": "tepo-bench",  # ids in the file follow from the data instead of from chance
     "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud
@@ -78,24 +81,27 @@ def render(drawing: Drawing) -> dict[str, bytes]:
 def saved(figure: Figure) -> dict[str, bytes]:
     """The picture as `svg`, `png` and `pdf` bytes, without matplotlib's date and version."""
     import matplotlib
+    from PIL import Image
 
     svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
     figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
     figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
+    small = io.BytesIO()
+    Image.open(png).convert("RGB").quantize(COLOURS).save(small, format="png", optimize=True)
     with matplotlib.rc_context(IN_TEX):
         origin = {"CreationDate": None, "Creator": None, "Producer": None}
         figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
-    return {"svg": svg.getvalue(), "png": png.getvalue(), "pdf": pdf.getvalue()}
+    return {"svg": svg.getvalue(), "png": small.getvalue(), "pdf": pdf.getvalue()}
 
 
 def _origin(drawing: Drawing) -> str:
-    """A figure taken out of its page still tells where it comes from and what its bands are."""
+    """A figure taken out of its page still tells where it comes from and what its thin lines are."""
     lines = [line for panel in drawing.panels for line in panel.lines]
     counts = sorted({len(line.by_seed) for line in lines})
     seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
     if counts[-1] > 1:
-        seeds = f"mean and range of {seeds}"
+        seeds = f"mean and range (thin) of {seeds}"
     marks = ["×: collapsed"] if any(line.ended for line in lines) else []
     return "; ".join([seeds, *marks, f"{drawing.scale} scale, {drawing.model}"])
 
@@ -110,8 +116,8 @@ def _panel(axis: Axes, panel: Panel, letter: str) -> None:
     """Draw a panel's lines; the axis begins at 0 where nothing lies below it, with room to see a 0."""
     from matplotlib.ticker import MaxNLocator
 
-    for line in panel.lines:
-        _line(axis, line)
+    for place, line in enumerate(panel.lines):
+        _line(axis, line, (place + 0.5) / len(panel.lines) - 0.5)
     axis.set_title(f"({letter}) {panel.quantity.title}", loc="left")
     axis.set_xlabel(AXIS)
     axis.set_ylabel(panel.quantity.label)
@@ -126,15 +132,18 @@ def _panel(axis: Axes, panel: Panel, letter: str) -> None:
         axis.set_ylim(-0.03 * axis.get_ylim()[1], axis.get_ylim()[1])
 
 
-def _line(axis: Axes, line: Line) -> None:
-    """Mean and band; every seed for itself where a run collapsed, since its mean would end there too."""
+def _line(axis: Axes, line: Line, aside: float) -> None:
+    """Draw the mean and thin ranges over seeds; every seed for itself where a run collapsed, since its mean would end
+    there too. aside: of the ranges, from -0.5 to 0.5, so that those of several lines stand beside each other.
+    """
     style = _style(line.style)
     if not line.ended:
-        x = [point.rollout for point in line.points]
-        axis.plot(x, _floats(p.value for p in line.points), **style)
-        if any(point.low is not None for point in line.points):
-            low, high = _floats(p.low for p in line.points), _floats(p.high for p in line.points)
-            axis.fill_between(x, low, high, color=style["color"], alpha=0.16, linewidth=0)
+        axis.plot([point.rollout for point in line.points], _floats(p.value for p in line.points), **style)
+        every = -(-len(line.points) // RANGES)
+        ranges = [point for point in line.points[every - 1 :: every] if point.low is not None]
+        x = [point.rollout + SPREAD * every * aside for point in ranges]
+        low, high = _floats(p.low for p in ranges), _floats(p.high for p in ranges)
+        axis.vlines(x, low, high, color=style["color"], linewidth=0.9)
         return
     single = style | {"linewidth": style["linewidth"] * (0.7 if len(line.by_seed) > 1 else 1.0)}
     for seed, values in line.by_seed.items():

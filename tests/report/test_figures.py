@@ -303,7 +303,7 @@ def test_pictures_are_equal_when_drawn_twice_fit_a_page_and_name_their_origin(re
         assert f">{draw.AXIS}<" in svg
         assert ">rollout<" not in svg, "the paper's axes count steps"
         marks = "; ×: collapsed" if key == "figure3" else ""
-        assert re.search(rf">mean and range of [\d to]+ seeds{marks}; embedded scale, tiny Qwen2<", svg)
+        assert re.search(rf">mean and range \(thin\) of [\d to]+ seeds{marks}; embedded scale, tiny Qwen2<", svg)
         assert pictures["png"].startswith(b"\x89PNG")
         assert b"Date" not in pictures["pdf"]
         # A font for TeX that publishers take: TrueType, embedded.
