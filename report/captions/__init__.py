@@ -18,6 +18,23 @@ LEVELS = {
     "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
 }
 
+# One line under a table for each mark, word or column that it has; "": under every table.
+FOOTNOTES = {
+    "": "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
+    "Avg. (pooled)": "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.",
+    "Avg. (macro)": "Avg. (macro): mean of the benchmark columns.",
+    "bold": "Bold: highest of its column among the rows of one model, with a difference to the baseline outside noise.",
+    "↑": "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction.",
+    "↑?": "↑? ↓?: it excludes 0, but not after the correction over this column of the table.",
+    "≈": "≈: it includes 0, which is no evidence of equality.",
+    "?": "?: unknown, since there is no interval or one that includes 0 and is wider than 50 points.",
+    "()": "A mark in brackets: paired by problem, so that it compares two checkpoints and not two methods.",
+    "/": "a / b: the numbers of two seeds, in place of an interval wider than 50 points.",
+    "not run": "not run: not part of this scale.",
+    "missing": "missing: planned, no score yet.",
+    "†": "†: a run behind the row collapsed.",
+}
+
 
 def paragraphs(name: str) -> list[str]:
     """The paragraphs of `<name>.rst`, each on one line; none when there is no such caption."""

@@ -38,7 +38,7 @@ def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
     sentences: of all tables, each with its number, which stands at the cells: most hold for a whole row.
     """
     file = tree.layout.tables / f"table{table.key}.tidy.csv"
-    context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix(), "")
+    context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix())
     context["generated"] = table.declared.generated
     context["caption"] = captions.paragraphs(f"table{table.key}")
     labels = {row.id: row.label for row in table.rows}

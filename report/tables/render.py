@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.files import write_text
-from core.layout import BASE, Results
+from core.layout import Results
 from core.provenance import ROOT
 from report import captions
 from report.tables import again
@@ -171,12 +171,20 @@ def empty(table: Table) -> str:
     return f"{table.declared.heading}: {state}."
 
 
-def context(table: Table, file: str | None, root: str) -> dict[str, Any]:
-    """What a template shows of a table.
+def footnotes(table: Table) -> list[str]:
+    """One line for each mark and word that the table's cells have, in the order of `captions.FOOTNOTES`."""
+    signs = [mark(cell) for cell in table.cells]
+    occurring = {sign.strip("()").replace("↓", "↑") for sign in signs} | {number(cell) for cell in table.cells}
+    occurring |= {"bold"} if table.best else set()
+    occurring |= {"()"} if any(sign.startswith("(") for sign in signs) else set()
+    occurring |= {"/"} if any(few_seeds(cell) for cell in table.cells) else set()
+    occurring |= {COLLAPSED} if any(row.collapsed for row in table.rows) else set()
+    occurring |= {column.heading for column in table.columns}
+    return [line for key, line in captions.FOOTNOTES.items() if key in occurring or not key]
 
-    file: where the tidy CSV lies, if it is there. root: the way from the rendering to the results folder; empty where
-    the page shows runs itself and links none here.
-    """
+
+def context(table: Table, file: str | None) -> dict[str, Any]:
+    """What a template shows of a table. file: where the tidy CSV lies, if it is there."""
     return {
         "key": table.key,
         "title": table.declared.title,
@@ -192,29 +200,22 @@ def context(table: Table, file: str | None, root: str) -> dict[str, Any]:
                 "stands_for": rows[0].stands_for,
                 "head": head(rows),
                 "baseline": baseline(rows, table),
-                "rows": [_row(row, table, root) for row in rows],
+                "rows": [_row(row, table) for row in rows],
             }
             for rows in table.blocks
         ],
         "errors": [] if empty(table) else [*table_lines(table), *again_lines(table)],
-        "caption": [*captions.paragraphs(f"table{table.key}"), *captions.paragraphs("tables"), *levels(table)],
+        "caption": [*captions.paragraphs(f"table{table.key}"), *footnotes(table), *levels(table)],
         "notes": table.notes,
         "empty": empty(table),
     }
 
 
-def _row(row: Row, table: Table, root: str) -> dict[str, Any]:
-    runs = {checkpoint.run for checkpoint in row.checkpoints if checkpoint.run.method != BASE}
-    linked = bool(root) and row.kind != "delta"  # the rows that a difference is made of link theirs
+def _row(row: Row, table: Table) -> dict[str, Any]:
     return {
         "id": row.id,
         "label": label(row),
         "seeds": seeds(row),
-        "runs": [
-            {"seed": run.seed, "folder": f"{root}runs/{run.path.as_posix()}"}
-            for run in sorted(runs, key=lambda run: run.seed)
-            if linked
-        ],
         "delta": row.kind == "delta",
         "mean": row.kind == "mean",
         "ran": row.ran,
@@ -244,7 +245,7 @@ def csv_table(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    text = environment(HERE, finalize=escape_markdown).get_template("table.md.j2").render(table=_beside(table))
+    text = environment(HERE, finalize=escape_markdown).get_template("table.md.j2").render(table=context(table, None))
     return text.rstrip() + "\n"
 
 
@@ -258,12 +259,7 @@ def latex(table: Table) -> str:
     marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
     marks |= {"block_start_string": "<%", "block_end_string": "%>"}
     template = environment(HERE, finalize=escape_latex, **marks).get_template("table.tex.j2")
-    return template.render(table=_beside(table))
-
-
-def _beside(table: Table) -> dict[str, Any]:
-    """The words of a rendering that lies in `tables/`, beside the tidy CSV."""
-    return context(table, f"table{table.key}.tidy.csv", "../")
+    return template.render(table=context(table, None))
 
 
 def environment(folder: Path, **options: Any) -> Environment:
