@@ -2,12 +2,14 @@
 
 figures/convergence.csv, convergence_methods.csv   what `evals.learning_curves` measures, for runs and for methods
 figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO
-figures/convergence_curves.csv                     the curves by rollout that the page draws
+figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from core import digests, used_code
@@ -38,19 +40,26 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "grad_clipped": (("grad_clipped",), "mean"),
 }
 CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
+BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
+SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
+LEAST = 3  # seeds of an interval; of two it would be wider than the picture
+DIGITS = 7  # significant, as in curve.csv
+
+Series = Sequence[float | None]  # by rollout
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write the four files; returns their paths."""
+    """Write the five files; returns their paths."""
     runs = learning_curves.measures(tree)
     # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
     methods = learning_curves.by_method(tree, averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
-    curves = {run: learning_curves.read_curve(path) for run, path in paths.items() if stored(path)}
+    curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if stored(path)}
     texts = {
         "convergence_runs.csv": run_csv(tree),
         "convergence_curves.csv": curve_csv(curves),
+        "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
     for name, text in texts.items():
         write_text(tree.layout.figures / name, text)
@@ -68,17 +77,66 @@ def run_csv(tree: Tree) -> str:
     return to_csv(RUN_HEADER, rows)
 
 
-def curve_csv(curves: Mapping[Run, Curve]) -> str:
+def series(curve: Curve) -> dict[str, Series]:
+    """Every entry of SERIES by rollout; None: not defined, or not recorded when the run was made."""
+    later = {name: [None] * len(curve.rollouts) for name in MOVEMENT if name not in curve.rollouts[0][0]}
+    return {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
+
+
+def curve_csv(curves: Mapping[Run, Mapping[str, Series]]) -> str:
     """The curves by rollout, as far as each run goes; an empty field is a value that is not defined."""
     rows = []
-    for run, curve in curves.items():
-        # runs made before these columns existed have none
-        later = {name: [None] * len(curve.rollouts) for name in MOVEMENT if name not in curve.rollouts[0][0]}
-        series = {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
-        for n in range(len(curve.rollouts)):
-            keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n + 1}
-            rows.append(keys | {name: values[n] for name, values in series.items()})
+    for run, values in curves.items():
+        for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
+            keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n}
+            rows.append(keys | dict(zip(values, map(_rounded, numbers), strict=True)))
     return to_csv(CURVE_HEADER, rows)
+
+
+def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, object]]:
+    """Yield rows by BAND_HEADER: the mean over seeds and its 95 % interval, of every series of every method.
+
+    A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
+    seeds.
+    """
+    groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
+    for run, values in curves.items():
+        groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values
+    for (model, method, fresh), seeds in groups.items():
+        keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no"}
+        for name in SERIES:
+            if len(seeds) < 2 or all(value is None for values in seeds.values() for value in values[name]):
+                continue
+            rows = zip_longest(*(values[name] for values in seeds.values()))
+            for rollout, row in enumerate(rows, 1):
+                known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
+                mean, low, high = (
+                    _over_seeds(known, name, tree.clean_models(model)) if len(known) == len(seeds) else NONE
+                )
+                numbers = {"mean": _rounded(mean), "low": _rounded(low), "high": _rounded(high)}
+                yield keys | {"series": name, "rollout": rollout} | numbers
+
+
+NONE = (None, None, None)
+
+
+def _over_seeds(
+    values: Mapping[int, float], name: str, clean: Mapping[int, int] | None
+) -> tuple[float | None, float | None, float | None]:
+    """Mean over seeds and its interval. clean: the clean model that each seed continues."""
+    from evals.stats import compare
+
+    mean = math.fsum(values.values()) / len(values)
+    if len(values) < LEAST:
+        return mean, None, None
+    lowest = min(values.values())  # a weight among the shares may be negative
+    bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
+    found = compare.over_seeds(values, bounds=bounds, clusters=clean)
+    return mean, found.low, found.high
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
 def differences(key: str) -> tuple[str, ...]:

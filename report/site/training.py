@@ -1,17 +1,15 @@
 """Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
 
-The numbers of each seed are those of `report.convergence` in convergence_curves.csv; over them stand means and 95 %
-intervals (`evals.stats.compare.over_seeds`). Figures are the files of `report.figure`, as images: nothing in an image
+The numbers of each seed, their means and 95 % intervals are those of `report.convergence` in convergence_curves.csv and
+convergence_bands.csv. Figures are the files of `report.figure`, as images: nothing in an image
 runs or loads.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
-from report.figures.drawing import number, points
+from report.figures.drawing import number
 from report.figures.spec import css_colours, looks, offered
 from report.figures.spec import figures as declared_figures
 from report.site import assets, links
@@ -30,9 +28,11 @@ DIGITS = 4  # significant digits in the page: more than a screen shows, and half
 DASH = 3  # pixels on the screen per unit of the printed pattern
 START = 6  # methods shown at first; more can be told apart, but not read at a glance
 FRONT = 4  # lines of the overview's chart
-LEAST = 3  # seeds of an interval; of two it would be wider than the picture
 
 Series = list[float | None]
+Bands = dict[tuple[str, str, bool, str], dict[str, Series]]
+"""Model, method, whether of fresh seeds, column -> `mean`, `low` and `high` by rollout."""
+ENDS = ("mean", "low", "high")
 
 
 PERCENT = 100.0
@@ -72,14 +72,15 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     styles = {name: style for figure in declared_figures() for name, style in figure.lines.items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
     curves = _curves(tree)
+    bands = _bands(tree, curves)
     for run in tree.runs:
         if run in curves:
             seeds[tree.is_fresh(run)].setdefault((run.model, run.method), {})[run] = curves[run]
-    lines = [_line(*key, runs, tree, styles) for key, runs in seeds[False].items()]
+    lines = [_line(*key, runs, tree, styles, bands) for key, runs in seeds[False].items()]
     keys = {(run.model, run.method) for run in first}
     shown = {key: runs for key, runs in (seeds[True] or seeds[False]).items() if key in keys}
     return {
-        "front": _front([_line(*key, runs, tree, styles) for key, runs in shown.items()], tree),
+        "front": _front([_line(*key, runs, tree, styles, bands) for key, runs in shown.items()], tree),
         "panels": [
             {"id": panel.column, "title": panel.title, "label": panel.unit}
             for panel in PANELS
@@ -144,15 +145,36 @@ def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     return found
 
 
+def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
+    """The means and intervals over seeds. A reference from before the file existed has them computed again."""
+    name = "convergence_bands.csv"
+    rows: Iterable[Mapping[str, Any]]
+    if tree.is_reference and not stored(tree.layout.figures / name):
+        from report import convergence
+
+        rows = convergence.bands(tree, curves)
+    else:
+        needed = ("model", "method", "fresh", "series", *ENDS)
+        with measures(tree, {name: ("the curves over seeds", needed)}) as (read,):
+            rows = [row | {end: number(row[end]) for end in ENDS} for row in read]
+    found: Bands = {}
+    for row in rows:
+        band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
+        for end in ENDS:
+            band.setdefault(end, []).append(row[end])
+    return found
+
+
 def _line(
     model: str,
     method: str,
     seeds: Mapping[Run, Mapping[str, Series]],
     tree: Tree,
     styles: Mapping[str, int],
+    bands: Bands,
 ) -> dict[str, Any]:
     key, variant = split(method)
-    clean = tree.clean_models(model)
+    fresh = tree.is_fresh(next(iter(seeds)))
     values: dict[str, Any] = {}
     for panel in PANELS:
         by_seed = {str(run.seed): curve[panel.column] for run, curve in seeds.items()}
@@ -160,12 +182,9 @@ def _line(
             continue  # the method never has it
         lines = {seed: [_rounded(v, panel.scale) for v in series] for seed, series in by_seed.items()}
         numbers: dict[str, Any] = {"seeds": lines}
-        if len(seeds) > 1:
-            numbers["mean"] = [_rounded(point.value, panel.scale) for point in points(by_seed.values())]
-        if len(seeds) >= LEAST:
-            columns = zip_longest(*(curve[panel.column] for curve in seeds.values()))
-            ends = [_interval(dict(zip((run.seed for run in seeds), at, strict=True)), panel, clean) for at in columns]
-            numbers |= {name: [_rounded(end[n], panel.scale) for end in ends] for n, name in enumerate(("low", "high"))}
+        for name, series in bands.get((model, method, fresh, panel.column), {}).items():
+            if name == "mean" or any(value is not None for value in series):
+                numbers[name] = [_rounded(value, panel.scale) for value in series]
         values[panel.column] = numbers
     title = str(tree.methods[method]["title"])
     setting = str(tree.matrix["variants"][variant]["title"]) if variant else ""
@@ -181,24 +200,6 @@ def _line(
         "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
         "values": values,
     }
-
-
-def _interval(
-    by_seed: Mapping[int, float | None], panel: Panel, clean: Mapping[int, int] | None
-) -> tuple[float | None, float | None]:
-    """95 % interval of the mean over seeds at one rollout; none where a seed has ended or all are equal.
-
-    clean: the clean model that each seed continues.
-    """
-    from evals.stats import compare
-
-    known = {seed: value for seed, value in by_seed.items() if value is not None}
-    if len(known) < len(by_seed):
-        return None, None
-    lowest = min(known.values())  # a weight among the shares may be negative
-    bounds = compare.SHARE if panel.scale == PERCENT and lowest >= 0 else (min(0.0, lowest), math.inf)
-    found = compare.over_seeds(known, bounds=bounds, clusters=clean)
-    return found.low, found.high
 
 
 # Figures, as their files show them.
@@ -221,6 +222,7 @@ def figures(tree: Tree) -> list[dict[str, Any]]:
                 "key": key,
                 "title": f"Figure {name}: {figure.title}" if name != key else figure.title,
                 "picture": f"{assets.FOLDER}/figures/{key}.svg",
+                "pdf": (tree.layout.figures / f"{key}.pdf").is_file(),
                 "alt": figure.title,
                 "caption": captions.paragraphs(key),
                 "notes": notes,

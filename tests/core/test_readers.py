@@ -136,6 +136,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),
+    "figures/convergence_bands.csv": lambda path: training.view(Tree(path.parents[1])),
     "tables/table1.tidy.csv": lambda path: read_table(Tree(path.parents[1]), "1"),
 }
 

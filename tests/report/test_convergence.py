@@ -227,7 +227,7 @@ def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
     assert learning_curves.reference("tepo+beta=1") == "grpo"
 
 
-ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv")
+ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")
 
 
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:

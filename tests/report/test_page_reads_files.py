@@ -1,5 +1,4 @@
-"""The page is made of files: it computes means over seeds and their intervals alone. A file that is missing or cut off
-is named with its command."""
+"""The page is made of files and computes nothing. A file that is missing or cut off is named with its command."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
-    "evals.grade", "evals.learning_curves", "evals.score", "methods.catalog", "methods.parts",
+    "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
     "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
     "paper.claims.tests", "report.convergence", "report.figures.draw",
@@ -61,6 +60,7 @@ READ = {
     "figures/convergence.csv": "python -m report.convergence --results {root}",
     "figures/convergence_runs.csv": "python -m report.convergence --results {root}",
     "figures/convergence_curves.csv": "python -m report.convergence --results {root}",
+    "figures/convergence_bands.csv": "python -m report.convergence --results {root}",
     "claims.csv": "python -m paper.claims --results {root}",
 }
 

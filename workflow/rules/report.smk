@@ -227,6 +227,7 @@ rule convergence:
             "_methods.csv",
             "_runs.csv",
             "_curves.csv",
+            "_bands.csv",
             ".sha256",
         ),
     log:
