@@ -1,11 +1,11 @@
 """Records and curves of all runs in two files, as a reference keeps them instead of two small files per run.
 
     runs/records.json.gz    what each run.json holds, by run (`<model>/<method>/seed<k>`)
-    runs/curves.parquet     every row of every curve.csv, with the run in the column `run`
+    runs/rollouts.parquet   every curve with a row per rollout (`evals.learning_curves.rollout_rows`)
+    runs/curves.parquet     in references of older versions: every row of every curve.csv, byte for byte
 
-Cells are text, so that a curve comes back byte for byte and the sha256 in run.json still holds; references of older
-versions have numbers, whose `repr` is that text. `core.files` finds a run's file here when the run has none of its own,
-so that no other reader knows of this form.
+The column `run` names the run. Cells are text; the oldest references have numbers, whose `repr` is that text.
+`core.files` finds a run's file here when the run has none of its own, so that hardly any reader knows of this form.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 AFFECTS_RESULTS = False  # a reference's form of files; training and evaluation read no reference
 
 MANIFEST = "manifest.json"
-RECORDS, CURVES = "records.json.gz", "curves.parquet"
-_HOLDERS = {"run.json": RECORDS, "curve.csv": CURVES}  # a run's file -> the file that has it for all runs
+RECORDS, ROLLOUTS, CURVES = "records.json.gz", "rollouts.parquet", "curves.parquet"
+_HOLDERS = {"run.json": (RECORDS,), "curve.csv": (ROLLOUTS, CURVES)}  # a run's file -> those that have it for all runs
 _RUN = "run"
 
 # Reading
@@ -41,8 +41,9 @@ def holder(path: Path) -> Path | None:
     """The file that has run.json or curve.csv of the run whose folder `path` names; None: no file has it."""
     if path.name not in _HOLDERS or len(path.parts) < 5 or path.parts[-5] != "runs":
         return None
-    file = path.parents[3] / _HOLDERS[path.name]
-    return file if file.is_file() and "/".join(path.parts[-4:-1]) in _open(*_version(file)) else None
+    files = (path.parents[3] / name for name in _HOLDERS[path.name])
+    run = "/".join(path.parts[-4:-1])
+    return next((file for file in files if file.is_file() and run in _open(*_version(file))), None)
 
 
 def read(path: Path) -> bytes | None:
@@ -123,7 +124,7 @@ def write_records(folder: Path, records: Mapping[str, Any]) -> None:
 
 
 def write_curves(folder: Path, curves: Mapping[str, bytes]) -> list[str]:
-    """Write the file of all curves; returns the runs whose curve it could not give back byte for byte.
+    """Write the file of all curves by rollout; returns the runs whose curve it could not give back byte for byte.
 
     Such a curve, of other columns than most or with lines of unequal length, keeps its own file.
     """
@@ -143,7 +144,7 @@ def write_curves(folder: Path, curves: Mapping[str, bytes]) -> list[str]:
     if kept:
         columns = zip(*(row for run in kept for row in rows[run]), strict=True)
         table = pa.table(dict(zip(names, map(pa.array, columns), strict=True)))
-        (folder / CURVES).write_bytes(parquet(table))
+        (folder / ROLLOUTS).write_bytes(parquet(table))
     return [run for run in lines if run not in kept]
 
 

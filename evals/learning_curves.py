@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from core import digests
+from core import digests, packed
 from core.declared import validated
 from core.errors import CorruptInputError, unknown
 from core.files import content, read_csv, stored, to_csv, write_text
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 INDEX = ("rollout", "update", "minibatch")
 
 # How the updates of a rollout become one figure; each is given the values of all wanted columns, in order, by update.
+SECONDS = ("seconds_rollout", "seconds_update")
 AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],  # for figures of the rollout itself: each of its rows repeats them
     "mean": lambda values: math.fsum(values) / len(values),
@@ -68,22 +69,49 @@ class Curve:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            line = int(row["update"]) + 2
+            line = int(row["update"]) + 2 if "update" in row else int(row["rollout"]) + 1
             raise CorruptInputError(f"{self.path}: line {line}: {column} is {row[column]!r}, not a finite number")
         return value
+
+
+BY_ROLLOUT = ("rollout", "updates")  # of a curve as a reference keeps it
+
+
+def rollout_rows(curve: Curve) -> list[dict[str, str]]:
+    """Make one row of each rollout: sums of seconds, means of what its updates differ in, with their number `updates`.
+
+    `Curve.series` of these rows is that of the curve, apart from the rounding of sums.
+    """
+    return [
+        dict(rows[0])
+        if "updates" in rows[0]
+        else {"rollout": rows[0]["rollout"], "updates": str(len(rows))}
+        | {name: _joined(curve, rows, name) for name in rows[0] if name not in INDEX}
+        for rows in curve.rollouts
+    ]
+
+
+def _joined(curve: Curve, rows: Sequence[Mapping[str, str]], column: str) -> str:
+    seconds = column in SECONDS
+    if not seconds and len({row[column] for row in rows}) == 1:
+        return rows[0][column]
+    values = [curve._number(row, column) for row in rows if row[column]]
+    return repr(AGGREGATES["sum" if seconds else "mean"](values)) if values else ""
 
 
 def read_curve(path: Path | str) -> Curve:
     """The curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
     _check_recorded(Path(path))
-    rows = read_csv(path, "the learning curve", INDEX)
+    file = stored(path)
+    joined = file is not None and file.name == packed.ROLLOUTS
+    rows = read_csv(path, "the learning curve", BY_ROLLOUT if joined else INDEX)
     for number, row in enumerate(rows):
-        for column in ("rollout", "update"):
+        for column in ("rollout",) if joined else ("rollout", "update"):
             if not row[column].isdecimal():
                 raise CorruptInputError(
                     f"{path}: line {number + 2}: {column} is {row[column]!r}, not a whole number from 0 on"
                 )
-        if int(row["update"]) != number:
+        if not joined and int(row["update"]) != number:
             raise CorruptInputError(f"{path}: update {number} is missing: line {number + 2} has update {row['update']}")
     rollouts = []
     for number, (rollout, group) in enumerate(groupby(rows, key=lambda row: int(row["rollout"])), 1):
@@ -94,9 +122,10 @@ def read_curve(path: Path | str) -> Curve:
 
 
 def _check_recorded(path: Path) -> None:
-    """A finished run's record has the curve's hash; while a run trains there is no record."""
+    """A finished run's record has the curve's hash; while a run trains there is no record. By rollout a curve has the
+    hash of its file in the manifest, checked where it is read."""
     record, curve = path.with_name("run.json"), stored(path)
-    if curve is None or not (record.exists() or stored(record)):
+    if curve is None or curve.name == packed.ROLLOUTS or not (record.exists() or stored(record)):
         return
     outputs = validated(
         RunRecord, digests.read_record(record, "run record"), str(record), error=CorruptInputError
@@ -109,7 +138,6 @@ def _check_recorded(path: Path) -> None:
 # The measures of one run.
 
 WINDOW = 3  # rollouts of the running mean
-SECONDS = ("seconds_rollout", "seconds_update")
 
 
 @dataclass(frozen=True)

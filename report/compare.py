@@ -20,14 +20,13 @@ from typing import Any, NamedTuple
 
 from core import errors
 from core.errors import ConfigError, MissingInputError, Parser, whole
-from core.files import read_csv, to_csv, write_text
+from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import AVERAGES
 from report.tables.render import markdown_table
 
 LISTED = 12  # of the names that only one side has
-INDEX = ("rollout", "update", "minibatch")
 TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed
 MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a difference below this is the rounding of equal ones
@@ -55,7 +54,11 @@ class Overlap:
         return {run for run in self.runs if not self._same_curve(run)}
 
     def _same_curve(self, run: Run) -> bool:
-        a, b = (read_csv(tree.layout.run(run) / "curve.csv", "the learning curve", INDEX) for tree in self.trees)
+        from evals.learning_curves import INDEX, read_curve, rollout_rows
+
+        curves = [read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
+        whole = all(set(INDEX) <= curve.rollouts[0][0].keys() for curve in curves if curve.rollouts)
+        a, b = ([row for rows in c.rollouts for row in rows] if whole else rollout_rows(c) for c in curves)
         common = [name for name in a[0] if name in b[0] and not name.startswith(TIMES)] if a and b else []
         return [[row[name] for name in common] for row in a] == [[row[name] for name in common] for row in b]
 

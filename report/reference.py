@@ -1,8 +1,9 @@
 """`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
 be committed, to look at without running anything.
 
-Kept: plan, scores, tables, figures, claims, audit, every run's record and curve, a sample of the responses, and a
-manifest that says how samples and grades came to be. Not kept: checkpoints, the other samples and grades.
+Kept: plan, scores, tables, figures, claims, audit, every run's record, its curve by rollout, a sample of the responses,
+and a manifest of how samples and grades came to be. Not kept: checkpoints, other samples and grades, forms for print.
+What people read is plain CSV, Markdown and PNG, which a forge shows.
 `report.show`, `report.table`, `report.figure`, `report.build` and `report.compare` read it like any results tree.
 """
 
@@ -20,15 +21,16 @@ from typing import Any, NamedTuple
 
 from core import errors, packed
 from core.errors import ConfigError, CorruptInputError, Parser
-from core.files import content, read_json, write_json, write_text
+from core.files import content, read_json, to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
 from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
 
-LIMIT = 6_000_000  # bytes
+LIMIT = 2_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
 KEPT = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
-COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html", ".tex"), 20_000  # bytes; shorter ones are read in a browser
+COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html"), 40_000  # bytes; shorter ones are read in a browser
+PRINT = (".pdf", ".tex")  # `report.figure` and `report.table` make them again
 IN_ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
 ROOM = 60_000  # bytes for README and manifest, which list what was chosen
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all
@@ -77,7 +79,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder = Path(scratch, out.name)
         kinds = {
-            name: entry["kind"]
+            name: "forms for print" if Path(name).suffix in PRINT else entry["kind"]
             for name, entry in source["files"].items()
             if not name.startswith("runs/") or entry.get("of") in planned
         }
@@ -103,9 +105,9 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         if sampled is not None:
             Results(folder).responses.write_bytes(sampled[1])
         left = {*kinds.values()} - {*KEPT, *IN_ONE_FILE, "hashes"}
-        left_out = sorted({"weights", "inputs", *left, *({"responses"} if sampled is None else ())})
+        left_out = sorted({"weights", "inputs", "curves by update", *left, *({"responses"} if sampled is None else ())})
         size = sampled[0] if sampled else None
-        write_text(folder / "README.md", _readme(source, where, doubts, left_out, size))
+        write_text(folder / "README.md", _readme(source, where, doubts, left_out, size) + _contents(folder))
         listed = {key: value for key, value in source.items() if key not in IN_ORIGINS} | {"left_out": left_out}
         files = {
             path.relative_to(folder).as_posix(): manifest.file_entry(folder, path) for path in manifest.walk(folder)
@@ -145,16 +147,19 @@ def _refuse_others_files(out: Path) -> None:
 
 
 def _write_runs(tree: Tree, folder: Path) -> None:
-    """Records and curves of the planned runs, each in one file. A curve that this would not give back byte for byte is
-    kept as it is, compressed."""
+    """Records and curves by rollout of the planned runs, each in one file. A curve of other columns than most is kept
+    as it is, compressed."""
+    from evals.learning_curves import read_curve, rollout_rows
+
     planned = [run for run in tree.runs if tree.record(run) is not None]
     (folder / "runs").mkdir(parents=True)
     packed.write_records(folder / "runs", {run.path.as_posix(): tree.record(run) for run in planned})
-    curves = {run.path.as_posix(): content(tree.layout.run(run) / "curve.csv") for run in planned}
+    rows = {run: rollout_rows(read_curve(tree.layout.run(run) / "curve.csv")) for run in planned}
+    curves = {run.path.as_posix(): to_csv(list(some[0]), some).encode("utf-8") for run, some in rows.items()}
     for run in packed.write_curves(folder / "runs", curves):
         target = folder / "runs" / run / "curve.csv.gz"
         target.parent.mkdir(parents=True)
-        target.write_bytes(gzip.compress(curves[run], mtime=0))
+        target.write_bytes(gzip.compress(content(tree.root / "runs" / run / "curve.csv"), mtime=0))
 
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
@@ -168,7 +173,7 @@ def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
 
 def _refuse_machine_paths(path: Path, folders: Sequence[Path]) -> None:
     """A committed file must not say where on somebody's disk it was made."""
-    text = b"" if path.suffix in (".png", ".pdf") else path.read_bytes()
+    text = b"" if path.suffix == ".png" else path.read_bytes()
     for folder in folders:
         if f"{folder}/".encode() in text:
             raise CorruptInputError(f"{path}: names a folder of this machine ({folder}/)")
@@ -203,7 +208,7 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - commit: {", ".join(source["commits"]) or "not recorded"}
 - left out: {", ".join(left_out)}
 - responses: {sample}
-- runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.CURVES}` every curve, not rounded
+- runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.ROLLOUTS}` every curve by rollout
 - where runs and checkpoints come from: `{ORIGINS}.gz`
 
 Look at it (the second line writes its page into results/pages), hold your own results against it, or check that nobody
@@ -216,6 +221,14 @@ edited it, from the repository root:
 
 What the files hold: `docs/results.md`. What the comparison means: `docs/provenance.md`.
 """
+
+
+def _contents(folder: Path) -> str:
+    """What a forge shows of the files, as links and pictures."""
+    pages, pictures = (sorted(path.relative_to(folder).as_posix() for path in folder.rglob(f"*{suffix}")) for suffix in
+                       (".md", ".png"))  # fmt: skip
+    links = [f"[{page.removesuffix('.md')}]({page})" for page in pages]
+    return "\n".join(["", f"To read here: {', '.join(links)}.", "", *(f"![{path}]({path})" for path in pictures), ""])
 
 
 def main() -> None:

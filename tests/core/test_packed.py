@@ -50,7 +50,7 @@ def test_curves_come_back_byte_for_byte(root: Path) -> None:
     listed(root)
     for name, data in curves.items():
         path = root / "runs" / name / "curve.csv"
-        assert stored(path) == root / "runs" / packed.CURVES
+        assert stored(path) == root / "runs" / packed.ROLLOUTS
         assert content(path) == data
         cell = next(row["loss"] for row in read_csv(path, "curve", ("loss",)))
         assert cell == data.split(b"\n")[1].split(b",")[2].decode()
@@ -67,9 +67,9 @@ def test_numbers_as_older_references_have_them_come_back_as_the_trainer_wrote_th
 def test_equal_curves_give_an_equal_file(root: Path) -> None:
     curves = {name: curve(name) for name in NAMES}
     packed.write_curves(root / "runs", curves)
-    before = (root / "runs" / packed.CURVES).read_bytes()
+    before = (root / "runs" / packed.ROLLOUTS).read_bytes()
     packed.write_curves(root / "runs", dict(reversed(curves.items())))
-    assert (root / "runs" / packed.CURVES).read_bytes() == before
+    assert (root / "runs" / packed.ROLLOUTS).read_bytes() == before
 
 
 ODD = {

@@ -21,7 +21,8 @@ KEPT = ROOT / "results" / "reference"
 
 def areas(tree: str, method: str) -> pd.Series:
     """By seed, from the kept curves: what the area is by its definition."""
-    curve = pd.read_parquet(KEPT / tree / "runs" / "curves.parquet", columns=["run", "rollout", "reward"])
+    (kept,) = (KEPT / tree / "runs").glob("*.parquet")
+    curve = pd.read_parquet(kept, columns=["run", "rollout", "reward"]).astype({"reward": float})
     curve = curve[curve["run"].str.startswith(f"tiny_qwen2/{method}/")].drop_duplicates(["run", "rollout"])
     return curve.groupby("run")["reward"].mean()
 
