@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from core import digests, used_code
 from core.errors import Parser
@@ -93,7 +94,7 @@ def curve_csv(curves: Mapping[Run, Mapping[str, Series]]) -> str:
     return to_csv(CURVE_HEADER, rows)
 
 
-def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, object]]:
+def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
     """Yield rows by BAND_HEADER: the mean over seeds and its 95 % interval, of every series of every method.
 
     A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST

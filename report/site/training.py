@@ -156,7 +156,7 @@ def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
     else:
         needed = ("model", "method", "fresh", "series", *ENDS)
         with measures(tree, {name: ("the curves over seeds", needed)}) as (read,):
-            rows = [row | {end: number(row[end]) for end in ENDS} for row in read]
+            rows = [dict[str, Any](row) | {end: number(row[end]) for end in ENDS} for row in read]
     found: Bands = {}
     for row in rows:
         band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
