@@ -7,7 +7,7 @@ runs or loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
-from report.figures.drawing import number
+from report.figures.drawing import number, points
 from report.figures.spec import css_colours, looks, offered
 from report.figures.spec import figures as declared_figures
 from report.site import assets, links
@@ -146,22 +146,21 @@ def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
 
 
 def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
-    """The means and intervals over seeds. A reference from before the file existed has them computed again."""
-    name = "convergence_bands.csv"
-    rows: Iterable[Mapping[str, Any]]
+    """The means and intervals over seeds. A reference from before the file existed shows means alone."""
+    name, found = "convergence_bands.csv", Bands()
     if tree.is_reference and not stored(tree.layout.figures / name):
-        from report import convergence
-
-        rows = convergence.bands(tree, curves)
-    else:
-        needed = ("model", "method", "fresh", "series", *ENDS)
-        with measures(tree, {name: ("the curves over seeds", needed)}) as (read,):
-            rows = [dict[str, Any](row) | {end: number(row[end]) for end in ENDS} for row in read]
-    found: Bands = {}
-    for row in rows:
-        band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
-        for end in ENDS:
-            band.setdefault(end, []).append(row[end])
+        groups: dict[tuple[str, str, bool], list[Mapping[str, Series]]] = {}
+        for run, curve in curves.items():
+            groups.setdefault((run.model, run.method, tree.is_fresh(run)), []).append(curve)
+        for key, seeds in groups.items():
+            for column in seeds[0] if len(seeds) > 1 else ():
+                found[*key, column] = {"mean": [point.value for point in points(seed[column] for seed in seeds)]}
+        return found
+    with measures(tree, {name: ("the curves over seeds", ("model", "method", "fresh", "series", *ENDS))}) as (rows,):
+        for row in rows:
+            band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
+            for end in ENDS:
+                band.setdefault(end, []).append(number(row[end]))
     return found
 
 
