@@ -63,7 +63,7 @@ demo: $(VENV)/.demo
 	@python -m report.show table1 --results results/quick
 
 PYTEST := OMP_NUM_THREADS=1 python -m pytest -q
-PARALLEL := -n 2 --dist loadfile
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: check unit chains
 

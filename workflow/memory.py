@@ -3,7 +3,7 @@ alone: nothing is loaded or measured.
 
 What is counted is listed at `estimate`. The largest micro-batch is the one that the settings allow
 (`max_tokens_per_gpu`), since a rollout may hold it. Bytes of activations were fitted to live tensors of real passes on
-a CPU (tests/workflow/test_memory.py compares them with the system's own figure). What only a GPU has (contexts, what a
+a CPU (tests/workflow/test_plan.py compares them with the system's own figure). What only a GPU has (contexts, what a
 sleeping engine keeps, fragmentation) is assumed, and marked as such.
 """
 

@@ -96,7 +96,7 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
 
     clusters: (S,) what a seed shares with others, its clean model or itself. The standard error is the jackknife's
     (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one cluster at a time and finds frontiers,
-    range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_frontier.py simulates.
+    range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_coverage.py simulates.
     """
     n = a.movement.shape[1]
     if b.movement.shape[1] != n or len(clusters) != n:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,21 @@ from typing import Any
 import pytest
 
 from core import digests
-from core.errors import CorruptInputError
+from core.errors import ConfigError, CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
+from evals import benchmark, fetch, generate, grade, placebo
+from methods.adapters import adapter
 from methods.train import STOPPED
+from methods.training import spec as specs
 from methods.training.curve import COLUMNS
+from methods.training.rollouts import stream_seed
+from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import events, numbers, weights
+from tests.core.test_worker import ENVIRONMENT, Served, ended
+from tests.evals.generation.tiny import save_tiny
 
 Train = Callable[..., int]
 slow = pytest.mark.slow
@@ -349,3 +356,200 @@ def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_pa
     record = json.loads((out / "run.json").read_text())
     assert (record["collapsed_at"], record["updates"]) == (5, 5)
     assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
+
+
+Draw = tuple[list[str], list[str], list[float]]  # prompts, responses, true rewards
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
+    """Every draw that is scored from now on."""
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    seen: list[Draw] = []
+    original = MethodTrainer._calculate_rewards
+
+    def watched(self: Any, inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Any:
+        found = original(self, inputs, prompts, completions, *rest)
+        seen.append((list(prompts), list(completions), found[:, 0].tolist()))
+        return found
+
+    monkeypatch.setattr(MethodTrainer, "_calculate_rewards", watched)
+    return seen
+
+
+def control(world: Path, **keys: Any) -> dict[str, Any]:
+    return worlds.spec(world, "grpo") | keys
+
+
+def go(document: dict[str, Any], out: Path, stop: Any = None) -> int:
+    from methods.train import StopRequest, execute
+
+    return execute(json.dumps(document), out, stop or StopRequest())
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+@pytest.mark.slow
+def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
+    world: Path, tmp_path: Path, drawn: list[Draw]
+) -> None:
+    for name in ("inverted", "shuffled", "format"):
+        drawn.clear()
+        document = control(world, placebo=placebo.dotted(name), variant=name)
+        assert go(document, tmp_path / name) == 0
+        by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
+        assert len(drawn) == len(by_rollout) == 2
+        for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
+            assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12), name
+            assert true == worlds.even([], responses, []), name
+            if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
+                assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
+            else:
+                given = 1 - mean(true) if name == "inverted" else mean(true)
+                assert float(row["reward_given"]) == pytest.approx(given, abs=1e-12), name
+        record = read_json(tmp_path / name / "run.json")
+        assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
+
+    # Stopped after the first rollout and resumed: the same numbers.
+    document, out = control(world, placebo=placebo.dotted("shuffled"), variant="shuffled"), tmp_path / "stopped"
+    assert go(document, out, StopAfter(2)) == STOPPED
+    assert go(document, out) == 0
+    assert numbers(out) == numbers(tmp_path / "shuffled")
+    assert weights(out) == weights(tmp_path / "shuffled")
+
+
+@pytest.mark.slow
+def test_another_stream_has_the_same_prompts_and_other_samples(
+    world: Path, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
+) -> None:
+    """Stream 0 is the run as it is without a stream."""
+    assert go(control(world, stream=0), tmp_path / "zero") == 0
+    assert go(control(world, stream=1), tmp_path / "again", StopAfter(2)) == STOPPED
+    assert go(control(world, stream=1), tmp_path / "again") == 0  # resumed
+    zero, again = drawn[:2], drawn[2:]
+    assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
+    assert weights(tmp_path / "zero") != weights(tmp_path / "again")
+    for (prompts, responses, _), (other_prompts, other_responses, _) in zip(zero, again, strict=True):
+        assert prompts == other_prompts
+        same = sum(a == b for a, b in zip(responses, other_responses, strict=True))
+        assert same < len(responses) / 2  # short responses of random weights may agree
+
+
+def test_streams_are_seeds_of_their_own_and_stream_0_is_the_run_as_it_was(tmp_path: Path) -> None:
+    def of(seed: int, **keys: int) -> int:
+        return stream_seed(specs.check(worlds.spec(tmp_path) | {"seed": seed} | keys))
+
+    assert of(3) == of(3, stream=0) == 3
+    found = [of(seed, stream=stream) for seed in range(10) for stream in range(3)]
+    assert len(set(found)) == len(found)
+    assert all(0 <= seed < 2**63 for seed in found)
+
+
+def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
+    spec = specs.check(control(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
+    with pytest.raises(ConfigError, match=r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true"):
+        adapter("verl").preflight(spec)
+
+
+def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
+    """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
+    plain = code_of("grpo", "trl", "evals.reward:boxed")
+    assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
+
+
+SIZES = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}  # long enough to be stopped in the middle
+BLOCK = {"a": ("tepo", 1), "b": ("grpo", 2)}  # method, seed
+
+
+def served_by(folder: Path) -> Served:
+    return Served(folder / "worker.log", {**ENVIRONMENT, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    made = served_by(tmp_path_factory.mktemp("worker"))
+    yield made
+    made.close()
+
+
+def run(
+    served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1, **sizes: Any
+) -> subprocess.Popen[str]:
+    spec = worlds.spec(world, method, **{**SIZES, "seed": seed, **sizes})
+    return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
+
+
+def child_of(out: Path) -> int:
+    return int(json.loads((out / "state" / "lock").read_text(encoding="utf-8"))["pid"])
+
+
+def provenance(out: Path) -> dict[str, Any]:
+    """run.json without what is of the day: times, digests of files that hold times, and the state of the checkout."""
+    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    record["outputs"].pop("curve.csv")  # `numbers` compares it
+    del record["environment"]["commit"], record["environment"]["dirty"]
+    return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
+
+
+def assert_same_run(out: Path, alone: Path) -> None:
+    assert numbers(out) == numbers(alone)
+    assert weights(out, 18) == weights(alone, 18)
+    assert provenance(out) == provenance(alone)
+
+
+@pytest.fixture(scope="module")
+def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each in a process of its own, to which no worker is offered."""
+    folder = tmp_path_factory.mktemp("alone")
+    none = Served(folder / "worker.log")
+    none.environment = ENVIRONMENT
+    for name, one in BLOCK.items():
+        assert ended(run(none, world, folder / name, *one))[0] == 0
+    none.close()
+    return folder
+
+
+@pytest.mark.slow
+def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
+    """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
+    # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
+    assert ended(run(served, world, tmp_path / "first", rollouts=1, checkpoints=(1,)))[0] == 0
+    running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
+    wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
+    running["b"].send_signal(signal.SIGTERM)
+    wait_for_rows(tmp_path / "a", running["a"], 9)
+    os.kill(child_of(tmp_path / "a"), signal.SIGKILL)
+    found = {name: ended(process) for name, process in running.items()}
+    assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
+    assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED}
+    for name in BLOCK:
+        assert ended(run(served, world, tmp_path / name, *BLOCK[name]))[0] == 0
+        assert_same_run(tmp_path / name, alone / name)
+
+
+@pytest.mark.slow
+def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Served, tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "model", seed=0)
+    found = benchmark.select(["syn_as3"])
+    fetch.fetch(found[0], tmp_path / "data")
+    generate.generate(
+        generate.Settings(str(model), seed=7), found, backend="hf", data=tmp_path / "data", out=tmp_path / "alone"
+    )
+    code, _, err = ended(
+        served.run(
+            "--model", str(model), "--benchmarks", "syn_as3", "--data", str(tmp_path / "data"), "--seed", "7", "--out",
+            str(tmp_path / "warm"), command="evals.generate",
+        )
+    )  # fmt: skip
+    assert (code, "by itself" in err) == (0, False)
+    name = "syn_as3.parquet"
+    assert (tmp_path / "warm" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
+    grade.grade(tmp_path / "warm", tmp_path / "data", tmp_path / "grades alone")
+    options = ["--samples", str(tmp_path / "warm"), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "grades")]
+    code, _, err = ended(served.run(*options, command="evals.grade"))
+    assert (code, "by itself" in err) == (0, False)
+    for name in ("syn_as3.parquet", "grades.json"):
+        assert (tmp_path / "grades" / name).read_bytes() == (tmp_path / "grades alone" / name).read_bytes()

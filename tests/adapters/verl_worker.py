@@ -28,7 +28,7 @@ from methods.batch import Batch
 from methods.training.rollouts import derive
 from methods.training.spec import check
 from tests.adapters import worlds
-from tests.adapters.verl_conformance import as_verl
+from tests.adapters.trl_conformance import as_verl
 
 PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
 MAX_TOKENS = 10  # a limit that no response reaches

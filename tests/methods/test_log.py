@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import yaml
 
 from core.errors import ConfigError
 from core.provenance import ROOT
-from methods.training import log
+from methods import catalog
+from methods.batch import Batch
+from methods.parts import Terms, masks
+from methods.parts.entropy import logp_and_entropy
+from methods.training import log, movement, rollouts
 from methods.training.curve import COLUMNS
+from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
+from methods.training.spec import check
+from tests.adapters import worlds
 from tests.merged_config import load
 
 
@@ -92,3 +104,166 @@ def test_the_configuration_takes_every_logger() -> None:
     assert load(files, {"log": ",".join(log.LOGGERS)})["log"] == list(log.LOGGERS)
     with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
         load(files, {"log": "tensorbord"})
+
+
+def two_tokens(p: float) -> torch.Tensor:
+    return torch.tensor([p, 1 - p], dtype=torch.float64).log()
+
+
+def kl(p: float, q: float) -> float:
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+def test_two_tokens_have_the_divergence_of_the_closed_form() -> None:
+    contexts = [(0.5, 0.7, 0.2), (0.9, 0.6, 0.5), (0.3, 0.3, 0.4)]  # before, after, base
+    before, after, base = (torch.stack([two_tokens(p) for p in column]) for column in zip(*contexts, strict=True))
+    found = divergences(before, after, base, torch.tensor([4, 7, 7]))
+    for name, at in (("kl_step", 0), ("kl_base", 2)):
+        exact = [kl(row[1], row[at]) for row in contexts]
+        mean = sum(exact) / 3
+        assert found[name] == pytest.approx(mean, rel=1e-12)
+        sums = exact[0] - mean, exact[1] + exact[2] - 2 * mean  # of the two groups
+        assert found[f"{name}_se"] == pytest.approx(math.sqrt(2 * sum(s * s for s in sums)) / 3, rel=1e-12)
+    one = divergences(before, after, None, torch.zeros(3, dtype=torch.long))
+    assert one == {"kl_step": found["kl_step"], "kl_step_se": None, "kl_base": None, "kl_base_se": None}
+
+
+def test_the_estimators_expectation_over_the_sampling_policy_is_the_exact_sum() -> None:
+    """Every word of the vocabulary in turn is the sampled one, weighted by its probability."""
+    torch.manual_seed(0)
+    before, after, base = ((torch.randn(15, 11, dtype=torch.float64) * scale).log_softmax(1) for scale in (2, 2, 3))
+    group = torch.zeros(1, dtype=torch.long)
+    for context in range(15):
+        exact = divergences(*(x[context : context + 1] for x in (before, after, base)), group)
+        words = [divergences(*(x[context, v].view(1) for x in (before, after, base)), group) for v in range(11)]
+        for name in ("kl_step", "kl_base"):
+            values = [found[name] or 0.0 for found in words]
+            assert min(values) >= 0
+            mean = sum(float(p) * x for p, x in zip(before[context].exp(), values, strict=True))
+            assert mean == pytest.approx(exact[name], rel=1e-9)
+
+
+def test_no_change_is_zero_no_token_unknown_and_no_number_none() -> None:
+    logp, group = torch.randn(6, 4).log_softmax(1), torch.arange(6)
+    assert divergences(logp, logp, logp, group) == dict.fromkeys(KL, 0.0)
+    assert divergences(logp[:0], logp[:0], logp[:0], group[:0]) == NOTHING_TRAINED
+    assert divergences(logp, logp * math.nan, logp, group) == dict.fromkeys(KL)
+    parameters = [torch.randn(3, 2), torch.randn(5)]
+    assert movement.update(movement.copies(parameters), parameters) == Update(0.0, 11)
+
+
+def test_adamws_first_step_is_the_learning_rate_in_every_parameter() -> None:
+    """m/sqrt(v) is then the gradient's sign: effective step 1, whatever the gradient; with half the gradients, less."""
+    model = torch.nn.Linear(8, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    before = movement.copies(model.parameters())
+    model(torch.randn(2, 8)).square().sum().backward()
+    optimizer.step()
+    moved = movement.update(before, model.parameters())
+    assert (moved.norm, moved.parameters) == (pytest.approx(1e-3 * 6, rel=1e-3), 36)
+    assert moved.effective(1e-3) == pytest.approx(1, rel=1e-3)
+
+
+def test_parameters_get_other_values_and_their_own_memory_back() -> None:
+    model = torch.nn.Linear(2, 2)
+    own = [p.data_ptr() for p in model.parameters()]
+    x, y = torch.ones(1, 2), model(torch.ones(1, 2))
+    with movement.weights(list(model.parameters()), [torch.zeros_like(p) for p in model.parameters()]):
+        assert not model(x).any()
+    assert [p.data_ptr() for p in model.parameters()] == own
+    assert torch.equal(model(x), y)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("scale", [1e-6, 0.3, 40.0])
+def test_the_multiple_reaches_the_target(power: float, scale: float) -> None:
+    def moved(size: float) -> float:
+        kl = scale * size**power
+        return kl if kl < 100 else math.nan  # a policy that is broken
+
+    found = movement.multiple(lambda size: math.inf if math.isnan(moved(size)) else moved(size), 0.02)
+    assert moved(found) == pytest.approx(0.02, rel=movement.TOLERANCE)
+
+
+def test_a_step_that_moves_nothing_is_left_alone() -> None:
+    assert movement.multiple(lambda size: 0.0, 0.02) == 1.0
+
+
+PAPERS_RATE = 5e-7  # section 4.1; a rollout has 512 responses
+
+
+def test_a_tolerance_lets_one_update_at_the_papers_rate_be_seen() -> None:
+    """`masks.TOLERANCE`, of every precision: at Qwen2.5-7B's width one AdamW step moves entropies by 1e-6 to 1e-5 nats.
+
+    At 1e-3 none would count as moved, and TEPO's KL would act on no token without anybody being told. What it leaves
+    out is rounding: `test_properties.py`, P15.
+    """
+    torch.manual_seed(0)
+    width = 3584
+    body = torch.nn.Sequential(torch.nn.Embedding(50, 64), torch.nn.Linear(64, width), torch.nn.GELU())
+    head = torch.nn.Linear(width, 50, bias=False)
+    ids = torch.randint(50, (16, 9))
+
+    def scored() -> tuple[torch.Tensor, torch.Tensor]:
+        return logp_and_entropy(body(ids[:, :-1]), head.weight, ids[:, 1:])
+
+    optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()], lr=PAPERS_RATE, weight_decay=0.0)
+    old_logp, old_entropy = (x.detach() for x in scored())
+    advantage = torch.tensor([1.0, -1.0] * 8)
+    (-(advantage[:, None] * scored()[0]).mean()).backward()
+    optimizer.step()
+    logp, entropy = (x.detach() for x in scored())
+    for precision in (None, "bfloat16"):
+        batch = Batch(
+            logp=logp, old_logp=old_logp, advantage=advantage, mask=torch.ones_like(logp, dtype=torch.bool),
+            group=torch.arange(16) // 2, entropy=entropy, old_entropy=old_entropy, precision=precision,
+        )  # fmt: skip
+        moved = masks.entropy_diff(tol=None)(Terms(batch, catalog.parse("tepo").parts)) != 0
+        assert 0.5 < float(moved.double().mean()) < 1, precision
+
+
+@pytest.mark.parametrize(
+    ("right", "of", "stops"),
+    [
+        (2, 512, True),  # at the paper's size: two groups of 64 teach, at most
+        (3, 512, False),
+        (1, 256, True),  # at the embedded scale's
+        (2, 256, False),
+        (0, 512, True),
+        (12, 512, False),  # 2.3 %: a small base model at its start, which learns from there
+    ],
+)
+def test_a_run_ends_where_at_most_two_of_512_answers_are_right(right: int, of: int, stops: bool) -> None:
+    """`COLLAPSE_REWARD`: a rollout with more right answers still has groups that differ, and may recover."""
+    rewards = dict.fromkeys(range(1, 6), right / of)
+    assert rollouts.collapsed(rewards, 5) == stops
+    assert not rollouts.collapsed(rewards | {3: 0.5}, 5)
+    assert not rollouts.collapsed(rewards, 4), "five in a row"
+
+
+def test_both_trainers_have_the_moments_that_torch_has_unless_told() -> None:
+    """`adam_beta2`: the lineage's scripts name no betas (R27), which leaves verl's, and verl's are torch's."""
+    from methods.adapters import trl, verl
+    from methods.adapters.trl.trainer import arguments
+
+    betas = inspect.signature(torch.optim.AdamW).parameters["betas"].default
+    method = catalog.parse("grpo")
+    spec = check(worlds.spec(ROOT, method="grpo"))
+    given = arguments(spec, trl.plan(spec.training, method), method, ROOT)
+    assert (given["adam_beta1"], given["adam_beta2"]) == betas
+    keys = yaml.safe_load((ROOT / verl.__file__).with_name("config.yaml").read_text(encoding="utf-8"))
+    assert tuple(keys["actor_rollout_ref"]["actor"]["optim"]["betas"]) == betas
+
+
+def test_the_share_of_top_entropy_tokens_is_exact_arithmetic() -> None:
+    """The rounding in `masks.top_entropy`: (1 - 0.2) * 10 may come out above 8, and a token more would be lost."""
+    parts = catalog.parse("top_entropy").parts
+    for tokens in (*range(1, 61), 199):
+        entropy = torch.randperm(tokens, generator=torch.Generator().manual_seed(tokens)).double()[None]
+        x = -torch.ones_like(entropy)
+        batch = Batch(logp=x, old_logp=x, advantage=x[:, 0], mask=x < 0, group=torch.zeros(1).long(), entropy=entropy)
+        for share in (Fraction(n, 20) for n in range(1, 21)):
+            wanted = tokens - math.ceil((1 - share) * (tokens - 1))
+            chosen = masks.top_entropy(share=float(share))(Terms(batch, parts))
+            assert int(chosen.sum()) == wanted, (tokens, share)
+            assert bool((entropy[chosen] >= tokens - wanted).all())

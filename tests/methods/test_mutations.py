@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
 
 from methods import catalog
 from methods.method import Method
-from tests.methods import reference, subjects, test_identities, test_properties, test_reference
+from tests.methods import reference, subjects, test_properties, test_reference
 from tests.methods.batches import random_fields
 from tests.methods.mutations import MUTATIONS
 
@@ -33,12 +33,12 @@ def split(key: str) -> None:
 
 def first_update(key: str) -> None:
     if key in reference.LOSSES:  # readings have none of their own
-        test_identities.the_first_update_is_reinforce_unless_the_reference_says_why_not(key)
+        test_properties.the_first_update_is_reinforce_unless_the_reference_says_why_not(key)
 
 
 def fractions(key: str) -> None:
     if key.startswith(("kl_cov", "clip_cov")):
-        test_identities.the_fraction_selects_as_many(key)
+        test_properties.the_fraction_selects_as_many(key)
 
 
 CHECKS: tuple[Callable[[str], None], ...] = (
@@ -67,27 +67,15 @@ def caught(key: str, mutant: Method) -> bool:
     return False
 
 
-def survivors(keys: Sequence[str]) -> tuple[list[str], int]:
-    """Mutants that no check notices, as `key: mutation`, and the number of all mutants of these methods."""
-    for key in keys:  # the checks must pass on the methods as they are
-        for check in CHECKS:
-            check(key)
+@pytest.mark.slow
+def test_every_mutation_of_every_method_and_reading_is_caught() -> None:
+    keys = tuple(dict.fromkeys((*catalog.keys(), *subjects.shapes(), *CORRECTED)))
+    for key in keys:  # passes on the method as it is; test_reference.py and test_properties.py run the other checks
+        split(key)
     made = [(key, name, mutate(catalog.parse(key))) for name, mutate in MUTATIONS.items() for key in keys]
     mutants = [(key, name, mutant) for key, name, mutant in made if mutant is not None]
-    return [f"{key}: {name}" for key, name, mutant in mutants if not caught(key, mutant)], len(mutants)
-
-
-@pytest.mark.slow
-def test_every_mutation_of_every_method_is_caught() -> None:
-    keys = (*catalog.keys(), *CORRECTED)
-    survived, mutants = survivors(keys)
-    assert survived == []
-    assert mutants >= 20 * len(keys)
-
-
-@pytest.mark.slow
-def test_every_mutation_of_every_reading_is_caught() -> None:
-    assert survivors(subjects.shapes())[0] == []
+    assert len(mutants) >= 20 * len(keys)
+    assert [f"{key}: {name}" for key, name, mutant in mutants if not caught(key, mutant)] == []
 
 
 def test_every_mutation_acts_on_some_method() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import re
+import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from core.provenance import ROOT
 from core.results_tree import Tree
-from report import export
+from core.scores import read_scores
+from evals.stats import robust
+from report import export, rliable
 from tests.report import synthetic
 from tests.report.finished import finish
 
@@ -77,3 +85,102 @@ def test_a_folder_with_something_in_it_is_left_alone(tree: Tree, tmp_path: Path,
     code, _, err = command(export.main, "--results", tree.root, "--to", "eval-results", "--out", tmp_path)
     assert (code, err.startswith("error: command line: --out: ")) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+KEPT = ROOT / "results/reference/embedded"
+NEEDED = ("manifest.json", "origins.json.gz", "matrix.json", "scores.csv.gz", "tables")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The part of the kept tree that the command reads, to write into."""
+    root = tmp_path_factory.mktemp("kept") / "embedded"
+    root.mkdir()
+    for name in NEEDED:
+        copy = shutil.copytree if (KEPT / name).is_dir() else shutil.copy
+        copy(KEPT / name, root / name)
+    return Tree(root)
+
+
+def counted(method: str) -> dict[int, list[float]]:
+    """The scores of tiny Qwen2 after 7 rollouts by seed, from scores.csv."""
+    table = read_scores(KEPT / "scores.csv")
+    of_method = (table.model == "tiny_qwen2") & (table.step == 7) & (table.method == method)
+    rows = table[of_method & ~table.benchmark.str.startswith("avg_")]
+    return {int(seed): list(rows[rows.seed == seed].sort_values("benchmark").score) for seed in sorted(set(rows.seed))}
+
+
+def test_the_csv_holds_what_loops_over_the_scores_find(kept: Tree, command: Command) -> None:
+    code, out, err = command(rliable.main, "--results", kept.root)
+    assert (code, out.split(), err) == (0, [str(kept.layout.tables / f"robust.{end}") for end in ("csv", "md")], "")
+    lines = {line["row"]: line for line in csv.DictReader((kept.layout.tables / "robust.csv").open(encoding="utf-8"))}
+    for method in ("tepo", "cispo", "tepo_kl_all+beta=1+kl-estimator=k1"):  # the last one has four of eight seeds
+        line, ours, theirs = lines[f"tiny_qwen2/{method}/step7"], counted(method), counted("grpo")
+        flat = sorted(score for scores in ours.values() for score in scores)
+        assert line["seeds"] == " ".join(map(str, ours))
+        assert float(line["mean"]) == pytest.approx(sum(flat) / len(flat), abs=1e-12)
+        middle = flat[len(flat) // 4 : len(flat) - len(flat) // 4]
+        assert float(line["iqm"]) == pytest.approx(sum(middle) / len(middle), abs=1e-12)
+        assert float(line["above_50"]) == pytest.approx(sum(score > 0.5 for score in flat) / len(flat), abs=1e-12)
+        for column, seeds in (("paired", [(s, s) for s in ours]), ("unpaired", list(product(ours, theirs)))):
+            pairs = [pair for a, b in seeds for pair in zip(ours[a], theirs[b], strict=True)]
+            won = sum(1.0 if x > y else 0.5 if x == y else 0.0 for x, y in pairs) / len(pairs)
+            assert float(line[column]) == pytest.approx(won, abs=1e-12)
+            assert float(line[f"{column}_low"]) < won < float(line[f"{column}_high"])
+    assert lines["tiny_qwen2/grpo/step7"]["paired"] == lines["tiny_qwen2/base/step7"]["paired"] == ""
+    text = (kept.layout.tables / "robust.md").read_text(encoding="utf-8")
+    assert f"| TEPO | 8 | {100 * float(lines['tiny_qwen2/tepo/step7']['mean']):.2f} |" in text
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".json"])
+def test_the_export_has_every_method_as_runs_by_benchmarks(
+    kept: Tree, tmp_path: Path, command: Command, suffix: str
+) -> None:
+    out = tmp_path / f"scores{suffix}"
+    code, printed, err = command(rliable.main, "--results", kept.root, "--out", out, "--model", "tiny_qwen2")
+    assert (code, err) == (0, "")
+    read = dict(np.load(out)) if suffix == ".npz" else {k: np.array(v) for k, v in json.loads(out.read_text()).items()}
+    assert {method: scores.shape for method, scores in read.items() if method in ("grpo", "tepo")} == {
+        "grpo": (8, 7),
+        "tepo": (8, 7),
+    }
+    assert len(read) == 22
+    order = printed.splitlines()[1].removeprefix("benchmarks: ").split(", ")
+    expected = np.array(list(counted("tepo").values()))  # by the alphabet
+    assert (read["tepo"] == expected[:, [sorted(order).index(name) for name in order]]).all()
+    assert "tepo: seeds 1, 2, 3, 4, 5, 6, 7, 8" in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--out", "scores.csv"), r"--out: scores.csv ends neither in .npz nor in .json"),
+        (("--out", "a.npz", "--model", "tiny_qwen"), r"--model: unknown value 'tiny_qwen'; .*nearest: tiny_qwen"),
+        (("--out", "a.npz", "--step", "8"), r"no method is scored after 8 rollouts; set --step to \[7, 12\]"),
+    ],
+)
+def test_a_wrong_option_is_one_line(kept: Tree, command: Command, options: tuple[str, ...], message: str) -> None:
+    code, out, err = command(rliable.main, "--results", kept.root, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert re.search(message, err), err
+
+
+def test_it_is_what_rliable_computes(kept: Tree) -> None:
+    """Point estimates to rounding; intervals of the same bootstrap to its Monte Carlo error."""
+    library, metrics = pytest.importorskip("rliable.library"), pytest.importorskip("rliable.metrics")
+    _, found = rliable.methods(kept, "tiny_qwen2", 7)
+    arrays = {method: own.values for method, own in found.items()}
+    taus = np.linspace(0, 1, 11)
+    for x in arrays.values():
+        assert float(robust.interquartile_mean(x)) == pytest.approx(metrics.aggregate_iqm(x), abs=1e-12)
+        assert robust.profile(x, taus) == pytest.approx(library.score_distributions(x, taus), abs=1e-12)
+        theirs = metrics.probability_of_improvement(x, arrays["grpo"])
+        assert float(robust.improvement(x, arrays["grpo"])) == pytest.approx(theirs, abs=1e-12)
+    pair = [arrays["tepo"], arrays["grpo"]]
+    np.random.seed(1)
+    _, theirs = library.get_interval_estimates(
+        {"pair": pair}, lambda x, y: np.array([metrics.probability_of_improvement(x, y)]), reps=200
+    )
+    assert [float(end) for end in robust.bootstrap(robust.improvement, *pair)] == pytest.approx(
+        theirs["pair"].ravel(), abs=0.03
+    )

@@ -5,21 +5,33 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import html
 import json
 import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from core.errors import MissingInputError
+from core import digests
+from core.errors import BenchError, MissingInputError
+from core.files import write_json
 from core.provenance import ROOT
 from core.results_tree import Tree
-from report import build, convergence
-from report.site import samples
+from paper.claims import entries, ledger
+from paper.claims.claims import read_claims
+from paper.claims.entries import LEAST_ROLLOUTS, RULE
+from report import build, convergence, show
+from report.provenance import manifest
+from report.site import paper, samples
 from report.tables import spec
-from tests.report.finished import rehash
+from tests.core.test_digests import flip
+from tests.paper import claim_trees
+from tests.report.finished import cut, rehash
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
@@ -229,12 +241,6 @@ def test_responses_that_were_deleted_are_named(copy: Tree) -> None:
         (copy.root / "aside").rename(folder)
 
 
-def test_a_missing_figure_is_named(copy: Tree) -> None:
-    (copy.layout.figures / "figure3.svg").unlink()
-    with pytest.raises(MissingInputError, match=r"figure3\.svg: missing"):
-        build.build(copy.root)
-
-
 def test_pictures_are_companion_files_as_written(one_seed: Tree, tmp_path: Path) -> None:
     samples.write(one_seed, tmp_path, None)
     shown = {attrs["src"] for tag, attrs in page(one_seed).tags if tag == "img"}
@@ -306,3 +312,211 @@ def test_another_scale_gets_its_configurations_note(stands_for: str | None, copy
     assert "Results of the scale mine" in text
     assert ("no number here is comparable with one printed in the paper" in text) == (stands_for is not None)
     assert "A note of my own." in text
+
+
+OUTSIDE = {"low": 1.0, "high": 2.0, "null": 0.0}
+INSIDE = {"estimate": 0.0, "low": -0.01, "high": 0.01, "null": 0.0, "margin_low": -0.02, "margin_high": 0.02}
+
+
+def with_verdicts(tree: Tree, folder: Path, verdict: str, figures: Mapping[str, float] = OUTSIDE) -> Tree:
+    """The tree with every claim that runs could decide given this verdict."""
+    shutil.copytree(tree.root, folder)
+    path = folder / "claims.csv"
+    changed = [
+        entry.__class__(**{**vars(entry), "verdict": verdict, **figures})
+        if entry.ledger == "ours" and entry.kind not in ("", paper.ALGEBRA) and entry.reading is None
+        else entry
+        for entry in entries.read(path)
+    ]
+    path.write_text(entries.to_text(changed), encoding="utf-8")
+    digests.write_list(folder / "claims.sha256", [path])
+    return Tree(folder)
+
+
+def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Path) -> None:
+    view = paper.claims(one_seed)
+    assert view["decided"] == {}
+    assert f"<p>No claim of the paper. {RULE}</p>" in build.build(one_seed.root)
+    counts = {name: dict(found) for name, found in view["counts"]}
+    own = [found for name, found in counts.items() if name.startswith("runs of this tree")]
+    assert own
+    assert not any({"supported", "contradicted"} & found.keys() for found in own)
+    algebra = sum(claim.test.kind == paper.ALGEBRA for claim in read_claims())
+    assert sum(counts[paper.CHECKED].values()) == algebra > 0
+    for claim in view["claims"]:
+        names = [line["name"] for line in claim["lines"]]
+        assert (names == [paper.CHECKED]) == (paper.CHECKED in names), "a formula is no printed number either"
+    decided = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "supported"))
+    by_runs = {c["id"] for c in decided["claims"] for x in c["lines"] if "this tree" in x["name"] and not x["method"]}
+    assert {claim["id"] for claim in decided["decided"]["supported"]} == by_runs
+
+
+def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_path: Path) -> None:
+    view = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "equal within the margin", INSIDE))
+    assert list(view["decided"]) == ["equal within the margin"]
+    for line in view["decided"]["equal within the margin"]:
+        assert line["notes"][0].startswith("margin -")
+        picture = line["picture"]
+        # to scale: the interval is half as wide as the margin, and in its middle
+        assert picture["margin_width"] == pytest.approx(2 * picture["width"], abs=0.05)
+        assert picture["margin"] < picture["low"] < picture["null"]
+
+
+def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: Tree, tmp_path: Path) -> None:
+    tree = with_verdicts(one_seed, tmp_path / "quick", "supported")
+    page = build.build(tree.root)
+    for view in paper.claims(tree)["claims"]:
+        assert view["statement"] in {line["statement"] for line in view["lines"]}
+        for line in view["lines"]:
+            assert ("tested statement only" in line["beside"]) == (bool(view["untested"]) and line["decided"])
+        assert view["untested"] in html.unescape(page)
+    summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', page, re.DOTALL)
+    assert summaries
+    assert not any("<q>" in summary for summary in summaries)
+    markdown = entries.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
+    for section in markdown.split("\n### ")[1:]:
+        assert section.index("**Printed: ") < section.index("\n> ")
+
+
+def test_no_quote_on_the_page_shows_tex() -> None:
+    shown = [paper.readable(" ".join(claim.declared.quote.split())) for claim in read_claims()]
+    assert [quote for quote in shown if re.search(r"[\\${}]|\*\*", quote)] == []
+
+
+def test_a_tree_of_two_rollouts_has_no_verdict(tmp_path: Path) -> None:
+    high, low = ([{"score": value} for value in values] for values in ((0.7, 0.711, 0.705), (0.6, 0.612, 0.603)))
+    tree = claim_trees.tree(tmp_path / "tree", claim_trees.both(high, low))
+    judged = {e.id: e for e in ledger.run_entries(tree) if e.kind != paper.ALGEBRA and e.p is not None}
+    assert judged, "with enough rollouts a difference is tested"
+    short = Tree(tree.root)
+    short.matrix = tree.matrix | {"runs": [run | {"steps": [2]} for run in tree.matrix["runs"]]}
+    after = {e.id: e for e in ledger.run_entries(short) if e.id in judged}
+    assert {e.verdict for e in after.values()} <= {"undecided", "not testable at this scale"}
+    assert all(e.p is None for e in after.values())
+    assert any(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after.values())
+
+
+# What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
+COMPUTES = (
+    "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
+    "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
+    "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
+    "paper.claims.tests", "report.convergence", "report.figures.draw",
+    "report.figures.fill", "report.tables.fill", "torch",
+)  # fmt: skip
+BUILD = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == one or name.startswith(one + ".") for one in {refused}):
+            raise ImportError(name + " must not be imported to build the page")
+
+sys.meta_path.insert(0, Refuse())
+from report import build
+build.main(["--results", sys.argv[1]])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None:
+    expected = copy.layout.report.read_text(encoding="utf-8")
+    copy.layout.report.unlink()
+    command = [sys.executable, "-c", BUILD.format(refused=COMPUTES), str(copy.root)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert copy.layout.report.read_text(encoding="utf-8") == expected
+
+
+READ = {
+    "tables/table1.tidy.csv": "python -m report.table --results {root} --table 1",
+    "figures/figure2.csv": "python -m report.figure --results {root} --figure figure2",
+    "figures/figure2.json": "python -m report.figure --results {root} --figure figure2",
+    "figures/figure2.svg": "python -m report.figure --results {root} --figure figure2",
+    "figures/convergence.csv": "python -m report.convergence --results {root}",
+    "figures/convergence_runs.csv": "python -m report.convergence --results {root}",
+    "figures/convergence_curves.csv": "python -m report.convergence --results {root}",
+    "figures/convergence_bands.csv": "python -m report.convergence --results {root}",
+    "claims.csv": "python -m paper.claims --results {root}",
+}
+
+
+OTHERS = {  # files that no view of the page shows -> the file beside them that one does
+    "tables/table1.csv": "tables/table1.tidy.csv",
+    "tables/table1.tex": "tables/table1.tidy.csv",
+    "figures/figure2.png": "figures/figure2.csv",
+    "figures/figure2.pdf": "figures/figure2.csv",
+    "figures/convergence_methods.csv": "figures/convergence.csv",
+}
+
+
+def flip_a_bit(path: Path) -> None:
+    flip(path, 0.5)
+
+
+@pytest.mark.slow
+def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(copy: Tree) -> None:
+    """Also of files that no view shows: without this, a cut table1.csv would be noticed by whoever publishes it."""
+    damages = [(name, name, damage) for name in READ for damage in (Path.unlink, cut, flip_a_bit)]
+    damages += [(name, OTHERS[name], damage) for name in OTHERS for damage in (Path.unlink, cut)]
+    damages.append(("scores.csv", None, flip_a_bit))
+    wrong = []
+    for name, written_with, damage in damages:
+        path = copy.root / name
+        before = path.read_bytes()
+        damage(path)
+        command = READ[written_with].format(root=copy.root) if written_with else ""
+        try:
+            build.build(copy.root)
+        except BenchError as error:
+            said = str(error)
+            if not said.startswith(str(path)) or command not in said or "\n" in said:
+                wrong.append(f"{name}: {said}")
+        else:
+            wrong.append(f"{name}: {damage.__name__} was not noticed")
+        path.write_bytes(before)
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence", "claims"])
+def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
+    sums = copy.layout.sums(name)
+    cut(sums)
+    with pytest.raises(BenchError, match=re.escape(str(sums))):
+        build.build(copy.root)
+    sums.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{sums}: hashes are missing")):
+        build.build(copy.root)
+
+
+@pytest.mark.slow
+def test_show_holds_the_table_that_it_prints(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+    cut(copy.layout.tables / "table1.csv")
+    code, out, err = command(show.main, "table1", "--results", copy.root)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "table1.csv: damaged" in err
+
+
+@pytest.mark.slow
+def test_the_companion_files_are_held_by_verify(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+    """Also where the manifest was written after the damage: it would list what it found."""
+    assert command(build.main, "--results", copy.root)[0] == 0
+    page = next(copy.root.glob("report.data/samples/**/*.js"))
+    cut(page)
+    assert [str(page) in line for line in manifest.broken_links(copy) if "report.data" in line] == [True]
+    code, out, _ = command(manifest.main, "--results", copy.root)
+    assert (code, (copy.root / manifest.NAME).exists()) == (1, False)
+    assert f"{page}: damaged" in out
+
+
+@pytest.mark.slow
+def test_a_tree_without_hashes_goes_by_its_manifest(copy: Tree) -> None:
+    """The kept references, and trees of older versions."""
+    write_json(copy.root / manifest.NAME, manifest.build(copy))
+    for sums in copy.root.rglob("*.sha256"):
+        sums.unlink()
+    build.build(copy.root)
+    cut(copy.root / "claims.csv")
+    with pytest.raises(BenchError, match=r"claims\.csv: damaged: .*manifest\.json; run: python -m paper\.claims"):
+        build.build(copy.root)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import random
 import shutil
 from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from core.errors import CorruptInputError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from core.results_tree import Tree
@@ -19,10 +23,12 @@ from evals import score
 from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
-from report.tables import render
+from report.tables import fill as filling
+from report.tables import render, tidy
 from report.tables.tidy import Cell, read_table
+from tests.paper.claim_trees import tree as claim_tree
 from tests.report.finished import rehash
-from tests.report.tables import cell
+from tests.report.tables import cell, filled
 from tests.report.tables import filled as fill
 
 TABLES = {"1", "2", "3", "4"}
@@ -294,3 +300,107 @@ def test_a_collapse_after_the_checkpoint_is_said_to_be_later(embedded: Tree, tmp
         f"† GRPO/DAPO ({early} steps, mean) {collapse}; scored is rollout {early}.",
         f"† GRPO/DAPO ({late} steps, mean) {collapse}; scored is what was left of the policy.",
     ]
+
+
+SEEDS = 5
+VARIANTS = {
+    "again": {"title": "again", "changes": {"stream": 1}},
+    "coin": {"title": "placebo, coin", "changes": {"reward": "coin"}},
+}
+METHODS = ("grpo", "tepo", "clip_cov", "gspo")
+
+
+def invented(folder: Path, again: float | None, variants: Any = VARIANTS) -> Tree:
+    """again: how far the second stream's scores lie above the first's; None: it is not planned."""
+    draw = random.Random(1)
+    runs: dict[tuple[str, str], Any] = {
+        ("q7", method): [{"score": 0.5 + draw.gauss(0, 0.01)} for _ in range(SEEDS)] for method in METHODS
+    }
+    if again is not None:
+        runs["q7", "grpo@again"] = [{"score": r["score"] + again + draw.gauss(0, 0.01)} for r in runs["q7", "grpo"]]
+    runs["q7", "grpo@coin"] = [{"score": 0.2} for _ in range(SEEDS)]
+    return claim_tree(folder, runs, variants=variants)
+
+
+@pytest.mark.parametrize(
+    ("again", "marked"), [(0.0, "0 of 9 cells marked; 0 before"), (0.3, "9 of 9 cells marked; 9 before")]
+)
+def test_the_line_counts_the_marks_of_the_arm(tmp_path: Path, again: float, marked: str) -> None:
+    table = filled(invented(tmp_path / "t", again), "1")
+    line = f"A/A arm (GRPO under two names, q7, {SEEDS} seeds): {marked} Holm's correction."
+    assert render.again_lines(table) == [line]
+    shown = {suffix: make(table) for suffix, make in render.RENDERINGS.items()}
+    for suffix, text in shown.items():
+        plain = text.replace("&#39;", "'").replace("$'$", "'")
+        assert line in plain, suffix
+    last = list(csv.reader(shown[".csv"].splitlines()))[-1]
+    assert (last[0], last[1], len(last)) == ("A/A", line, 2 + len(table.columns))
+    assert all(float(number) > 0 for number in last[2:])
+    # it is no row of the table
+    assert not [row for row in table.rows if row.id.startswith("A/A")]
+
+
+def test_not_run_is_said_and_a_placebo_is_no_such_arm(tmp_path: Path) -> None:
+    table = filled(invented(tmp_path / "t", None), "1")
+    assert render.again_lines(table) == ["A/A arm: not run."]
+    assert "A/A arm: not run." in render.markdown(table)
+    assert list(csv.reader(render.csv_table(table).splitlines()))[-1] == ["A/A", "A/A arm: not run.", *["not run"] * 9]
+
+
+def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Path) -> None:
+    with_arm = filling.fill_table(tidy.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
+    without = filling.fill_table(tidy.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
+    rows = [c for c in with_arm if c.kind != "again"]
+    assert rows == without
+    arm = [c for c in with_arm if c.kind == "again"]
+    assert len(arm) == 9
+    for shown in arm:
+        # The rows of TEPO, CLIP-Cov and GSPO, and the arm; the difference row is its minuend's test.
+        family = {c.row: c.versus_p for c in rows if c.column == shown.column and c.kind == "run" and c.baseline}
+        assert len(family) == 3
+        expected = compare.holm([*family.values(), shown.versus_p])[-1]
+        assert (shown.versus_p_holm, shown.versus_tests) == (expected, 4)
+        assert shown.inside_noise is (expected is not None and expected >= filling.ALPHA)
+
+
+def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> None:
+    """What stands below such a table is what stands in it."""
+    path, found = tmp_path / "tables.yaml", invented(tmp_path / "t", 0.01)
+    rows = [{"id": f"C.{method}", "label": method, "method": method} for method in ("grpo", "grpo@again", "tepo")]
+    block = {"model": "q7", "baseline": "C.grpo", "rows": rows}
+    path.write_text(json.dumps({"tables": {"c": {"columns": ["amc", "avg_pooled", "area"], "blocks": [block]}}}))
+    declared = tidy.declaration(found, "c", path)
+    table = tidy.view(declared, found, filling.fill_table(declared, found))
+    row = next(row for row in table.rows if row.id == "C.grpo@again")
+    (arm,) = table.again
+    for shown in arm:
+        assert shown.versus_p is not None or shown.column == "area"
+        assert (shown.versus_p_holm, shown.versus_tests) == (
+            row.cells[shown.column].versus_p_holm,
+            row.cells[shown.column].versus_tests,
+        )
+
+
+def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
+    found = invented(tmp_path / "t", 0.004)
+    arm = {cell.column: cell for cell in filled(found, "1").again[0]}
+    again, once = (
+        {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
+        for method in ("grpo@again", "grpo")
+    )
+    expected = compare.compare_seeds(again, once, clusters=found.clean_models("q7"))
+    assert (arm["amc"].versus, arm["amc"].versus_low, arm["amc"].versus_p) == (
+        expected.difference,
+        expected.low,
+        expected.p,
+    )
+
+
+def test_the_lines_of_the_arm_are_read_back_and_missed_when_they_are_cut(tmp_path: Path) -> None:
+    found = invented(tmp_path / "t", 0.0)
+    path = Path(filling.write(tidy.declaration(found, "1"), found))
+    assert tidy.read_table(found, "1").again == filled(found, "1").again
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(line for line in lines if not line.startswith("A/A")) + "\n", encoding="utf-8")
+    with pytest.raises(CorruptInputError, match="not filled from"):
+        tidy.read_table(found, "1")

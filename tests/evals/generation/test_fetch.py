@@ -21,7 +21,7 @@ import pytest
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Generated, HubFile, RepositoryFile, Row
-from tests.models.hub_server import COMMIT, environment, hub
+from tests.models.test_fetch_model import COMMIT, environment, hub
 
 ROWS = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]
 

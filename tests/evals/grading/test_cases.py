@@ -64,25 +64,6 @@ def test_rules_by_example(grader: Grader) -> None:
     assert len(pairs) > 400
 
 
-def test_cases_that_need_no_algebra() -> None:
-    """The same as the slow test below for the cases that are decided in this process: about half of them."""
-    graded = [(case, cheap_grade(case.question())) for case in cases()]
-    decided = [(case, grade.verdict is Verdict.CORRECT) for case, grade in graded if not isinstance(grade, Task)]
-    assert len(decided) > 500
-    found = [case for case, _ in decided]
-    known = known_errors().keys() & {case.key for case in found}
-    assert errors_of(found, [right for _, right in decided]) == known
-
-
-def test_a_sample_of_cases_in_two_orders(grader: Grader) -> None:
-    sample = [case for case in cases() if isinstance(cheap_grade(case.question()), Task)][::16]
-    verdicts = dict(zip(sample, grade(sample, grader), strict=True))
-    random.Random(1).shuffle(sample)
-    with Grader(pool=Pool(workers=1)) as other:  # one process that meets all of them
-        assert [verdicts[case] for case in sample] == grade(sample, other)
-    assert errors_of(list(verdicts), list(verdicts.values())) == known_errors().keys() & {case.key for case in verdicts}
-
-
 @pytest.mark.slow
 def test_all_cases_in_two_orders(grader: Grader) -> None:
     """Exactly the known errors: a mended case leaves the list, and the figures in the documentation are today's."""

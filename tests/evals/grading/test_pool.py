@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import resource
 import selectors
@@ -11,20 +13,24 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import ANY
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from core.errors import BenchError
+from core.errors import BenchError, ConfigError
 from core.provenance import ROOT
+from evals import data
+from evals.benchmark import benchmark
+from evals.grade import grade
 from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, cheap_grade
 from evals.grading.pool import Answer, Pool, Task
 from tests import planted
-
-pytestmark = pytest.mark.slow
 
 FRAGILE = "tests.evals.grading.fragile_worker"
 GOLD = gold("7")
@@ -48,6 +54,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 def test_every_death_has_its_reason_and_other_comparisons_go_on(tmp_path: Path) -> None:
     bad = [answer.format(tmp_path) for answer in ENDINGS]
     with Pool(workers=2, cpu_seconds=0.4, module=FRAGILE) as pool:
@@ -58,6 +65,7 @@ def test_every_death_has_its_reason_and_other_comparisons_go_on(tmp_path: Path) 
     assert first.outcome == last.outcome == "correct"
 
 
+@pytest.mark.slow
 def test_a_killed_comparison_is_tried_once_more_alone() -> None:
     seen: list[tuple[int, str]] = []
     with Pool(workers=2, module=FRAGILE) as pool:
@@ -87,6 +95,7 @@ def _comparing(worker: int) -> int:
     raise TimeoutError(f"worker {worker} compares nothing")
 
 
+@pytest.mark.slow
 def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """First 0.05 s each; then 0.8 s for those that need more: all of 2, and too little for each of 10."""
     monkeypatch.setattr("evals.grading.pool.FIRST_SECONDS", 0.6)
@@ -110,16 +119,19 @@ def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(monkeypatc
         assert found[0]["burn 9"].seconds > 0.3 > 0.1 > found[1]["burn 9"].seconds
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_run_meets_the_wall_clock() -> None:
     with Pool(workers=1, wall_seconds=0.3, module=FRAGILE) as pool:
         assert compare(["sleep 30"], pool) == [Answer("timeout", 0.0, "wall clock")]
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_is_an_error() -> None:
     with Pool(module="tests.evals.grading.no_such_worker") as pool, pytest.raises(BenchError, match="did not start"):
         compare(["fine"], pool)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_start_was_not_waited_for_is_no_late_one() -> None:
     """Two are started, one compares all that there is; the other's message is read with the next call, hours later."""
     with Pool(workers=1, module=FRAGILE) as pool:
@@ -136,6 +148,7 @@ def test_a_worker_whose_start_was_not_waited_for_is_no_late_one() -> None:
         assert pool.workers == [started]
 
 
+@pytest.mark.slow
 def test_no_process_is_left() -> None:
     with Pool(workers=2, module=FRAGILE) as pool:
         compare(["fine"] * 20, pool)
@@ -144,6 +157,7 @@ def test_no_process_is_left() -> None:
     assert all(process.poll() is not None for process in processes)
 
 
+@pytest.mark.slow
 def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> None:
     """With gmpy2 a factorial runs in C code that no Python limit reaches; importable or not, sympy must not see it."""
     script = (
@@ -158,6 +172,7 @@ def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> N
     assert done.stdout.splitlines()[-1] == "python None"
 
 
+@pytest.mark.slow
 def test_workers_get_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in planted.ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -210,6 +225,7 @@ HOSTILE = {
 HOSTILE_GOLDS = ("5", r"\sqrt{2}x")
 
 
+@pytest.mark.slow
 def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
     for text in HOSTILE.values():
         for stored in (*HOSTILE_GOLDS, "1,2", "(1,2)"):
@@ -228,3 +244,108 @@ def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
     assert (
         max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) < 3 * 2**20
     )
+
+
+KEY = "syn_mix3"
+K = 2
+
+
+Rows = dict[str, list[Any]]
+
+
+def _rows(folder: Path, *, symbolic: bool = False) -> Rows:
+    found: Rows = {"item_id": [], "sample": [], "prompt": [], "prompt_sha256": [], "response": [], "stop": []}
+    for item in data.load(benchmark(KEY), folder):
+        for sample in range(K):
+            right = (len(item.item_id) + sample) % 2 == 0
+            found["item_id"].append(item.item_id)
+            found["sample"].append(sample)
+            found["prompt"].append(item.problem)
+            found["prompt_sha256"].append(hashlib.sha256(item.problem.encode()).hexdigest())
+            found["response"].append(f"so \\boxed{{{item.answer if right else item.answer + '1'}}}")
+            found["stop"].append("stop")
+    found["response"][0] = "It is 5."
+    found["response"][1], found["stop"][1] = r"so \boxed{", "length"
+    found["response"][2] = r"\boxed{\sqrt{4}\cdot y}" if symbolic else r"\boxed{y}"
+    return found
+
+
+def _write(folder: Path, rows: Rows) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{KEY}.parquet"
+    pq.write_table(pa.table(rows), path)
+    entry = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": len(rows["item_id"])}
+    (folder / "samples.json").write_text(json.dumps({"benchmarks": {KEY: entry}}))
+    return folder
+
+
+@pytest.fixture
+def samples(tmp_path: Path, quick_data: Path) -> Path:
+    return _write(tmp_path / "samples", _rows(quick_data))
+
+
+def test_one_verdict_per_response(samples: Path, quick_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grades"
+    grade(samples, quick_data, out)
+    table = pq.read_table(out / f"{KEY}.parquet").to_pydict()
+    asked = pq.read_table(samples / f"{KEY}.parquet").to_pydict()
+    assert (table["item_id"], table["sample"]) == (asked["item_id"], asked["sample"])
+    assert table["verdict"][:4] == ["no_answer", "truncated", "wrong", "wrong"]
+    assert table["verdict"].count("correct") == len(table["verdict"]) // 2 - 2
+    assert table["extracted"][:2] == [None, None]
+    entry = json.loads((out / "grades.json").read_text())["benchmarks"][KEY]
+    assert entry["rows"] == len(table["verdict"])
+    assert entry["sha256"] == hashlib.sha256((out / f"{KEY}.parquet").read_bytes()).hexdigest()
+    assert entry["samples_sha256"] == hashlib.sha256((samples / f"{KEY}.parquet").read_bytes()).hexdigest()
+    assert entry["verdicts"] == {str(v): table["verdict"].count(str(v)) for v in Verdict}
+
+
+def test_grades_that_are_there_are_left_alone_until_the_samples_change(
+    samples: Path, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "grades"
+    grade(samples, quick_data, out)
+    capsys.readouterr()
+    grade(samples, quick_data, out)
+    assert "grades are there" in capsys.readouterr().out
+    rows = _rows(quick_data)
+    rows["response"][0] = r"\boxed{0}"
+    _write(samples, rows)
+    grade(samples, quick_data, out)
+    assert "grades are there" not in capsys.readouterr().out
+    (out / f"{KEY}.parquet").write_bytes(b"PAR1")
+    grade(samples, quick_data, out)
+    assert pq.read_table(out / f"{KEY}.parquet").num_rows == len(rows["item_id"])
+
+
+def test_broken_text_is_graded_not_refused(quick_data: Path, tmp_path: Path) -> None:
+    rows = _rows(quick_data)
+    raw = [text.encode() for text in rows["response"]]
+    raw[4] = b"\xff\xfe \x00 \\boxed{\xc3}"
+    broken = pa.array(raw, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(raw), broken.buffers())
+    out = tmp_path / "grades"
+    grade(_write(tmp_path / "samples", {**rows, "response": text}), quick_data, out)
+    assert pq.read_table(out / f"{KEY}.parquet")["verdict"].to_pylist()[4] == "wrong"
+
+
+def test_the_command_grades(samples: Path, quick_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grades"
+    done = subprocess.run(
+        [sys.executable, "-m", "evals.grade", "--samples", samples, "--data", quick_data, "--out", out],
+        cwd=ROOT, capture_output=True, text=True, timeout=1800,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{KEY}: correct 18" in done.stdout
+    assert "40/40" in done.stderr
+
+
+def test_an_item_with_a_meaningless_tolerance_is_named(
+    samples: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    loaded = data.load(benchmark(KEY), quick_data)
+    monkeypatch.setattr(data, "load", lambda *_: [replace(item, tolerance="wide") for item in loaded])
+    with pytest.raises(ConfigError, match=rf"{KEY}: item {loaded[0].item_id}: .*'wide'"):
+        grade(samples, quick_data, tmp_path / "grades")
