@@ -64,7 +64,6 @@ for line in sys.stdin:
 """
 
 Answer = dict[str, Any]
-Ask = Callable[..., Answer]
 
 
 class Project:

@@ -206,7 +206,6 @@ def test_generated_pages_are_up_to_date() -> None:
         ({"mask": torch.ones(4, 3)}, ["mask", "torch.float32", "torch.bool"]),
         (with_value("advantage", (2,), math.nan), ["advantage", "nan", "[2]"]),
         ({"full_logp": torch.zeros(4, 3, 5), "old_full_logp": torch.zeros(4, 3, 4)}, ["full_logp", "5", "4"]),
-        (with_value("logp", (0, 0), math.inf), ["logp", "inf", "[0, 0]"]),
         ({"full_logp": torch.full((4, 3, 2), -math.inf)}, ["full_logp", "-inf", "[0, 0, 0]"]),
         ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),

@@ -304,7 +304,6 @@ def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
         builder.build_clean(small().start, tmp_path / "clean")
 
 
-TOKENIZER_CLASSES = ("qwen2", "qwen3", "llama", "mistral")
 TEXTS = [
     arithmetic.prompt_string("42+19?") + "2+9=11;1+4+1=6;\\boxed{61}" + tokenizer.EOS,
     arithmetic.prompt_string("4,1,4,,?"),
@@ -323,7 +322,7 @@ def small_tokenizer(model_type: str) -> Architecture:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
-    for model_type in TOKENIZER_CLASSES:
+    for model_type in CLASSES:
         made[model_type] = tmp_path_factory.mktemp(model_type)
         fresh(small_tokenizer(model_type), seed=1).save_pretrained(made[model_type])
         tokenizer.save(made[model_type])

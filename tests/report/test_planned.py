@@ -85,12 +85,6 @@ def test_at_paper_scale_single_seed_rows_are_the_printed_seed(paper: Tree) -> No
                 assert row.step == printed.run.steps
 
 
-def seeds_of(tree: Tree, method: str | None) -> list[int]:
-    """Of a method on the main model, as the matrix plans them."""
-    runs = tree.matrix["runs"]
-    return sorted(run["seed"] for run in runs if (run["model"], run["method"]) == (SLOTS["q7"], method))
-
-
 def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(
     embedded: Tree, readings: Tree, paper: Tree
 ) -> None:
@@ -356,7 +350,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 def base_row(tree: Tree, key: str) -> dict[str, tidy.Cell]:
     declared = runs.declare(tree) if key == runs.KEY else spec.table(key)
-    cells = [cell for cell in filling.fill_table(declared, tree) if cell.kind == "base" and cell.model == MODEL]
+    cells = [cell for cell in filling.fill(declared, tree) if cell.kind == "base" and cell.model == MODEL]
     return {cell.column: cell for cell in cells}
 
 
@@ -372,7 +366,7 @@ def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, key: st
 
 
 def test_a_row_of_one_seed_is_the_tree_s_first_or_second_whatever_its_number(own: Tree) -> None:
-    rows = {cell.row: cell for cell in filling.fill_table(spec.table("4"), own) if cell.column == "avg_pooled"}
+    rows = {cell.row: cell for cell in filling.fill(spec.table("4"), own) if cell.column == "avg_pooled"}
     first, second, _ = sorted(SEEDS)
     assert (rows["T4.1"].seeds, rows["T4.2"].seeds, rows["T4.5"].seeds) == ((first,), (second,), (first,))
     assert rows["T4.7"].seeds == (first, second)

@@ -208,7 +208,7 @@ def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
 
 def fill_anew(tree: Tree) -> Table:
     """Table 1, filled anew each time: some trees here are changed between two fillings."""
-    return view(spec.table("1"), tree, filling.fill_table(spec.table("1"), tree))
+    return view(spec.table("1"), tree, filling.fill(spec.table("1"), tree))
 
 
 def test_one_seed_prints_the_score_and_its_interval_over_problems(scored: Tree) -> None:
@@ -335,7 +335,7 @@ def test_what_is_written_is_what_is_read(embedded: Tree, tmp_path: Path) -> None
     tree = Tree(shutil.copytree(embedded.root, tmp_path / "embedded"))
     for key in spec.tables():
         tables.write(tree, key)
-        assert read_table(tree, key) == view(spec.table(key), tree, filling.fill_table(spec.table(key), tree)), key
+        assert read_table(tree, key) == view(spec.table(key), tree, filling.fill(spec.table(key), tree)), key
 
 
 def test_a_tidy_file_of_other_rows_is_refused(scored_copy: Tree) -> None:

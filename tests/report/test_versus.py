@@ -348,8 +348,8 @@ def test_not_run_is_said_and_a_placebo_is_no_such_arm(tmp_path: Path) -> None:
 
 
 def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Path) -> None:
-    with_arm = filling.fill_table(tidy.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
-    without = filling.fill_table(tidy.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
+    with_arm = filling.fill(tidy.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
+    without = filling.fill(tidy.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
     rows = [c for c in with_arm if c.kind != "again"]
     assert rows == without
     arm = [c for c in with_arm if c.kind == "again"]
@@ -370,7 +370,7 @@ def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> 
     block = {"model": "q7", "baseline": "C.grpo", "rows": rows}
     path.write_text(json.dumps({"tables": {"c": {"columns": ["amc", "avg_pooled", "area"], "blocks": [block]}}}))
     declared = tidy.declaration(found, "c", path)
-    table = tidy.view(declared, found, filling.fill_table(declared, found))
+    table = tidy.view(declared, found, filling.fill(declared, found))
     row = next(row for row in table.rows if row.id == "C.grpo@again")
     (arm,) = table.again
     for shown in arm:

@@ -62,11 +62,6 @@ def score(y: Array, case: Case) -> Bounds:
     return intervals.score_interval(y, 1.0, case.problems * case.k)
 
 
-def about(mean: intervals.Mean) -> Bounds:
-    half = intervals.quantile(mean.df) * mean.se
-    return Bounds(mean.value - half, mean.value + half)
-
-
 def test_a_checkpoints_score_is_covered() -> None:
     found = {case: coverage(score(answers(np.random.default_rng([1, n]), case), case), case.mean)
              for n, case in enumerate(SCORES)}  # fmt: skip
