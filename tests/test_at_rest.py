@@ -1,4 +1,4 @@
-"""Faults at rest: one file of a finished tree is damaged; every command that reads it names it or changes nothing."""
+"""One file of a finished tree is damaged: each command names it; the pipeline where path and locale are unkind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input ends before training with one line that names the key, the value and what is allowed."""
+"""Specifications: bad ones end before training in one line; every run of the paper as verl's configuration."""
 
 from __future__ import annotations
 

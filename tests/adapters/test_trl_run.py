@@ -1,4 +1,4 @@
-"""Real runs of TRL: what they write, what they have in common, how they resume. `trained` has the undisturbed ones."""
+"""Real runs of TRL: what they write, how they resume, controls, runs in one worker. `trained`: the undisturbed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C5, C6: verl's own trainer, buffer, engine and checkpoints under Ray on a CPU. A start takes most of a minute."""
+"""C5, C6: verl's own trainer under Ray on a CPU, by our adapter and by the example. A start takes most of a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run in processes of its own (`test_verl_engine.py`): verl's training worker on a CPU, one process per rank.
+"""Run in processes of its own (`test_verl_loss.py`): verl's training worker on a CPU, one process per rank.
 
     python -m tests.adapters.verl_worker WORLD OUT [OTHER...]    with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 

@@ -1,4 +1,4 @@
-"""Every view of the page: for who cannot point, see colours or run scripts, on a phone and on paper."""
+"""Every view of the page: for who cannot point, see colours or run scripts, on a phone, on paper; its curves."""
 
 from __future__ import annotations
 

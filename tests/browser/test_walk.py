@@ -1,4 +1,4 @@
-"""A reader's way through the report: from a number to a run, to its responses, the same number everywhere."""
+"""A reader's way through the report: the same number everywhere; the pure functions of the page's scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was written is what is read: any bit, cut, empty, missing or extra file of a folder is named."""
+"""What was written is what is read, also from packed files: any bit, cut, empty, missing or extra file is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The room everything stands on: atomic writes, layout, errors, hashes."""
+"""Files, records and command lines: written whole, read strictly; whatever a file holds, one line names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic generator against an independent evaluator, and the held-out rule by enumeration."""
+"""Generated problems and questions against independent evaluators; nothing held out is trained on."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def corrected() -> tuple[str, ...]:
 
 
 def refused(text: str) -> bool:
-    """Two settings that contradict each other; `test_bad_input.py` looks at the message."""
+    """Two settings that contradict each other; `test_core.py` looks at the message."""
     try:
         catalog.parse(text)
     except ConfigError:

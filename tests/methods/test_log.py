@@ -1,4 +1,4 @@
-"""A run's curve in TensorBoard while it grows: every row once, whatever happened to the run."""
+"""What is logged of a run: every row once in TensorBoard, how far the policy moved; constants and their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub model in a folder: the right files with their hashes and commit, or one line and no `base.json`."""
+"""A model of the hub or out of a wheel: the right files with their hashes, or one line and no `base.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A data set's problems as training prompts: distinct, a fixed choice, read as evaluation reads its problems."""
+"""Problems as training prompts, and model files: a fixed choice, read as evaluation reads it; bad ones are named."""
 
 from __future__ import annotations
 

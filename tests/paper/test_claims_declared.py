@@ -1,4 +1,4 @@
-"""claims.yaml: every claim quotes the paper, names kinds and rows that are there, and what the quote states beyond."""
+"""claims.yaml quotes the paper and names what is there; the ledger of the printed numbers, by hand and by command."""
 
 from __future__ import annotations
 

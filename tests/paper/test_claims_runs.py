@@ -1,4 +1,4 @@
-"""The ledger of a results tree: invented trees whose verdicts are known, and edits that must turn them."""
+"""The ledger of a results tree: invented trees whose verdicts are known, margins, and edits that must turn them."""
 
 from __future__ import annotations
 

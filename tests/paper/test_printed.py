@@ -1,4 +1,4 @@
-"""The printed tables as data: typed twice, checked against the paper's text, and read strictly."""
+"""The printed tables as data: typed twice, checked against the paper's text; the audit finds planted defects."""
 
 from __future__ import annotations
 

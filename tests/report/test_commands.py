@@ -1,4 +1,4 @@
-"""The four commands as typed: what they write, what they print, one line when something is wrong, light to start."""
+"""Commands as typed: what they write and print, the state of runs, one line when something is wrong, a light start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables on everything that the configurations plan: each row finds its run; a half-done matrix is shown."""
+"""The tables on everything that the configurations plan, and declarations of tables: each row finds its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five renderings of one filled table say the same; each is right for what reads it."""
+"""Cells and their five renderings: the right score in the right place, gaps named, the same in each rendering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every cell against its baseline: the right two compared, corrected once per column, never beyond what is known."""
+"""Every cell against its baseline: the right two compared, corrected once per column; the A/A arm below the table."""
 
 from __future__ import annotations
 

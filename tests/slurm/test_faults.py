@@ -1,4 +1,4 @@
-"""Jobs stopped, cancelled or lost with their node, and a Snakemake that is killed: nothing is lost or done twice."""
+"""Jobs stopped, cancelled or lost with their node, a Snakemake that is killed, and Ray over two nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run in a process of its own by test_memory.py: a forward and backward pass, and the memory that it took.
+"""Run in a process of its own by test_plan.py: a forward and backward pass, and the memory that it took.
 
 python -m tests.workflow.memory_pass SIZES TOKENS PRECISION    prints bytes beyond the model and its gradients
 """

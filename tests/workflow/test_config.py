@@ -1,4 +1,4 @@
-"""Configurations: merged, typed, chosen from on the command line. tests/test_wrong_inputs.py has what is refused."""
+"""Configurations and the commands that read them. tests/test_wrong_inputs.py has what is refused."""
 
 from __future__ import annotations
 

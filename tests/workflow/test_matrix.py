@@ -1,4 +1,4 @@
-"""The paper's rows are planned at both scales, each run once; what a cluster adds to a run; names in the cache."""
+"""The paper's rows are planned at both scales, each run once; what is finished stays; a sweep trains nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snakemake plan`: counts as the DAG has them, estimates by hand, every missing thing named, exit code 1 for any."""
+"""`snakemake plan`: counts as the DAG has them, estimates of time and GPU memory, every missing thing named."""
 
 from __future__ import annotations
 
