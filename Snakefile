@@ -1,7 +1,14 @@
 # Targets and includes only. The stages are in workflow/rules/.
+import sys
+
 from snakemake.utils import min_version
 
 min_version("9.27")
+
+# The plan is made of this folder's configuration and results: the `config:` of a module would change nothing.
+if len(workflow.modifier_stack) > 1:
+    print("error: Snakefile: cannot be a module; run snakemake in its own folder, read results/<scale>", file=sys.stderr)
+    sys.exit(2)
 
 
 configfile: "config/embedded.yaml"

@@ -103,12 +103,13 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
     where = where if isinstance(where, str) else where(path)
     if first["type"] == "extra_forbidden":
         allowed = _keys_at(model, path[:-1])
-        hit = nearest(str(path[-1]), allowed)
+        inside = [f"{key}.{path[-1]}" for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
+        hit = nearest(str(path[-1]), allowed) or next(iter(inside), None)
         return f"{where}: {key}: unknown key; allowed: {', '.join(sorted(allowed))}" + (
             f"; nearest: {hit}" if hit else ""
         )
     if first["type"] == "missing":
-        return f"{where}: {key}: is missing"
+        return f"{where}: {key}: is missing; add this key"
     if first["type"] == "literal_error":
         return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
     if first["type"] == "value_error":  # raised by a validator of ours: its message is the sentence

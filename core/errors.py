@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import errno
 import io
 import math
 import os
@@ -107,8 +108,23 @@ class Parser(argparse.ArgumentParser):
         own = {"prog": f"python -m {name.removesuffix('.__main__')}", "description": main.__doc__}
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **(own | options))
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = sys.argv[1:] if args is None else list(args)
+        known = [option for option in self._option_string_actions if option.startswith("--")]
+        for option in (word.partition("=")[0] for word in words if word.startswith("--") and word != "--"):
+            # Before argparse, which would name the required option that was meant, and not its misspelling.
+            if not any(name.startswith(option) for name in known):
+                hit = nearest(option[2:], [name[2:] for name in known])
+                advice = f"nearest: --{hit}" if hit else f"allowed: {', '.join(known)}"
+                raise ConfigError(f"command line: {option}: unknown option; {advice}")
+        return super().parse_args(args, namespace)
+
     def error(self, message: str) -> Never:
         raise ConfigError(f"command line: {message}; --help lists the options")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise unknown("command line", "/".join(action.option_strings) or action.dest, value, action.choices)
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
@@ -151,6 +167,18 @@ def real(*, above: float | None = None, least: float | None = None, most: float)
     return parse
 
 
+ADVICE = {  # by what the operating system refuses
+    errno.ENOENT: "; choose a path in a folder that exists",
+    errno.ENOTDIR: "; a file stands where a folder is needed: choose another path",
+    errno.EISDIR: "; a folder stands there: choose the path of a file",
+    errno.EACCES: "; choose a path that you may write, or change its permissions",
+    errno.EROFS: "; choose a path that you may write",
+    errno.ENOSPC: "; free some space, then run the same command again",
+    errno.EFBIG: "; raise the limit (ulimit -f), then run the same command again",
+    errno.EADDRINUSE: "; end the process that holds the port, or choose another port",
+}
+
+
 def run(main: Callable[[], int | None]) -> None:
     """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130.
 
@@ -173,7 +201,7 @@ def run(main: Callable[[], int | None]) -> None:
         if error.strerror is None:  # raised by a library and not by the system: who knows what it means
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
-        print(f"error: {where}{error.strerror}", file=sys.stderr)
+        print(f"error: {where}{error.strerror}{ADVICE.get(error.errno or 0, '')}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: run the same command again to go on", file=sys.stderr)

@@ -449,17 +449,25 @@ def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
     return None if starts is None else {run.seed: run.seed % starts for run in runs if run.model == model}
 
 
+CONTENTS = ("matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has one of these
+
+
 def open_tree(root: Path | str) -> Tree:
-    """The tree at `root`; a folder that is not there is an error naming the folders beside it."""
+    """Return the tree at `root`. Raise MissingInputError where none is, naming the trees in it or beside it."""
     root = Path(root)
-    if not root.is_dir():
-        beside = sorted(p.name for p in root.parent.iterdir() if p.is_dir()) if root.parent.is_dir() else []
-        hit = nearest(root.name, beside)
+    if not _holds_results(root):
+        around, relation = (root, "in") if root.is_dir() else (root.parent, "beside")
+        trees = sorted(p.name for p in around.iterdir() if _holds_results(p)) if around.is_dir() else []
+        hit = nearest(root.name, trees)
         raise MissingInputError(
-            f"{root}: no results there; folders beside it: {', '.join(beside) or 'none'}"
-            + (f"; nearest: {hit}" if hit else "")
+            f"{root}: no results there; trees {relation} it: {', '.join(trees) or 'none'}"
+            + (f"; nearest: {hit}" if hit else "" if trees else "; snakemake makes one (docs/usage.md)")
         )
     return Tree(root)
+
+
+def _holds_results(folder: Path) -> bool:
+    return any((folder / name).exists() for name in CONTENTS)
 
 
 def open_or_kept(root: Path) -> Tree:

@@ -57,7 +57,6 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     if (out / RECORD).is_file():
         return _checked(asked, out)
     start = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
     commit: str | None
     if source is None:
         commit = commit_of(repository, revision)
@@ -69,6 +68,8 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
                 repository, revision=commit, local_dir=out, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)
             )
     else:
+        if not source.is_dir():
+            raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
         commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         _copy(source, out)
@@ -121,6 +122,7 @@ def _checked(asked: dict[str, str], out: Path) -> dict[str, Any]:
 def _mark(out: Path, content: str) -> None:
     """Note what is being fetched. An interrupted folder is continued for the same commit only: shards of two commits
     would mix."""
+    out.mkdir(parents=True, exist_ok=True)
     mark = out / ".fetching"
     if mark.is_file() and mark.read_text(encoding="utf-8") != content:
         raise CorruptInputError(f"{out}: holds parts of {mark.read_text(encoding='utf-8')}, not {content}; remove it")
@@ -128,8 +130,6 @@ def _mark(out: Path, content: str) -> None:
 
 
 def _copy(source: Path, out: Path) -> None:
-    if not source.is_dir():
-        raise MissingInputError(f"{source}: model folder is missing")
     for path in sorted(source.iterdir()):
         # The record is left out: this copy gets its own, with the hashes of what arrived here.
         if any(path.match(pattern) for pattern in WANTED) and not path.match("consolidated*") and path.name != RECORD:
@@ -158,13 +158,16 @@ def _files(out: Path) -> list[str]:
 @contextmanager
 def _hub_errors(repository: str, revision: str) -> Iterator[None]:
     """Whatever keeps the hub from answering, as one line."""
+    import httpx
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         yield
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise MissingInputError(f"{repository}@{revision}: cannot be fetched ({reason})") from error
+        raise MissingInputError(
+            f"{repository}@{revision}: cannot be fetched ({reason}); set --from to a copy made where there is a network"
+        ) from error
 
 
 def main() -> None:

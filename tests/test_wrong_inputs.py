@@ -43,6 +43,10 @@ SNAKEMAKE = [
     (f"{QUICK} --config methods=grpo config", CLI + "config: must be key=value; a target stands before --config"),
     (f"{QUICK} --config methods=tpeo", CLI + "methods: .*'tpeo'.*nearest: tepo"),
     (f"{QUICK} --config methods=tepo+bta=1", CLI + "methods: .*'bta'.*nearest: beta"),
+    (f"{QUICK} --config methods=TEPO", CLI + "methods: .*'TEPO'.*nearest: tepo"),
+    (f"{QUICK} --config methods=grpo@coin", CLI + "methods: 'grpo@coin': names a variant; set variant of a block"),
+    (f"{QUICK} --config methods=tepo+beta=high", CLI + "methods: method tepo: beta: got 'high', allowed: a number"),
+    (f"{QUICK} --config learning_rate=1e-4", CLI + "learning_rate: unknown key; .*nearest: training.learning_rate"),
     (f"{QUICK} --config methods=", CLI + "methods: is empty"),
     (f"{QUICK} --config models=qwen2.5-7b", CLI + r"models: unknown value 'qwen2.5-7b'; .*nearest: qwen2\.5_7b"),
     (f"{QUICK} --config seeds=1,two", CLI + r"seeds\.1: must be a whole number, got 'two'"),
@@ -107,10 +111,43 @@ FILES = [
     ("prompts: {count: 9}", r"prompts: count: has no meaning with source: arithmetic"),
     ("prompts: {source: questions}", r"prompts: ladder: set ladder: mixed with source: questions"),
     ("cluster: {gpus: 8}", r"cluster\.gpu: is missing"),
+    ("settings: {tpeo: {beta: 1}}", r"settings: .*'tpeo'.*nearest: tepo"),
+    ("settings: {tepo: {bta: 1}}", r"settings: .*'bta'.*nearest: beta"),
+    (
+        'matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: ["1"], steps: [12]}]',
+        r"matrix\.0\.seeds\.0: must be .*, got '1'",
+    ),
+    ("matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1]}]", r"matrix\.0\.steps: is missing; add this key"),
     ("evaluation: {backend: vlm}", r"evaluation\.backend: unknown value 'vlm'; .*nearest: vllm"),
 ]
 COMMANDS = [
-    ("evals.run --modle config", "the following arguments are required: --model"),
+    ("evals.run --modle config", "--modle: unknown option; nearest: --model"),
+    ("report.decide --resluts results/quick", "--resluts: unknown option; nearest: --results"),
+    ("report.difference tepo grpo --results x --compared choosen", "'choosen'; allowed: chosen, own; nearest: chosen"),
+    ("report.difference 0.367:30 0.346:30", "0.367:30: no file or folder there; .* such as 0.367:30:32"),
+    ("report.difference 36.7:30:32 0.346:30:32", r"36.7:30:32: score \(a fraction\): must be a number from 0 to 1"),
+    ("report.show runs --results config", "config: no results there; trees in it: none; snakemake makes one"),
+    ("report.show runs --results .", r"\.: no results there; trees in it: tree"),
+    ("report.show runs --scale Quick", "results/Quick: no results there"),
+    ("report.show table1 --results tree", "table1.tidy.csv: missing; run: python -m report.table --results tree"),
+    ("report.build --results tree", "tree/matrix.json: the list of planned runs is not valid JSON .*"),
+    ("report.export --results tree --to evalresults --out x", "'evalresults'; .*nearest: eval-results"),
+    ("evals.run --model nofolder --benchmarks syn_mix33 --out x", "'syn_mix33'; .*nearest: syn_mix3"),
+    ("evals.run --model config --benchmarks syn_mix3 --out x", "config: no model there .*give the folder"),
+    ("evals.run --model x --benchmarks syn_mix3 --limit 0 --out x", "--limit: must be a whole number from 1"),
+    ("evals.fetch --describe half.jsonl", "half.jsonl: line 1 .* is not valid JSON"),
+    ("evals.adopt --from lm_eval half.jsonl --out x", "'lm_eval'; .*nearest: lm-eval"),
+    ("evals.adopt --from lm-eval half.jsonl --out x", "half.jsonl: line 1 is not valid JSON"),
+    ("evals.adopt --from lm-eval other.jsonl --out x", "other.jsonl: line 1: response: none of .* set --fields"),
+    ("evals.adopt --from jsonl other.jsonl --out x --fields answer=a", "--fields: unknown value 'answer'"),
+    ("evals.adopt --from jsonl good.jsonl --benchmark b --out good.jsonl", "a file stands where a folder is needed"),
+    ("evals.graders tree --graders ours,mathverify", "'mathverify'; .*nearest: math_verify"),
+    ('methods.train --spec \'{"scale": "quick"}\' --out x', "spec: model: is missing; add this key"),
+    ("methods.replay tree tree", "tree: holds no recorded run; expected replay.json"),
+    ("methods.replay run --trainer trll --record a --out b", "'trll'; allowed: trl, verl; nearest: trl"),
+    ("models.fetch --hub a/b --revision main --from nofolder --out x", "nofolder: model folder is missing"),
+    ("models.training_data --source dapo --out x", "'dapo'; allowed: dapo_math_17k, math_train"),
+    ("paper.claims.__main__ --results nope", "nope: no results there"),
     ("report.show tabel1 --results results/quick", "unknown value 'tabel1'; .*nearest: table1"),
     ("report.show table1 --scale embeded", "results/embeded: no results there"),
     ("report.build --results nope", "nope: no results there"),
@@ -123,6 +160,8 @@ COMMANDS = [
     ("models.build --model tiny_lama --ladder quick --seed 1 --out x", "'tiny_lama'.*nearest: tiny_llama"),
     ("evals.score --results nope --checkpoints a --benchmarks b --out c", "a: not of the form <model>/"),
 ]
+
+GOOD = '{"id": 1, "sample": 0, "problem": "1+1", "gold": "2", "prompt": "1+1", "response": "2"}'
 
 
 @pytest.fixture
@@ -197,6 +236,10 @@ def test_written_in_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.slow  # the imports of a dozen commands
 def test_typed_after_python(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "tree").mkdir()
+    files = {"tree/matrix.json": '{"scale": "q', "half.jsonl": '{"a": 1', "other.jsonl": '{"a": 1}', "good.jsonl": GOOD}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
     found = {}
     for line, message in COMMANDS:
         module, *words = shlex.split(line)
@@ -204,6 +247,15 @@ def test_typed_after_python(folder: Path, capsys: pytest.CaptureFixture[str], mo
         main = importlib.import_module(module).main
         found[line] = wrong(lambda main=main: errors.run(main), folder, capsys, message)
     assert {line: why for line, why in found.items() if why} == {}
+
+
+def test_the_snakefile_is_no_module_of_another(tmp_path: Path) -> None:
+    text = f'module tepo:\n    snakefile: "{ROOT}/Snakefile"\n    config: config\n\nuse rule * from tepo as tepo_*\n'
+    (tmp_path / "Snakefile").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", "-n", "-c1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch("error: Snakefile: cannot be a module; run snakemake in its own folder.*\n", done.stderr)
 
 
 @pytest.mark.parametrize("module", ["report.show", "evals.run", "models.build", "workflow.summary"])

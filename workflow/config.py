@@ -214,7 +214,7 @@ def resolved(
         _end_at(merged, merged["training"]["rollouts"])
     _check_steps(merged, where, sources)
     named = "scale" if merged["name"] is None else "name"
-    note = "" if named == "scale" else f"Settings of the scale {merged['scale']}."
+    note = "" if named == "scale" else f"Settings of the scale {merged['scale']}. {merged['note']}"
     merged["scale"] = merged[named]
     if named == "name" or _setter("scale", sources) > 0:
         # A title or note from before the tree was named is about another one.

@@ -45,6 +45,8 @@ def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "meth
     from methods import catalog
 
     name, *options = text.split("+")
+    if "@" in text:
+        raise ConfigError(f"{where}: {key}: {text!r}: names a variant; set variant of a block of the matrix to it")
     written = {option.split("=", 1)[0] for option in options}
     try:
         extra = [f"{key}={value}" for key, value in config["settings"].get(name, {}).items() if key not in written]
@@ -79,6 +81,8 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
             raise unknown(where(["models"]), "models", model, known)
     for text in methods or []:
         canonical(config, text, where(["methods"]))
+    for name in config["settings"]:
+        canonical(config, name, where(["settings", name]), "settings")
 
     # One block a model, so that a method may be another one's row with another model.
     single = [block | {"models": [model]} for block in config["matrix"] for model in block["models"]]

@@ -68,7 +68,7 @@ class Lines(logging.Formatter):
                 name = self.started.get(said["jobid"], (_name(said), 0.0))[0]
                 if self.interrupted:
                     return f"stopped: {name}; the same command goes on"
-                return f"failed: {name}" + (f"; it said why above and in {logs}" if logs else "")
+                return f"failed: {name}" + (f"; the reason is above and in {logs}" if logs else "")
             case _:
                 return str(record.msg or "")
 

@@ -113,7 +113,11 @@ def test_the_command_line_is_typed_as_the_files_are() -> None:
     assert (config["seeds"], config["models"], config["methods"]) == ([1, 2, 3], ["tiny_qwen2"], ["grpo", "tepo"])
     training = config["training"]
     assert (training["learning_rate"], training["rollouts"], training["passes"]) == (3e-5, 4, 1)
-    assert (config["scale"], config["title"], config["note"]) == ("007", "007", "Settings of the scale quick.")
+    assert (config["scale"], config["title"], config["note"]) == (
+        "007",
+        "007",
+        f"Settings of the scale quick. {load([EMBEDDED, QUICK])['note']}",
+    )
     assert (config["evaluation"]["table_step"], matrix.matrix(config)["baseline"]) == (4, "tepo")
     assert config["sweep"] == {
         "training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]
@@ -268,7 +272,7 @@ def test_a_failure_is_one_line_and_other_errors_stay() -> None:
     other = record("LockException:\nDirectory cannot be locked", logging.ERROR, event=LogEvent.ERROR)
     twice = [record("Will exit after finishing currently running jobs (scheduler).")] * 3
     assert said_by([started, failed, *closing, other, *twice]) == [
-        "failed: grade 4; it said why above and in logs/grade.log",
+        "failed: grade 4; the reason is above and in logs/grade.log",
         "LockException:\nDirectory cannot be locked",
         "Will exit after finishing currently running jobs (scheduler).",
     ]
