@@ -269,7 +269,7 @@ GOOD: dict[str, Any] = {"name": "x", "inner": {"kind": "a", "n": 1, "rate": 3}}
 BAD: list[tuple[object, str]] = [
     (GOOD | {"nam": 1}, "nam: unknown key; allowed: by_name, inner, many, maybe, name, names; nearest: name"),
     (GOOD | {"inner": {"kind": "bcdd", "n": 1}}, "inner.kind: unknown value 'bcdd'; allowed: a, bcd; nearest: bcd"),
-    (GOOD | {"inner": {"kind": "a"}}, "inner.n: is missing"),
+    (GOOD | {"inner": {"kind": "a"}}, "inner.n: is missing; add this key"),
     (GOOD | {"inner": {"kind": "a", "n": "1"}}, "inner.n: must be a whole number, got '1'"),
     (GOOD | {"inner": {"kind": "a", "n": True}}, "inner.n: must be a whole number, got True"),
     (GOOD | {"inner": {"kind": "a", "n": 1, "rate": "1e-3"}}, "inner.rate: must be a number, got '1e-3'"),
