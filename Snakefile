@@ -7,7 +7,9 @@ min_version("9.27")
 
 # The plan is made of this folder's configuration and results: the `config:` of a module would change nothing.
 if len(workflow.modifier_stack) > 1:
-    print("error: Snakefile: cannot be a module; run snakemake in its own folder, read results/<scale>", file=sys.stderr)
+    print(
+        "error: Snakefile: cannot be a module; run snakemake in its own folder, read results/<scale>", file=sys.stderr
+    )
     sys.exit(2)
 
 
