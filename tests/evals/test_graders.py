@@ -174,7 +174,7 @@ def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkey
     refused = {
         "nearest: prime": (tree.root, "--graders", "ours,prim"),
         "holds no graded responses": (ROOT / "results" / "reference" / "tuned_beta", "--graders", "ours"),
-        "matrix.json": (tmp_path, "--graders", "ours"),
+        "no results there": (tmp_path, "--graders", "ours"),
         "set --data to the folder that holds them": (tree.root, "--graders", "ours", "--data", tmp_path),
     }
     for text, arguments in refused.items():

@@ -49,7 +49,7 @@ def slot(config: dict[str, Any], name: str) -> str:
 
 
 def test_a_question_about_methods_leaves_the_controls_out() -> None:
-    controls = {"coin", "format", "inverted", "shuffled", "again"}
+    controls = {"format", "inverted", "shuffled", "again"}
     whole = CONFIGS["embedded"]
     assert controls < {p.run.variant for p in matrix.plan(whole)}
     asked = matrix.plan({**whole, "models": ["tiny_qwen2"], "methods": ["grpo", "tepo"], "seeds": [1, 2, 3]})

@@ -332,7 +332,7 @@ def test_the_pages_of_benchmarks_name_every_benchmark() -> None:
     pages = ("docs/evaluation.md", "docs/notebook/benchmarks.md")
     page = "".join((ROOT / name).read_text(encoding="utf-8") for name in pages)
     keys = benchmark.keys()
-    assert [key for key in keys if f"| `{key}` |" not in page] == []
+    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
 def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path) -> None:
