@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, Never
 
 AFFECTS_RESULTS = False  # what errors say
@@ -111,7 +112,8 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
         known = [option for option in self._option_string_actions if option.startswith("--")]
-        for option in (word.partition("=")[0] for word in words if word.startswith("--") and word != "--"):
+        own = takewhile(lambda word: word != "--", words)  # behind it stands another program's command
+        for option in (word.partition("=")[0] for word in own if word.startswith("--")):
             # Before argparse, which would name the required option that was meant, and not its misspelling.
             if not any(name.startswith(option) for name in known):
                 hit = nearest(option[2:], [name[2:] for name in known])

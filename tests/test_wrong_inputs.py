@@ -1,7 +1,7 @@
 """What people mistype: each line ends with exit code 2 and one line that names the right place, and leaves no file.
 
-`snakemake` lines go through the code that Snakemake calls, without starting it; `tests/workflow/test_dag.py` types one
-of them. Commands run as they are, in this process.
+`snakemake` lines go through the code that Snakemake calls, without starting it; `tests/workflow/test_config.py`
+types one of them. Commands run as they are, in this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 from snakemake.cli import parse_config
 
 from core import errors
-from workflow import command_line, plan, resources
+from workflow import command_line, plan, ray_nodes, resources
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = {
@@ -267,3 +267,11 @@ def test_without_its_environment_a_command_says_what_to_activate(module: str) ->
     assert re.fullmatch(r"error: No module named '\w+', .*activate the environment: source .*\n", done.stderr), (
         done.stderr
     )
+
+
+def test_the_options_of_a_command_behind_two_dashes_are_its_own() -> None:
+    own = ["--nodes", "2", "--gpus-per-node", "1", "--cores", "1"]
+    command = ["python", "-m", "methods.train", "--spec", "{}"]
+    assert ray_nodes.arguments([*own, "--", *command]).command == command
+    with pytest.raises(errors.ConfigError, match="--spec: unknown option"):
+        ray_nodes.arguments([*own, *command])
