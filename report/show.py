@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from core import errors, lock
 from core.errors import Parser, unknown
-from core.files import cells_of, read_growing_csv
+from core.files import cells_of, read_growing_csv, stored
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
@@ -27,9 +28,17 @@ LEGEND = (
 )
 
 
-def text(table: Table, width: int = 100) -> str:
-    """The table in plain text: number above, interval below, best of a column marked `*`; rows not run named below."""
-    lines = [table.lead[0], "", render.empty(table) or table.declared.heading]
+def text(table: Table, width: int = 100, first: Sequence[str] = ()) -> str:
+    """The table in plain text: number above, interval below, best of a column marked `*`; rows not run named below.
+
+    first: sentences between what this scale can show and the table.
+    """
+    lines = [
+        table.lead[0],
+        *(line for text in first for line in textwrap.wrap(text, width)),
+        "",
+        render.empty(table) or table.declared.heading,
+    ]
     for rows in table.blocks:
         if any(row.measured for row in rows):
             lines += ["", *_block(rows, table)]
@@ -40,6 +49,32 @@ def text(table: Table, width: int = 100) -> str:
         counted = [*render.table_lines(table), *render.again_lines(table)]
         notes = [LEGEND, *counted, *benchmarks, *render.levels(table), *notes]
     return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
+
+
+def learnt(tree: Tree, table: Table) -> list[str]:
+    """For each model of the table the mean reward in training of its methods, the largest first; nothing where
+    `report.convergence` has not run."""
+    from report.convergence import read_rows
+
+    name = "convergence_methods.csv"
+    if not stored(tree.layout.figures / name):
+        return []
+    with read_rows(tree, {name: ("what methods learnt", ("model", "method", "measure", "value", "seeds"))}) as (rows,):
+        values = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
+        lines = []
+        for rows_of_model in table.blocks:
+            model, title = rows_of_model[0].model, rows_of_model[0].model_title
+            labels = {key: row.label for row in rows_of_model if (model, key := row.method or "", "area") in values}
+            found = [(float(values[model, method, "area"]["value"]), method) for method in labels]
+            if found:
+                told = [f"{labels[method]} {100 * area:.1f}" for area, method in sorted(found, reverse=True)]
+                ends = [100 * float(values[model, method, "final"]["value"]) for method in labels]
+                seeds = values[model, found[0][1], "area"]["seeds"]
+                lines.append(
+                    f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}; at the end "
+                    f"{min(ends):.0f} to {max(ends):.0f} ({title}, {seeds} seed{'s' * (seeds != '1')})."
+                )
+        return lines
 
 
 def _block(rows: list[Row], table: Table) -> list[str]:
@@ -164,7 +199,8 @@ def main() -> None:
             return
         print()
     width = max(60, min(110, shutil.get_terminal_size().columns))
-    print(text(checked_table(tree, args.what.removeprefix("table")), width))
+    table = checked_table(tree, args.what.removeprefix("table"))
+    print(text(table, width, learnt(tree, table)))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 

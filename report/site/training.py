@@ -7,18 +7,18 @@ runs or loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.errors import written_by
-from core.files import cells_of, read_csv, read_json, stored
+from core.files import read_csv, read_json, stored
 from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
+from report.convergence import read_rows
 from report.figures.drawing import number, points
 from report.figures.spec import css_colours, looks, offered
 from report.figures.spec import figures as declared_figures
@@ -119,24 +119,12 @@ def _rounded(value: float | None, scale: float) -> float | None:
     return None if value is None else float(f"{value * scale:.{DIGITS}g}")
 
 
-@contextmanager
-def measures(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
-    """The rows of each file of `report.convergence`; files: its name -> what it has, and the columns needed.
-
-    An error in the block names the command, and one about a cell the files.
-    """
-    paths = {name: tree.layout.figures / name for name in files}
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
-        tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
-        yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
-
-
 def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     """Of each run that has a curve: column -> value by rollout."""
     # a tree written before these columns existed has none
     needed = ("model", "method", "seed", *(panel.column for panel in PANELS if panel.column not in MOVEMENT))
     found: dict[Run, dict[str, Series]] = {}
-    with measures(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
+    with read_rows(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
         for row in rows:
             run = Run(row["model"], row["method"], int(row["seed"]))
             curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
@@ -156,7 +144,7 @@ def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
             for column in seeds[0] if len(seeds) > 1 else ():
                 found[*key, column] = {"mean": [point.value for point in points(seed[column] for seed in seeds)]}
         return found
-    with measures(tree, {name: ("the curves over seeds", ("model", "method", "fresh", "series", *ENDS))}) as (rows,):
+    with read_rows(tree, {name: ("the curves over seeds", ("model", "method", "fresh", "series", *ENDS))}) as (rows,):
         for row in rows:
             band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
             for end in ENDS:

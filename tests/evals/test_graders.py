@@ -173,7 +173,7 @@ def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pyte
 def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = {
         "nearest: prime": (tree.root, "--graders", "ours,prim"),
-        "holds no graded responses": (ROOT / "results" / "reference" / "tuned_beta", "--graders", "ours"),
+        "holds no graded responses": (ROOT / "results" / "reference" / "beyond", "--graders", "ours"),
         "no results there": (tmp_path, "--graders", "ours"),
         "set --data to the folder that holds them": (tree.root, "--graders", "ours", "--data", tmp_path),
     }

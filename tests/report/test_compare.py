@@ -194,48 +194,50 @@ def areas(tree: str, method: str) -> pd.Series:
     return curve.groupby("run")["reward"].mean()
 
 
-@pytest.mark.parametrize("trees", [["embedded"], ["embedded", "embedded_amd"]])
+@pytest.mark.parametrize("trees", [["embedded"], ["embedded", "tuned"]])
 def test_it_is_the_paired_t_test_over_the_clean_models_of_all_their_seeds(trees: list[str]) -> None:
-    found, again = difference.pairs([open_tree(KEPT / tree) for tree in trees], "tepo_kl_all", "cispo")
+    opened = [open_tree(KEPT / name) for name in trees]
+    found, again = difference.pairs(opened, "gspo", "cispo")
     line = difference.lines(found)[0]
-    a, b = (pd.concat([areas(tree, method) for tree in trees]) for method in ("tepo_kl_all", "cispo"))
-    clean_model = a.index.str.rpartition("/seed").get_level_values(2).astype(int) % 4
-    a, b = (side.groupby(clean_model).mean().to_numpy() for side in (a, b.set_axis(a.index)))
-    test = stats.ttest_rel(a, b)
+    a, b = ([areas(tree, method) for tree in trees] for method in ("gspo", "cispo"))
+    clean = [tree.clean_models("tiny_qwen2") or {} for tree in opened]
+    clean_model = [clean[place][int(run.rpartition("/seed")[2])] for place, own in enumerate(a) for run in own.index]
+    left, right = (pd.Series(pd.concat(side).to_numpy()).groupby(clean_model).mean() for side in (a, b))
+    test = stats.ttest_rel(left, right)
     interval = test.confidence_interval()
     assert (line["model"], line["measure"], line["pairs"], again) == ("tiny_qwen2", "area", 8 * len(trees), 0)
     assert list(line["by_tree"].values()) == [8] * len(trees)
     got = [line["difference"], line["low"], line["high"], line["p"]]
-    assert got == pytest.approx([(a - b).mean(), interval.low, interval.high, test.pvalue], rel=1e-9)
+    assert got == pytest.approx([(left - right).mean(), interval.low, interval.high, test.pvalue], rel=1e-9)
 
 
 def test_a_base_counts_once_however_many_trees_have_it() -> None:
-    """The tuned tree has the embedded one's bases 1 to 8, and 9 to 12 beside them."""
-    embedded, tuned = open_tree(KEPT / "embedded_xeon"), open_tree(KEPT / "tuned")
+    """The seeds with which the tuned tree selects are 9 to 16; those of the embedded one are 1 to 8."""
+    embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
     found, again = difference.pairs([embedded, embedded, tuned], "tepo", "grpo")
     assert again == len([run for run in embedded.runs if run.method == "tepo"])
     qwen = [pair.a.seed for pair in found if pair.a.model == "tiny_qwen2"]
-    assert qwen == list(range(1, 13)), "those of a sweep that choose, and not its fresh ones"
+    assert qwen == list(range(1, 17)), "those of a sweep that choose, and not its fresh ones"
     printed = difference.text("tepo", "grpo", difference.lines(found), again)
-    assert "| 12 (8 + 4) of 4 clean models |" in printed
+    assert "| 16 (8 + 8) of 8 clean models |" in printed
     assert f"{again} pairs are no further seeds" in printed
 
 
 @pytest.mark.parametrize("compared", ["chosen", "own"])
 def test_of_a_sweep_each_method_is_taken_at_its_value(compared: str) -> None:
-    tree = open_tree(KEPT / "tuned_beta")
-    rows = list(csv.DictReader((KEPT / "tuned_beta" / "sweep" / "fresh.csv").read_text(encoding="utf-8").splitlines()))
+    tree = open_tree(KEPT / "tuned")
+    rows = list(csv.DictReader((KEPT / "tuned" / "sweep" / "fresh.csv").read_text(encoding="utf-8").splitlines()))
     a, b = (next(r for r in rows if r["compared"] == compared and r["row"] == row) for row in ("tepo", "grpo"))
     line = difference.lines(difference.pairs([tree], "tepo", "grpo", compared)[0])[0]
     assert line["difference"] == pytest.approx(float(a["difference"]), rel=1e-9)
     sides = [dict(pair.split(":") for pair in row["areas_by_seed"].split()) for row in (a, b)]
     gain = pd.Series({int(seed): float(sides[0][seed]) - float(sides[1][seed]) for seed in sides[0]})
-    test = stats.ttest_1samp(gain.groupby(gain.index % 4).mean(), 0.0)
-    assert (line["pairs"], line["units"], line["p"]) == (8, 4, pytest.approx(test.pvalue, rel=1e-9))
+    test = stats.ttest_1samp(gain, 0.0)  # each of eight seeds continues a clean model of its own
+    assert (line["pairs"], line["units"], line["p"]) == (8, 8, pytest.approx(test.pvalue, rel=1e-9))
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    embedded, tuned = open_tree(KEPT / "embedded_xeon"), open_tree(KEPT / "tuned")
+    embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
     with pytest.raises(ConfigError, match=r"kl_cof.*kl_cov"):
         difference.pairs([embedded], "tepo", "kl_cof")
     with pytest.raises(ConfigError, match="one method there"):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -233,6 +237,30 @@ def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
 
 
 TYPED = {"show": show.main, "build": build.main, "compare": compare.main, "verify": verify.main}
+
+
+def test_an_archive_is_what_the_history_has(tmp_path: Path) -> None:
+    folder = ROOT / "results/archives"
+    areas = {(row["tree"], row["arm"]): row["areas_by_seed"] for row in csv.DictReader((folder / "curves.csv").open())}
+    archives = list(csv.DictReader((folder / "archives.csv").open()))
+    if subprocess.run(["git", "cat-file", "-e", archives[0]["commit"]], cwd=ROOT, capture_output=True).returncode:
+        pytest.skip("this copy has no history: archives are made from it")
+    for row in archives:
+        name = f"results/reference/{row['tree']}"
+        archive = ["git", "archive", "--format=tar", row["commit"], name]
+        packed_tree = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+        assert hashlib.sha256(packed_tree).hexdigest() == row["sha256"], name
+        with tarfile.open(fileobj=io.BytesIO(packed_tree)) as tar:
+            tar.extractall(tmp_path, filter="data")
+        tree = Tree(tmp_path / name)
+        assert {run.model + "/" + run.method for run in tree.runs} == {arm for own, arm in areas if own == row["tree"]}
+        run = next(iter(tree.runs))
+        assert (
+            f"{run.seed}:{learning_curves.measure_run(tree, run).values['area']:.4f}"
+            in areas[row["tree"], f"{run.model}/{run.method}"].split()
+        )
+
+
 KEPT = sorted(path.name for path in (ROOT / "results/reference").iterdir())
 
 
