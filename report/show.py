@@ -34,8 +34,7 @@ def text(table: Table, width: int = 100, first: Sequence[str] = ()) -> str:
     first: sentences between what this scale can show and the table.
     """
     lines = [
-        table.lead[0],
-        *(line for text in first for line in textwrap.wrap(text, width)),
+        *(line for sentence in [table.lead[0], *first] for line in textwrap.wrap(sentence, width)),
         "",
         render.empty(table) or table.declared.heading,
     ]

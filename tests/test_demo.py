@@ -16,6 +16,7 @@ import pytest
 
 from core.layout import Checkpoint, Results, Run
 from core.results_tree import Tree
+from report import show
 from report.tables import fill, render, spec
 from report.tables.tidy import Table, view
 from tests.report.tables import cell
@@ -130,7 +131,7 @@ def table() -> Table:
     return view(spec.table("1"), Tree(QUICK), fill.fill(spec.table("1"), Tree(QUICK)))
 
 
-ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 12), "T1.7": ("gspo", 12), "T1.8": ("tepo", 12)}
+ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 2), "T1.7": ("gspo", 2), "T1.8": ("tepo", 2)}
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -153,7 +154,19 @@ def test_both_averages(row: str, table: Table) -> None:
 
 @pytest.mark.parametrize(("column", "benchmarks"), [("amc", ("syn_add2q",)), ("avg_pooled", ALL)])
 def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: Table) -> None:
-    tepo, grpo = ([right(method, 12, key) for key in benchmarks] for method in ("tepo", "grpo"))
+    tepo, grpo = ([right(method, 2, key) for key in benchmarks] for method in ("tepo", "grpo"))
     expected = share(*tepo) - share(*grpo)
     assert cell(table, "T1.9", column).value == pytest.approx(float(expected), abs=1e-12)
     assert cell(table, "T1.8", column).versus == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_what_was_learnt_stands_above_the_table(table: Table) -> None:
+    (line,) = show.learnt(Tree(QUICK), table)
+    reward = {
+        method: pd.read_csv(QUICK / f"runs/tiny_qwen2/{method}/seed1/curve.csv").groupby("rollout")["reward"].first()
+        for method in ("tepo", "grpo")
+    }
+    for method, label in (("tepo", "TEPO"), ("grpo", "w. GRPO/DAPO")):
+        assert f" {label} {100 * reward[method].mean():.1f}" in line
+    assert line.index(" TEPO ") < line.index(" w. GRPO/DAPO ")
+    assert line.endswith("(tiny Qwen2, 1 seed).")

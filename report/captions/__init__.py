@@ -49,11 +49,11 @@ def lead(matrix: Mapping[str, Any]) -> list[str]:
     """What results of a scale can and cannot say, in paragraphs; the first is the first line of every page.
 
     matrix: the content of matrix.json. A scale of a user's own has no caption here: its configuration's `note` stands
-    in, below the warning that it needs where models stand in for the paper's.
+    in, behind the warning that it needs where models stand in for the paper's.
     """
     scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])
     warning = ": models that stand in for the paper's; no number here is comparable with one printed in the paper"
     own = f"Results of the scale {scale}{warning if stand_ins else ''}."
     note = str(matrix.get("note", ""))
-    return paragraphs(f"scale-{scale}") or [own, *([note] if note else [])]
+    return paragraphs(f"scale-{scale}") or [f"{own} {note}".rstrip()]
