@@ -1,25 +1,32 @@
 """`python -m report.show table1 --scale quick`: a table in the terminal; `report.show details`: pass@k, maj@k, lengths
-and truncation; `report.show runs`: how far the runs are, and the table of all runs.
+and truncation; `report.show runs`: how far the runs are, and the table of all runs; of a sweep `report.show sweep` and
+`report.show frontier`.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import correlation
 from typing import NamedTuple
 
 from core import errors, lock
-from core.errors import Parser, unknown
-from core.files import cells_of, read_growing_csv, stored
+from core.errors import Parser, unknown, written_by
+from core.files import cells_of, read_growing_csv, read_text, stored
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
+from report.sweep import FOLDER
 from report.tables import details, render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
 RUNS, DETAILS = "runs", "details"
+SWEEP = ("sweep", "frontier")  # pages of a tree with a sweep
+FEWEST = 5  # methods of a correlation
+NOTHING = {"value": "0"}  # movement that is not recorded, as that of no update, has no logarithm
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
@@ -51,28 +58,43 @@ def text(table: Table, width: int = 100, first: Sequence[str] = ()) -> str:
 
 
 def learnt(tree: Tree, table: Table) -> list[str]:
-    """For each model of the table the mean reward in training of its methods, the largest first; nothing where
-    `report.convergence` has not run."""
+    """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
+    how far they moved the policy; nothing where `report.convergence` has not run."""
     from report.convergence import read_rows
 
     name = "convergence_methods.csv"
     if not stored(tree.layout.figures / name):
         return []
-    with read_rows(tree, {name: ("what methods learnt", ("model", "method", "measure", "value", "seeds"))}) as (rows,):
+    columns = ("model", "method", "measure", "value", "seeds", "collapsed")
+    with read_rows(tree, {name: ("what methods learnt", columns)}) as (rows,):
         values = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
+
+        def value(model: str, method: str, measure: str) -> float:
+            return float(values[model, method, measure]["value"])
+
         lines = []
         for rows_of_model in table.blocks:
             model, title = rows_of_model[0].model, rows_of_model[0].model_title
             labels = {key: row.label for row in rows_of_model if (model, key := row.method or "", "area") in values}
-            found = [(float(values[model, method, "area"]["value"]), method) for method in labels]
-            if found:
-                told = [f"{labels[method]} {100 * area:.1f}" for area, method in sorted(found, reverse=True)]
-                ends = [100 * float(values[model, method, "final"]["value"]) for method in labels]
-                seeds = values[model, found[0][1], "area"]["seeds"]
-                lines.append(
-                    f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}; at the end "
-                    f"{min(ends):.0f} to {max(ends):.0f} ({title}, {seeds} seed{'s' * (seeds != '1')})."
-                )
+            found = sorted(((value(model, key, "area"), key) for key in labels), reverse=True)
+            if not found:
+                continue
+            told = [f"{labels[key]} {100 * area:.1f}" for area, key in found]
+            ends = [100 * value(model, key, "final") for key in labels]
+            seeds = values[model, found[0][1], "area"]["seeds"]
+            lines.append(
+                f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}; at the end "
+                f"{min(ends):.0f} to {max(ends):.0f} ({title}, {seeds} seed{'s' * (seeds != '1')})."
+            )
+            moved = [
+                (area, math.log(value(model, key, "movement")))
+                for area, key in found
+                if float(values.get((model, key, "movement"), NOTHING)["value"]) > 0
+                and values[model, key, "area"]["collapsed"] == "0"
+            ]
+            if len(moved) >= FEWEST:
+                r = correlation(*zip(*moved, strict=True))
+                lines[-1] += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
         return lines
 
 
@@ -164,11 +186,11 @@ def progress(tree: Tree) -> str:
     found = statuses(tree)
     counts = ", ".join(f"{sum(one.state == state for one in found)} {state}" for state in STATES)
     lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
-    if tree.layout.matrix.exists():
+    if not tree.layout.matrix.exists():
+        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
+    elif not tree.is_reference:  # which keeps no grades
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
-    else:
-        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
     shown = [one for state in ("running", "stopped") for one in found if one.state == state]
     width = max((len(one.run.path.as_posix()) for one in shown), default=0)
     for one in shown:
@@ -179,22 +201,27 @@ def progress(tree: Tree) -> str:
 
 def main() -> None:
     parser = Parser(description="Print a table of finished results, or how far the runs are and the table of them all.")
-    parser.add_argument("what", help="table1, or another key of report/tables.yaml; runs; details")
+    parser.add_argument("what", help="a table such as table1; runs; details; of a sweep: sweep, frontier")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS]
+    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS, *SWEEP]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == DETAILS:
         print(details.text(read_rows(tree.layout.scores)))
         return
+    if args.what in SWEEP:
+        with written_by(f"python -m report.{args.what} --results {tree.root}"):
+            tree.check_written(f"{FOLDER}/{args.what}", f"{FOLDER}/{args.what}.md")
+            print(read_text(tree.root / FOLDER / f"{args.what}.md", "the page of a sweep"), end="")
+        return
     if args.what == RUNS:
         print(progress(tree))
-        if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
+        if not stored(tree.layout.tables / f"table{RUNS}.tidy.csv"):  # `snakemake runs_table` writes it
             return
         print()
     width = max(60, min(110, shutil.get_terminal_size().columns))
