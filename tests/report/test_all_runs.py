@@ -12,14 +12,14 @@ import pytest
 from core.errors import CorruptInputError
 from core.layout import BASE, Run
 from core.provenance import ROOT
-from core.results_tree import Tree, open_or_kept
+from core.results_tree import Tree
 from evals.stats import compare
 from report import build, show
 from report.figures import fill as figure_fill
 from report.figures import spec as figure_spec
 from report.site import paper
 from report.site import tables as site
-from report.tables import fill, render, runs, tidy
+from report.tables import render, runs, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.tables import cell, filled
@@ -166,16 +166,3 @@ def test_places_are_those_of_the_draws() -> None:
     assert compare.ranks({"a": one}) == {}
     unsure = compare.ranks({"a": {1: 0.5, 2: 0.1}, "b": {1: 0.1, 2: 0.5}})
     assert unsure == {"a": (1, 2), "b": (1, 2)}
-
-
-def test_a_method_beside_two_baselines_is_two_tests() -> None:
-    """The column of differences is corrected as the average. In this kept tree some runs have two baselines."""
-    tree = open_or_kept(ROOT / "results/reference/tuned")
-    cells = fill.fill(runs.declare(tree), tree)
-    average, difference = (
-        {(c.model, c.row): (c.versus_p_holm, c.versus_tests) for c in cells if c.column == column and c.baseline}
-        for column in ("avg_pooled", "delta")
-    )
-    assert difference.items() <= average.items()
-    assert {tests for _, tests in difference.values()} == {len(difference)}
-    assert len({c.baseline for c in cells if c.column == "delta" and c.baseline}) == 2

@@ -17,7 +17,7 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import convergence, frontier, sweep
+from report import convergence, difference, frontier, sweep
 from report.figures import frontier as frontier_picture
 from report.figures import spec as figures
 from report.site import training
@@ -59,6 +59,20 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     root = tmp_path_factory.mktemp("swept") / "rates"
     seeds = (*SELECT, *TEST)
     return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=sweep_of_rates))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same with both rates on the fresh seeds, as `fresh: [chosen, own]` plans."""
+
+    def change(matrix: dict[str, Any]) -> None:
+        planned = matrix["runs"], matrix["checkpoints"]
+        sweep_of_rates(matrix)
+        matrix["runs"], matrix["checkpoints"] = planned
+        matrix["sweep"]["fresh"] = ["chosen", "own"]
+
+    root, seeds = tmp_path_factory.mktemp("both") / "rates", (*SELECT, *TEST)
+    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=change))
 
 
 def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
@@ -130,6 +144,26 @@ def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: T
     assert methods == [["grpo@high", "tepo"], ["grpo", "tepo"]]
     assert len({row.id for block in blocks for row in block.rows}) == sum(len(block.rows) for block in blocks)
     assert [next(row.method for row in b.rows if row.id == b.baseline) for b in blocks[:2]] == ["grpo@high", "grpo"]
+
+
+def test_a_method_beside_two_baselines_is_two_tests(both: Tree) -> None:
+    """The column of differences is corrected as the average."""
+    cells = filled(both, "runs").cells
+    average, difference = (
+        {(c.model, c.row): (c.versus_p_holm, c.versus_tests) for c in cells if c.column == column and c.baseline}
+        for column in ("avg_pooled", "delta")
+    )
+    assert difference.items() <= average.items()
+    assert {tests for _, tests in difference.values()} == {len(difference)}
+    assert len({c.baseline for c in cells if c.column == "delta" and c.baseline}) > 1
+
+
+def test_a_difference_takes_each_method_at_the_value_that_is_compared(both: Tree) -> None:
+    for compared, at in (("chosen", "@high"), ("own", "")):
+        found, _ = difference.pairs([both], "tepo", "grpo", compared)
+        assert {(pair.a.method, pair.b.method, pair.a.seed) for pair in found} == {
+            (f"tepo{at}", f"grpo{at}", seed) for seed in TEST
+        }
 
 
 def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
