@@ -1,4 +1,5 @@
 """`python -m report.frontier --results results/tuned`: methods at equal movement, from a tree with a sweep.
+With `--versus METHOD` it prints the comparison with another method than the baseline.
 
 sweep/frontier.csv   a row for each model, method and point of the sweep: movement and area, means over seeds
 sweep/matched.csv    a row for each model and method: area minus the baseline's, at the scale's settings (`total`) and
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, used_code
-from core.errors import Parser
+from core.errors import Parser, unknown
 from core.files import atomic, to_csv, write_text
 from core.layout import REFERENCE
 from core.results_tree import Tree, open_tree
@@ -61,11 +62,14 @@ def baseline_of(tree: Tree) -> str:
     return str(tree.matrix.get("baseline") or REFERENCE)
 
 
-def matched(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """The rows of matched.csv, p corrected over the methods of a model. `how` says why a difference is None."""
+def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> list[dict[str, Any]]:
+    """The rows of matched.csv, p corrected over the methods of a model. `how` says why a difference is None.
+
+    baseline: a method's key or its name in the configuration; None: the tree's.
+    """
     from evals.stats import compare
 
-    baseline, rows = baseline_of(tree), []
+    baseline, rows = baseline or baseline_of(tree), []
     for model in tree.models:
         by_row: dict[str, list[Point]] = {}
         for point in found:
@@ -179,8 +183,17 @@ def write(tree: Tree) -> list[Path]:
 def main() -> None:
     parser = Parser(description="Methods at equal movement, of a sweep.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
-    for path in write(open_tree(parser.parse_args().results)):
-        print(path)
+    parser.add_argument("--versus", metavar="METHOD", help="print the page against this method, and write nothing")
+    args = parser.parse_args()
+    tree = open_tree(args.results)
+    if args.versus is None:
+        for path in write(tree):
+            print(path)
+        return
+    found = selecting(tree)
+    if args.versus not in {name for point in found for name in (point.base, point.row)}:
+        raise unknown("command line", "--versus", args.versus, dict.fromkeys(point.row for point in found))
+    print(markdown(tree, matched(tree, found, args.versus)), end="")
 
 
 if __name__ == "__main__":

@@ -319,6 +319,11 @@ def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
     assert row["range_low"] == pytest.approx(0.01, rel=0.1)
     assert row["range_high"] == pytest.approx(0.04, rel=0.1)
     assert "| tepo | 0.0" in frontier.markdown(swept, [row])
+    (turned,) = frontier.matched(swept, frontiers(shift), "tepo")
+    assert (turned["row"], turned["versus"]) == ("grpo", "tepo")
+    assert [turned[name] for name in ("difference", "difference_low")] == pytest.approx(
+        [-row["difference"], -row["difference_high"]], abs=1e-12
+    )
 
 
 def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
