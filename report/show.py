@@ -1,6 +1,6 @@
 """`python -m report.show table1 --scale quick`: a table in the terminal; `report.show details`: pass@k, maj@k, lengths
-and truncation; `report.show runs`: how far the runs are, and the table of all runs; of a sweep `report.show sweep` and
-`report.show frontier`.
+and truncation; `report.show runs`: how far the runs are, and the table of all runs; `report.show claims`; of a sweep
+`report.show sweep` and `report.show frontier`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from core.files import cells_of, read_growing_csv, read_text, stored
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
-from report.sweep import FOLDER
 from report.tables import details, render, spec
 from report.tables.tidy import Cell, Row, Table, checked_table
 
 RUNS, DETAILS = "runs", "details"
-SWEEP = ("sweep", "frontier")  # pages of a tree with a sweep
+PAGES = {  # what -> list of its hashes, file, command that writes them
+    "claims": ("claims", "claims.md", "paper.claims"),
+    "frontier": ("sweep/frontier", "sweep/frontier.md", "report.frontier"),
+    "sweep": ("sweep/sweep", "sweep/sweep.md", "report.sweep"),
+}
 FEWEST = 5  # methods of a correlation
 NOTHING = {"value": "0"}  # movement that is not recorded, as that of no update, has no logarithm
 LEGEND = (
@@ -201,23 +204,24 @@ def progress(tree: Tree) -> str:
 
 def main() -> None:
     parser = Parser(description="Print a table of finished results, or how far the runs are and the table of them all.")
-    parser.add_argument("what", help="a table such as table1; runs; details; of a sweep: sweep, frontier")
+    parser.add_argument("what", help="a table such as table1; runs; details; claims; of a sweep: sweep, frontier")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--results", type=Path, help="results/<scale>")
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS, *SWEEP]
+    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS, *PAGES]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == DETAILS:
         print(details.text(read_rows(tree.layout.scores)))
         return
-    if args.what in SWEEP:
-        with written_by(f"python -m report.{args.what} --results {tree.root}"):
-            tree.check_written(f"{FOLDER}/{args.what}", f"{FOLDER}/{args.what}.md")
-            print(read_text(tree.root / FOLDER / f"{args.what}.md", "the page of a sweep"), end="")
+    if args.what in PAGES:
+        sums, page, command = PAGES[args.what]
+        with written_by(f"python -m {command} --results {tree.root}"):
+            tree.check_written(sums, page)
+            print(read_text(tree.root / page, "a page of results"), end="")
         return
     if args.what == RUNS:
         print(progress(tree))
