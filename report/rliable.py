@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from core import digests, used_code
 from core.errors import ConfigError, MissingInputError, Parser, unknown, whole
 from core.files import atomic, json_text, to_csv, write_text
+from core.layout import BASE
 from core.results_tree import Tree, open_tree
 from report.tables import runs
 from report.tables.render import escape_markdown, head, markdown_table
@@ -135,11 +136,13 @@ def _cells(line: dict[str, Any]) -> list[str]:
 def write(tree: Tree) -> list[Path]:
     """Write robust.csv, robust.md and their hashes; returns the paths.
 
-    Raises MissingInputError where the table of all runs is not filled, or no row is scored on every benchmark.
+    Both are empty where runs are trained for their curves alone, as those that select by area. Raises MissingInputError
+    where the table of all runs is not filled, or runs are evaluated and none is scored on every benchmark.
     """
     table = checked_table(tree, runs.KEY)
     lines = aggregates(table, tree)
-    if all(line["mean"] is None for line in lines):
+    scored = any(line["mean"] is not None for line in lines)
+    if not scored and any(checkpoint.run.method != BASE for checkpoint in tree.evaluated):
         raise MissingInputError(f"{tree.layout.scores}: no method is scored on every benchmark yet")
     paths = [tree.layout.tables / f"robust{suffix}" for suffix in (".csv", ".md")]
     for path, text in zip(paths, (to_csv(HEADER, lines), markdown(table, lines)), strict=True):
