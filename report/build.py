@@ -55,7 +55,8 @@ def build(root: Path) -> str:
     browser = samples.view(tree)
     sentences: dict[str, int] = {}
     table_views = [tables.view(table, tree, sentences) for table in shown]
-    dynamics = training.view(tree, [c.run for row in shown[0].blocks[0] for c in row.checkpoints])
+    first = shown[0].blocks[0] if shown[0].blocks else ()  # none before a sweep's values are compared
+    dynamics = training.view(tree, [c.run for row in first for c in row.checkpoints])
     data = {"start": VIEWS[0][0], "dynamics": dynamics, **browser.pop("data"), "behind": list(sentences)}
     return _page(
         "page.html.j2",

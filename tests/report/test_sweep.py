@@ -17,7 +17,7 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import convergence, difference, frontier, sweep
+from report import build, convergence, difference, frontier, sweep
 from report.figures import frontier as frontier_picture
 from report.figures import spec as figures
 from report.site import training
@@ -25,7 +25,7 @@ from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
-from tests.report.finished import edit, rewrite
+from tests.report.finished import edit, finish, rewrite
 from tests.report.tables import filled
 
 SELECT, TEST = (1, 2), (3, 4)
@@ -164,6 +164,22 @@ def test_a_difference_takes_each_method_at_the_value_that_is_compared(both: Tree
         assert {(pair.a.method, pair.b.method, pair.a.seed) for pair in found} == {
             (f"tepo{at}", f"grpo{at}", seed) for seed in TEST
         }
+
+
+def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_path: Path) -> None:
+    """Runs that select are not evaluated: no row, no aggregate, and a page of curves."""
+
+    def change(matrix: dict[str, Any]) -> None:
+        sweep_of_rates(matrix)
+        matrix["runs"] = [run for run in matrix["runs"] if run["seed"] in SELECT]
+        matrix["checkpoints"] = []
+        matrix["sweep"] |= {"by": "area", "fresh": ["chosen"]}
+
+    root = tmp_path / "results/rates"
+    tree = Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
+    finish(tree)
+    assert len((tree.layout.tables / "robust.csv").read_text(encoding="utf-8").splitlines()) == 1
+    assert "TEPO, learning rate 0.0002" in build.build(root)
 
 
 def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
