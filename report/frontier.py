@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import correlation
 from typing import Any
 
 from core import digests, used_code
@@ -37,6 +38,7 @@ MATCHED = (
     "p_holm", "tests", "mark", "how",
 )  # fmt: skip
 FIELDS = ("difference", "low", "high")
+FEWEST = 5  # methods of a correlation
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
@@ -130,13 +132,21 @@ def _is_own(point: Point) -> bool:
     return point.method == point.base
 
 
-def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
-    """frontier.md: a table for each model."""
+def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> str:
+    """frontier.md: a table for each model, and how area goes with movement. points: the rows of frontier.csv."""
     heads = ["Method", "Movement", "Area − baseline's", "At equal movement", "Over movements", "p (Holm)", ""]
     lines = ["# Methods at equal movement", ""]
     for model in tree.models:
         if own := [row for row in rows if row["model"] == model["key"]]:
             lines += [f"## {escape_markdown(model['title'])}", "", *markdown_table(heads, map(_cells, own)), ""]
+            at_own = [p for p in points if p["model"] == model["key"] and p["own"] == "yes"]
+            moved = [(p["area"], math.log(p["movement"])) for p in at_own if p["movement"] and not p["failed"]]
+            if len(moved) >= FEWEST:
+                r = correlation(*zip(*moved, strict=True))
+                lines += [
+                    f"Over {len(moved)} methods there, area and log movement correlate: r = {r:.2f}.",
+                    "",
+                ]
     note = (
         "Movement: KL of the policy after a rollout to that before it, nats a token; median over a run's rollouts, "
         "geometric mean over seeds. Differences of the area under the reward curve to the baseline's, in points with "
@@ -165,7 +175,7 @@ def write(tree: Tree) -> list[Path]:
     texts = {
         "frontier.csv": to_csv(ARMS, points),
         "matched.csv": to_csv(MATCHED, compared),
-        "frontier.md": markdown(tree, compared),
+        "frontier.md": markdown(tree, compared, points),
     }
     for name, text in texts.items():
         write_text(folder / name, text)
@@ -193,7 +203,7 @@ def main() -> None:
     found = selecting(tree)
     if args.versus not in {name for point in found for name in (point.base, point.row)}:
         raise unknown("command line", "--versus", args.versus, dict.fromkeys(point.row for point in found))
-    print(markdown(tree, matched(tree, found, args.versus)), end="")
+    print(markdown(tree, matched(tree, found, args.versus), arms(tree, found)), end="")
 
 
 if __name__ == "__main__":

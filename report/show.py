@@ -28,7 +28,6 @@ PAGES = {  # what -> list of its hashes, file, command that writes them
     "frontier": ("sweep/frontier", "sweep/frontier.md", "report.frontier"),
     "sweep": ("sweep/sweep", "sweep/sweep.md", "report.sweep"),
 }
-FEWEST = 5  # methods of a correlation
 NOTHING = {"value": "0"}  # movement that is not recorded, as that of no update, has no logarithm
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
@@ -62,11 +61,13 @@ def text(table: Table, width: int = 100, first: Sequence[str] = ()) -> str:
 
 def learnt(tree: Tree, table: Table) -> list[str]:
     """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
-    how far they moved the policy; nothing where `report.convergence` has not run."""
+    how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
+    other seeds than its curves (`report.show frontier`)."""
     from report.convergence import read_rows
+    from report.frontier import FEWEST
 
     name = "convergence_methods.csv"
-    if not stored(tree.layout.figures / name):
+    if tree.matrix.get("sweep") or not stored(tree.layout.figures / name):
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
     with read_rows(tree, {name: ("what methods learnt", columns)}) as (rows,):

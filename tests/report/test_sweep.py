@@ -17,7 +17,7 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import build, convergence, difference, frontier, sweep
+from report import build, convergence, difference, frontier, rliable, sweep
 from report.figures import frontier as frontier_picture
 from report.figures import spec as figures
 from report.site import training
@@ -25,6 +25,7 @@ from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
 from report.tables.again import arms
 from tests.report import synthetic
+from tests.report.conftest import write_files
 from tests.report.finished import edit, finish, rewrite
 from tests.report.tables import filled
 
@@ -172,12 +173,16 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
     def change(matrix: dict[str, Any]) -> None:
         sweep_of_rates(matrix)
         matrix["runs"] = [run for run in matrix["runs"] if run["seed"] in SELECT]
-        matrix["checkpoints"] = []
         matrix["sweep"] |= {"by": "area", "fresh": ["chosen"]}
 
     root = tmp_path / "results/rates"
     tree = Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
-    finish(tree)
+    edit(tree.layout.matrix, checkpoints=[])
+    tree.layout.scores.write_text(tree.layout.scores.read_text(encoding="utf-8").splitlines(keepends=True)[0])
+    tree = finish(Tree(root))
+    write_files(tree)
+    for write in (sweep.write, frontier.write, rliable.write):
+        write(tree)
     assert len((tree.layout.tables / "robust.csv").read_text(encoding="utf-8").splitlines()) == 1
     assert "TEPO, learning rate 0.0002" in build.build(root)
 
@@ -334,7 +339,7 @@ def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
     assert row["p_holm"] == row["p"]
     assert row["range_low"] == pytest.approx(0.01, rel=0.1)
     assert row["range_high"] == pytest.approx(0.04, rel=0.1)
-    assert "| tepo | 0.0" in frontier.markdown(swept, [row])
+    assert "| tepo | 0.0" in frontier.markdown(swept, [row], [])
     (turned,) = frontier.matched(swept, frontiers(shift), "tepo")
     assert (turned["row"], turned["versus"]) == ("grpo", "tepo")
     assert [turned[name] for name in ("difference", "difference_low")] == pytest.approx(
@@ -349,6 +354,10 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     assert "not recorded" in row["how"]
     assert row["mark"] == "?"
     points = frontier.arms(swept, found)
+    moved = [{"model": "tiny_qwen2", "own": "yes", "failed": 0, "movement": 2.0**n, "area": 0.1 * n} for n in range(6)]
+    assert "Over 6 methods there, area and log movement correlate: r = 1.00." in frontier.markdown(
+        swept, [row], [*moved, moved[0] | {"failed": 1, "area": 9.0}]
+    )
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
     titles = {"tiny_qwen2": "tiny Qwen2"}
     draws = [frontier_picture.draw(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]

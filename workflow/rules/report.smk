@@ -202,7 +202,7 @@ rule frontier:
 rule sweep_choice:
     input:
         table=rules.sweep_table.output,
-        last=f"{RESULTS.root}/manifest.json",
+        last=RESULTS.report,  # with a choice the plan is another one: all but the manifest, which lists it, is made before
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
     log:
@@ -312,6 +312,7 @@ rule manifest:
     input:
         rules.report.input,
         rules.report.output,
+        CHOICE,
     output:
         f"{RESULTS.root}/manifest.json",
     log:
