@@ -1,6 +1,6 @@
 """Numbers of a page are those that a command prints: the page names the command, and it is run on the kept trees.
 
-In docs/notebook/*.md a table row whose last cell is a command gets its numbers from it: one line of the output has all
+In docs/*.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it: one line of the output has all
 numbers of a cell, in their order; the first cell is a label. A line of a `console` block below `$ command` is a line of
 the output. A page may round, and its minus may be −.
 """
@@ -70,8 +70,8 @@ def printed_by(command: str) -> str:
 
 
 @pytest.mark.slow
-def test_numbers_of_the_notebook_are_printed_by_the_commands_beside_them() -> None:
-    pages = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/notebook").glob("*.md"))}
+def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
     assert len(ROW.findall(pages["findings.md"])) >= 3
     assert CONSOLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}
