@@ -18,8 +18,9 @@ from core.errors import ConfigError, MissingInputError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from core.results_tree import Tree, open_tree
+from evals.stats import frontier
 from evals.stats.sequential import decide
-from report import compare, difference
+from report import compare, difference, sweep
 from report import decide as deciding
 from tests.report import synthetic
 from tests.report.finished import edit, finish, rehash, replace, rewrite
@@ -233,6 +234,31 @@ def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
     gain = pd.Series({int(seed): float(sides[0][seed]) - float(sides[1][seed]) for seed in sides[0]})
     test = stats.ttest_1samp(gain, 0.0)  # each of eight seeds continues a clean model of its own
     assert (line["pairs"], line["units"], line["p"]) == (8, 8, pytest.approx(test.pvalue, rel=1e-9))
+
+
+def test_what_a_gap_between_rates_costs_is_as_the_page_has_it() -> None:
+    """docs/statistics.md: a method beside itself, each side without another of its two middle rates."""
+    tree, by_row = open_tree(KEPT / "tuned"), dict[str, list[sweep.Point]]()
+    for point in sorted(sweep.selecting(tree), key=lambda point: point.values["training.learning_rate"]):
+        by_row.setdefault(point.row, []).append(point)
+    clean, outside = tree.clean_models("tiny_qwen2") or {}, []
+    for points in by_row.values():
+        sides = [
+            frontier.of_arms(
+                [{seed: value or 0.0 for seed, value in points[place].movement.items()} for place in kept],
+                [points[place].area for place in kept],
+                1,
+            )
+            for kept in ((0, 1, 3), (0, 2, 3))
+        ]
+        found = frontier.compare(*sides, [clean[seed] for seed in sorted(points[0].area)]).comparison
+        assert found.difference is not None
+        assert found.low is not None
+        assert found.high is not None
+        if not found.low <= 0 <= found.high:
+            outside.append(abs(found.difference))
+    assert (len(by_row), len(outside)) == (14, 9)
+    assert 0.015 < min(outside) < max(outside) < 0.055
 
 
 def test_what_cannot_be_compared_is_said() -> None:
