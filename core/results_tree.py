@@ -339,19 +339,24 @@ class Tree:
             if value is not None:
                 made.setdefault(what, {}).setdefault(str(value), of.as_posix())
 
+        def packages(record: Mapping[str, Any], trainer: str | None = None) -> dict[str, Any] | None:
+            """verl is imported by the runs that it trains and by nothing else: others may be older than it."""
+            found = (record.get("environment") or {}).get("packages")
+            return found and {name: number for name, number in found.items() if name != "verl" or trainer == name}
+
         for run in self.finished:
             record = self.record(run) or {}
             inputs, trainer = record.get("inputs") or {}, record.get("spec", {}).get("trainer")
             variant = "" if run.variant is None else f" as {run.variant}"  # may train on another reward
             note(f"code of {trainer} runs{variant}", inputs.get("code"), run.path)
             note(f"code of {run.key.split('+')[0]}", inputs.get("method_code"), run.path)
-            note("packages of runs", (record.get("environment") or {}).get("packages"), run.path)
+            note("packages of runs", packages(record, trainer), run.path)
         for checkpoint in self.checkpoints:
             for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
                 if (path := folder(checkpoint) / f"{name}.json").is_file():
                     record = digests.read_record(path, "record")
                     note(f"code of {name}", record.get("code"), checkpoint.path)
-                    note(f"packages of {name}", (record.get("environment") or {}).get("packages"), checkpoint.path)
+                    note(f"packages of {name}", packages(record), checkpoint.path)
         return [
             f"{what}: {len(values)} kinds, of {', '.join(values.values())}: rows differ in more than the method"
             for what, values in made.items()
