@@ -26,7 +26,7 @@ from core.layout import Results
 from core.provenance import ROOT
 from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
 
-LIMIT = 2_000_000  # bytes
+LIMIT = 3_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
 KEPT = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html"), 40_000  # bytes; shorter ones are read in a browser
