@@ -289,14 +289,16 @@ def markdown(tree: Tree, rows: Sequence[Row]) -> str:
     for model in tree.models:
         if own := [row for row in rows if row["model"] == model["key"]]:
             lines += [f"## {escape_markdown(model['title'])}", ""]
-            lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""]
             at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
-            if at_own:
-                lines += [f"Minus {next(iter(at_own.values()))['versus']}, each at its chosen value, fresh seeds:", ""]
+            if at_own:  # the answer first: what chose the values is too high
+                versus = next(iter(at_own.values()))["versus"]
+                lines += ["### Each method at its own value, fresh seeds", "", f"Minus {versus}, in points.", ""]
                 cells = [
                     (row["title"], with_interval(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()
                 ]
                 lines += [*markdown_table(("Method", "Difference", "SD of the choice"), cells), ""]
+                lines += ["### What chose the values", ""]
+            lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
         f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "

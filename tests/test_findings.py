@@ -1,8 +1,8 @@
 """Numbers of a page are those that a command prints: the page names the command, and it is run on the kept trees.
 
-In docs/*.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it: one line of the output has all
-numbers of a cell, in their order; the first cell is a label. A line of a `console` block below `$ command` is a line of
-the output. A page may round, and its minus may be −.
+In docs/findings.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it: one line
+of the output has all numbers of a cell, in their order; the first cell is a label. A line of a `console` block below
+`$ command` is a line of the output. A page may round, and its minus may be −.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def printed_by(command: str) -> str:
 
 @pytest.mark.slow
 def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
-    pages = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))}
+    pages = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in [ROOT / "docs/findings.md", *sorted((ROOT / "docs/notebook").glob("*.md"))]
+    }
     assert len(ROW.findall(pages["findings.md"])) >= 3
     assert CONSOLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}

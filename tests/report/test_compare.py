@@ -225,15 +225,16 @@ def test_a_base_counts_once_however_many_trees_have_it() -> None:
 
 
 def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
+    """On the seeds that chose nothing; each continues a clean model of its own."""
     tree = open_tree(KEPT / "tuned")
-    rows = list(csv.DictReader((KEPT / "tuned" / "sweep" / "fresh.csv").read_text(encoding="utf-8").splitlines()))
-    a, b = (next(r for r in rows if r["compared"] == "chosen" and r["row"] == row) for row in ("tepo", "grpo"))
     line = difference.lines(difference.pairs([tree], "tepo", "grpo", "chosen")[0])[0]
-    assert line["difference"] == pytest.approx(float(a["difference"]), rel=1e-9)
-    sides = [dict(pair.split(":") for pair in row["areas_by_seed"].split()) for row in (a, b)]
-    gain = pd.Series({int(seed): float(sides[0][seed]) - float(sides[1][seed]) for seed in sides[0]})
-    test = stats.ttest_1samp(gain, 0.0)  # each of eight seeds continues a clean model of its own
-    assert (line["pairs"], line["units"], line["p"]) == (8, 8, pytest.approx(test.pvalue, rel=1e-9))
+    sides = []
+    for name in ("tepo", "grpo"):
+        kept = areas("tuned", tree.chosen["tiny_qwen2", name])
+        sides.append([kept[run] for run in sorted(kept.index) if int(run.rpartition("/seed")[2]) <= 8])
+    test, mean = stats.ttest_rel(*sides), (pd.Series(sides[0]) - sides[1]).mean()
+    assert (line["pairs"], line["units"]) == (8, 8)
+    assert [line["difference"], line["p"]] == pytest.approx([mean, test.pvalue], rel=1e-9)
 
 
 def test_what_a_gap_between_rates_costs_is_as_the_page_has_it() -> None:
