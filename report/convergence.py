@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from core import digests, used_code
-from core.errors import Parser, written_by
-from core.files import cells_of, read_csv, stored, to_csv, write_text
+from core.errors import Parser
+from core.files import stored, to_csv, write_text
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
@@ -157,18 +156,6 @@ def differences(key: str) -> tuple[str, ...]:
         elif old != new:
             changes.append(f"{slot}: {old} → {new}")
     return tuple(changes)
-
-
-@contextmanager
-def read_rows(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
-    """The rows of files that `write` wrote; files: its name -> what it has, and the columns needed.
-
-    An error in the block names the command, and one about a cell the files.
-    """
-    paths = {name: tree.layout.figures / name for name in files}
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
-        tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
-        yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
 
 
 def main() -> None:

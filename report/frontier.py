@@ -27,7 +27,7 @@ from core.results_tree import Tree, open_tree
 from report.figures.frontier import draw
 from report.sweep import FOLDER, Point, selecting, words
 from report.tables.render import arrow, escape_markdown, markdown_table
-from report.tables.tidy import with_interval
+from report.tables.tidy import FEWEST, with_interval
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "failed",
@@ -38,7 +38,6 @@ MATCHED = (
     "p_holm", "tests", "mark", "how",
 )  # fmt: skip
 FIELDS = ("difference", "low", "high")
-FEWEST = 5  # methods of a correlation
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:

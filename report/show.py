@@ -20,13 +20,13 @@ from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
 from report.tables import details, render, spec
-from report.tables.tidy import Cell, Row, Table, checked_table
+from report.tables.tidy import FEWEST, Cell, Row, Table, checked_table, rows_of_curves
 
 RUNS, DETAILS = "runs", "details"
 PAGES = {  # what -> list of its hashes, file, command that writes them
-    "claims": ("claims", "claims.md", "paper.claims"),
-    "frontier": ("sweep/frontier", "sweep/frontier.md", "report.frontier"),
-    "sweep": ("sweep/sweep", "sweep/sweep.md", "report.sweep"),
+    "claims": ("claims", "claims.md", "python -m paper.claims"),
+    "frontier": ("sweep/frontier", "sweep/frontier.md", "python -m report.frontier"),
+    "sweep": ("sweep/sweep", "sweep/sweep.md", "python -m report.sweep"),
 }
 NOTHING = {"value": "0"}  # movement that is not recorded, as that of no update, has no logarithm
 LEGEND = (
@@ -63,14 +63,11 @@ def learnt(tree: Tree, table: Table) -> list[str]:
     """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
     how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
     other seeds than its curves (`report.show frontier`)."""
-    from report.convergence import read_rows
-    from report.frontier import FEWEST
-
     name = "convergence_methods.csv"
     if tree.matrix.get("sweep") or not stored(tree.layout.figures / name):
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
-    with read_rows(tree, {name: ("what methods learnt", columns)}) as (rows,):
+    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (rows,):
         values = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
 
         def value(model: str, method: str, measure: str) -> float:
@@ -220,7 +217,7 @@ def main() -> None:
         return
     if args.what in PAGES:
         sums, page, command = PAGES[args.what]
-        with written_by(f"python -m {command} --results {tree.root}"):
+        with written_by(f"{command} --results {tree.root}"):
             tree.check_written(sums, page)
             print(read_text(tree.root / page, "a page of results"), end="")
         return

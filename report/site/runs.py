@@ -12,10 +12,9 @@ from core.errors import CorruptInputError
 from core.files import stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Score, Tree
-from report.convergence import read_rows
 from report.figures.drawing import number
 from report.site import links, samples
-from report.tables.tidy import percent
+from report.tables.tidy import percent, rows_of_curves
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}
@@ -58,7 +57,7 @@ class Summary:
 def summaries(tree: Tree) -> list[Summary]:
     """One per planned run, in the matrix's order, from the files that `report.convergence` writes."""
     by_run: dict[Run, dict[str, str]] = {}
-    with read_rows(tree, FILES) as files:
+    with rows_of_curves(tree, FILES) as files:
         for name, rows in zip(FILES, files, strict=True):
             found = {Run(row["model"], row["method"], int(row["seed"])): row for row in rows}
             if missing := [run.path.as_posix() for run in tree.runs if run not in found]:

@@ -18,11 +18,11 @@ from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
-from report.convergence import read_rows
 from report.figures.drawing import number, points
 from report.figures.spec import css_colours, looks, offered
 from report.figures.spec import figures as declared_figures
 from report.site import assets, links
+from report.tables.tidy import rows_of_curves
 
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
@@ -124,7 +124,7 @@ def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     # a tree written before these columns existed has none
     needed = ("model", "method", "seed", *(panel.column for panel in PANELS if panel.column not in MOVEMENT))
     found: dict[Run, dict[str, Series]] = {}
-    with read_rows(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
+    with rows_of_curves(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
         for row in rows:
             run = Run(row["model"], row["method"], int(row["seed"]))
             curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
@@ -144,7 +144,8 @@ def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
             for column in seeds[0] if len(seeds) > 1 else ():
                 found[*key, column] = {"mean": [point.value for point in points(seed[column] for seed in seeds)]}
         return found
-    with read_rows(tree, {name: ("the curves over seeds", ("model", "method", "fresh", "series", *ENDS))}) as (rows,):
+    needed = ("model", "method", "fresh", "series", *ENDS)
+    with rows_of_curves(tree, {name: ("the curves over seeds", needed)}) as (rows,):
         for row in rows:
             band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
             for end in ENDS:

@@ -7,7 +7,8 @@ notes) follows from the declaration and matrix.json. Nothing here computes a num
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from core.declared import validated
 from core.errors import CorruptInputError, written_by
-from core.files import read_csv, to_csv
+from core.files import cells_of, read_csv, to_csv
 from core.layout import BASE, Checkpoint, Run, split
 from core.results_tree import Tree, plain
 from report import captions
@@ -102,6 +103,8 @@ NEWER = ("versus_p_table",)  # columns that tables of earlier versions lack
 # An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
 # with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
 WIDE = 0.5
+
+FEWEST = 5  # methods of a correlation
 
 
 class Column(NamedTuple):
@@ -462,3 +465,15 @@ def _collapse(collapse: str, step: int) -> str:
     at, _, of = rollouts.partition("/")
     scored = "scored is what was left of the policy" if int(at) <= step else f"scored is rollout {step}"
     return f"seed {seed} collapsed at rollout {at}{f' of {of}' if of else ''}; {scored}"
+
+
+@contextmanager
+def rows_of_curves(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
+    """The rows of files that `report.convergence` wrote; files: its name -> what it has, and the columns needed.
+
+    An error in the block names the command, and one about a cell the files.
+    """
+    paths = {name: tree.layout.figures / name for name in files}
+    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
+        tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
+        yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
