@@ -104,9 +104,9 @@ def test_jobs_are_counted_as_snakemake_does(tmp_path: Path, dry_run: Snakemake) 
 def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
     of = world(tmp_path, dict(plan(FILES["tuned"], root=tmp_path).config))
     text = "\n".join(summary.lines(of, 2)[0])
-    assert "560 unique runs (0 done)" in text
-    assert "a second round (the same command again): at most 224 runs, 224 evaluations" in text, "chosen and own rates"
-    hours = 224 * (12 * 1.4 + of.responses * 20 / 18000) / 3600  # by hand, from throughput.yaml
+    assert "448 unique runs (0 done)" in text
+    assert "a second round (the same command again): at most 112 runs, 112 evaluations" in text
+    hours = 112 * (12 * 1.4 + of.responses * 20 / 18000) / 3600  # by hand, from throughput.yaml
     assert f"  {hours:.1f} core-hours on top" in text
 
 
