@@ -209,6 +209,8 @@ def test_what_a_reader_should_know_is_a_warning(copy: Tree) -> None:
             assert '<td class="words bad">seed 1: no update: 9 % truncated</td>' in text
         path.write_bytes(before)
     assert silent == []
+    changed(path, lambda r: r["environment"]["packages"].update(verl="0"))
+    assert "packages of runs" not in build.build(copy.root), "verl is imported by its own runs alone"
 
 
 def test_an_unfinished_run_is_a_warning_and_not_an_error(copy: Tree) -> None:
