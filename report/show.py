@@ -81,11 +81,13 @@ def learnt(tree: Tree, table: Table) -> list[str]:
             if not found:
                 continue
             told = [f"{labels[key]} {100 * area:.1f}" for area, key in found]
-            ends = [100 * value(model, key, "final") for key in labels]
+            # A run of fewer rollouts than the last reward is a mean of has none.
+            ends = [100 * value(model, key, "final") for key in labels if (model, key, "final") in values]
             seeds = values[model, found[0][1], "area"]["seeds"]
             lines.append(
-                f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}; at the end "
-                f"{min(ends):.0f} to {max(ends):.0f} ({title}, {seeds} seed{'s' * (seeds != '1')})."
+                f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}"
+                + (f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else "")
+                + f" ({title}, {seeds} seed{'s' * (seeds != '1')})."
             )
             moved = [
                 (area, math.log(value(model, key, "movement")))

@@ -21,6 +21,7 @@ from core.scores import read_scores
 from evals import score
 from evals.stats import compare
 from evals.stats.estimate import Comparison
+from report import convergence, show
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown
@@ -204,6 +205,15 @@ def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
     rooms = {Path(file).parts[0] for file in closure(module)}
     assert rooms == {"core", "report"}
     assert "report/tables/fill.py" not in closure(module)
+
+
+@pytest.mark.parametrize(("rollouts", "ends"), [(2, False), (12, True)])
+def test_what_was_learnt_names_no_end_of_runs_too_short_for_one(rollouts: int, ends: bool, tmp_path: Path) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "quick", rollouts=rollouts))
+    convergence.write(tree)
+    (line,) = show.learnt(tree, fill_anew(tree))
+    assert re.search(r"\(area\), percent: .* \d", line)
+    assert ("at the end" in line) == ends
 
 
 def fill_anew(tree: Tree) -> Table:

@@ -40,7 +40,7 @@ def prepared(folder: Path) -> Path:
     folder = clone(folder)
     (folder / "long.yaml").write_text(LONG)
     profile = folder / "profiles/slurm/config.yaml"
-    text = profile.read_text().replace("USR1@900'\"", "USR1@45'\"\n    runtime: 30", 1)
+    text = profile.read_text().replace("USR1@900'\"", "USR1@90'\"\n    runtime: 30", 1)
     profile.write_text(text.replace("retries: 2", "retries: 9"))
     return folder
 
@@ -121,11 +121,14 @@ def told(pid: int, number: signal.Signals) -> bool:
 
 
 def near_its_limit(slurm: Cluster, method: str) -> None:
-    """Give the method's job the whole minute it is in, as an administrator can, so that Slurm tells it at once."""
+    """Let the method's job end in one to two minutes, as an administrator can, so that Slurm tells it at once.
+
+    Slurm tells it 90 s before (`prepared`) and looks twice a minute; in less than a minute it might end it untold.
+    """
     (job,) = jobs_of(slurm, method)
     ran = re.search(r"RunTime=(\d+):(\d+):", slurm.run("scontrol", "show", "job", job))
     assert ran is not None
-    slurm.run("scontrol", "update", f"JobId={job}", f"TimeLimit={60 * int(ran[1]) + int(ran[2]) + 1}")
+    slurm.run("scontrol", "update", f"JobId={job}", f"TimeLimit={60 * int(ran[1]) + int(ran[2]) + 2}")
 
 
 def test_time_limit_scancel_and_a_lost_node_in_one_run(slurm: Cluster, straight: Path, tmp_path: Path) -> None:
