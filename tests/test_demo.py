@@ -94,7 +94,7 @@ def test_methods_share_everything_that_is_not_the_method(matrix: dict) -> None:
 QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"
 
 
-AIME24, MINERVA = "syn_mix3", "syn_seq1"  # a sampled one and a greedy one
+AIME24, MINERVA = "syn_mix3", "syn_seq1"  # 32 responses to a problem, and one
 ALL = ("syn_mix3", "syn_inv2", "syn_add2q", "syn_as3", "syn_mix2", "syn_mul4", "syn_seq1")
 
 

@@ -99,7 +99,7 @@ def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Pat
         config = yaml.safe_load(texts[0])
         wanted = {"do_sample": False, "max_gen_toks": 64, "until": []}
         if not entry.decoding.greedy:
-            wanted |= {"do_sample": True, "temperature": 0.6, "top_p": 1.0, "top_k": 0}
+            wanted |= {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
         assert config["generation_kwargs"] == wanted
         assert config["repeats"] == entry.decoding.samples
 
