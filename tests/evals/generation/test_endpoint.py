@@ -176,7 +176,7 @@ def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, 
     )
     for body in server.asked:
         assert [message["role"] for message in body["messages"]] == ["system", "user"]
-        assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (NAME, 0.6, 1.0, 64)
+        assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (NAME, 1.0, 1.0, 64)
         assert "top_k" not in body, "no part of the protocol"
 
 
@@ -513,7 +513,7 @@ def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             answers = []
             for prompt, arguments in (request.args for request in requests):
-                assert (arguments["temperature"], arguments["top_p"], arguments["until"]) == (0.6, 1.0, [])
+                assert (arguments["temperature"], arguments["top_p"], arguments["until"]) == (1.0, 1.0, [])
                 place = list(golds).index(prompt)
                 asked[prompt] += 1
                 answers.append(rf"\boxed{{{golds[prompt] if asked[prompt] <= right[place] else 'none'}}}")

@@ -424,7 +424,7 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
     assert entry["decoding"] == record["decoding"] | {"top_p": 1.0}
     assert entry["deviations"] == [
         "samples 3, the registry's is 32",
-        "temperature 1.5, the registry's is 0.6",
+        "temperature 1.5, the registry's is 1",
         "max_tokens 5, the registry's is 64",
         "the first 2 of 20 items",
     ]
