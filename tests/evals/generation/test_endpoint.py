@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,9 @@ def test_greedy_answers_are_those_of_hf(server: Server, tiny: Path, quick_data: 
 
 def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, tmp_path: Path) -> None:
     """With a seed for each sample: lm-eval sends one for all, so that a server that honours it copies its answer."""
-    rows = drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
+    entry = few(SAMPLED, 4)
+    asked = replace(entry, decoding=replace(entry.decoding, temperature=0.6))  # a server's own default is 1
+    rows = drawn(server, quick_data, tmp_path, asked, limit=3)
     assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 3
     assert all(row.response.endswith(f" {row.seed}") for row in rows)
     assert sorted(json.dumps(body["messages"], ensure_ascii=False) for body in server.asked) == sorted(
@@ -176,7 +179,7 @@ def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, 
     )
     for body in server.asked:
         assert [message["role"] for message in body["messages"]] == ["system", "user"]
-        assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (NAME, 1.0, 1.0, 64)
+        assert (body["model"], body["temperature"], body["top_p"], body["max_tokens"]) == (NAME, 0.6, 1.0, 64)
         assert "top_k" not in body, "no part of the protocol"
 
 
