@@ -94,7 +94,7 @@ FILES = [
         "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1, 1], steps: [12]}]",
         r"matrix\.0\.seeds: 1 is given twice",
     ),
-    ("evaluation: {table_step: 5}", r"evaluation\.table_step: unknown value 5; allowed: 12"),
+    ("evaluation: {table_step: 5}", r"evaluation\.table_step: unknown value 5; allowed: 4"),
     ("variants: {warm: {training: {passes: 1}}}", r"variants\.warm\.title: is missing"),
     (
         "variants: {warm: {title: warm, training: {learning_rat: 1}}}",

@@ -25,7 +25,7 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
     """docs/claims.md: how verdicts come about (`paper/pages/claims.md`), and the ledger of the printed numbers."""
     from core.files import read_text
     from core.provenance import ROOT
-    from paper.claims.entries import MEANING, figure, table
+    from paper.claims.entries import DECIDED, MEANING, figure, table
 
     counts = Counter(entry.verdict for entry in printed)
     count = ", ".join(f"{counts[verdict]} {verdict}" for verdict in MEANING if counts[verdict])
@@ -38,13 +38,12 @@ def paper_page(printed: Sequence[Entry], margins: Mapping[str, Margin]) -> str:
             e.verdict + "*" * bool(e.untested),
         )
         for e in printed
-        if e.verdict != "undecided"
+        if e.verdict in DECIDED
     ]
     parts = {
         "VERDICTS": "\n".join(f"- *{verdict}*: {meaning}" for verdict, meaning in MEANING.items()),
         "MARGINS": table(list(margins), [[f"{each.around:g} ± {each.within:g}" for each in margins.values()]]),
         "COUNT": f"{len(printed)} claims: {count}",
-        "RUNS": str(sum(not entry.kind for entry in printed)),
         "TABLE": table(("tested statement", "where printed", "test", "estimate", "verdict"), rows),
     }
     text = read_text(ROOT / DATA[0], "the page of claims")

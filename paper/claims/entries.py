@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args
 from core.errors import CorruptInputError
 from core.files import read_csv, to_csv
 
-Verdict = Literal["supported", "contradicted", "equal within the margin", "undecided", "not testable at this scale"]
+Verdict = Literal[
+    "supported", "contradicted", "equal within the margin", "undecided", "not tested", "not testable at this scale"
+]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 DECIDED = VERDICTS[:3]
 TESTED_ONLY = "tested statement only"  # beside a verdict on less than the quote states
@@ -24,7 +26,8 @@ MEANING: dict[Verdict, str] = {
     ),
     "contradicted": "it excludes the null on the other side, after the same correction",
     "equal within the margin": "it lies inside the margin of its measure (`margins` in paper/claims.yaml); runs only",
-    "undecided": "none of these, or no figure; the smallest difference that would have been found is given",
+    "undecided": "none of these; the smallest difference that would have been found is given",
+    "not tested": "there is no estimate: a run or a printed number is missing, or a condition of the test is not met",
     "not testable at this scale": "the numbers of this scale cannot decide the claim; they are shown",
 }
 

@@ -82,6 +82,8 @@ def _verdict(seen: Direction, p: float | None) -> Verdict:
     # Before the test: a difference that is outside noise and too small to matter is no support.
     if seen.equal:
         return "equal within the margin"
+    if contrast.value is None:
+        return "not tested"
     if seen.claimed is None or p is None or p >= ALPHA:
         return "undecided"
     if contrast.low is None or contrast.high is None or contrast.low <= contrast.null <= contrast.high:
@@ -205,7 +207,7 @@ def _unjudged(claim: Claim, ledger: str, scale: str) -> Entry:
         learning_rate=None,
         reading=None,
         kind=test.kind if isinstance(test, Question) else "",
-        verdict="undecided",
+        verdict="not tested",
         reason="",
     )
 
@@ -247,7 +249,7 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
             if p is not None and contrast.detectable_of is not None:  # as one of the family that Holm corrects
                 contrast = replace(contrast, detectable=contrast.detectable_of(tests))
             seen = directions[n]._replace(contrast=contrast)
-            reason = _why_undecided(seen, p, tests) if verdict == "undecided" else ""
+            reason = _why_undecided(seen, p, tests) if verdict in ("undecided", "not tested") else ""
             if verdict == "equal within the margin":
                 reason = _though_equal(directions[n].contrast, p)
             counted = tests if p is not None else None

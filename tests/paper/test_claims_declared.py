@@ -228,7 +228,7 @@ TURNED: dict[str, tuple[str, dict[str, str], str, str]] = {
     "seeds far apart": ("gain-q14", {"T4.5": "22.62"}, "supported", "undecided"),
     "small gain large": ("gain-m7", {"T2.6": "9.65"}, "undecided", "supported"),
     "drop turned round": ("drop-at-beta-0.1", {"T3.3": "42.00"}, "supported", "contradicted"),
-    "no collapse": ("collapse-of-beta-1", {"T3.2": "31.00"}, "supported", "undecided"),
+    "no collapse": ("collapse-of-beta-1", {"T3.2": "31.00"}, "supported", "not tested"),
 }
 
 
@@ -238,7 +238,7 @@ def test_verdicts_turn_with_the_printed_numbers(entries: dict[str, Entry], case:
     assert entries[id].verdict == before
     prints = Prints(_shift(cells))
     claim = next(claim for claim in PRINTED_CLAIMS if claim.id == id)
-    blank = replace(entries[id], verdict="undecided", reason="")
+    blank = replace(entries[id], verdict="not tested", reason="")
     (entry,) = ledger.judge([ledger.Case(blank, claim.printed, prints)])
     assert entry.verdict == after
 
@@ -250,10 +250,10 @@ def test_averages_that_contradict_their_cells_give_no_verdict(entries: dict[str,
     assert "as printed supported" in entry.reason
 
 
-def test_what_is_only_drawn_is_undecided(entries: dict[str, Entry]) -> None:
+def test_what_is_only_drawn_is_not_tested(entries: dict[str, Entry]) -> None:
     drawn = [e for e in entries.values() if not e.kind]
     assert {"lower-clip-ratio", "higher-gradient-norm", "faster-reward"} <= {e.id for e in drawn}
-    assert all(e.verdict == "undecided" and e.reason and e.estimate is None for e in drawn)
+    assert all(e.verdict == "not tested" and e.reason and e.estimate is None for e in drawn)
 
 
 def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entry]) -> None:

@@ -136,7 +136,7 @@ def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path
     page = results_page([*ledgers.printed_entries(CLAIMS.values()), *entries.values()], "Title", "")
     assert len(re.findall(r"^\| (gspo|dro|opo) \| ", page, re.MULTILINE)) == 3
     (entry,) = judged(row | {"difference": None, "how": "tepo: no arm"})
-    assert (entry.verdict, entry.estimate) == ("undecided", None)
+    assert (entry.verdict, entry.estimate) == ("not tested", None)
     assert "no arm" in entry.reason
 
 
@@ -154,14 +154,14 @@ def test_a_missing_run_is_named(tmp_path: Path) -> None:
     runs = both([*three(score=HIGH)[:2], None], three(score=LOW))
     entries = verdicts(tmp_path / "t", runs)
     for id in ("gain-q7", "higher-gradient-norm", "theorem-3.1"):
-        assert (entries[id].verdict, entries[id].estimate) == ("undecided", None)
+        assert (entries[id].verdict, entries[id].estimate) == ("not tested", None)
         assert "missing runs/q7/tepo/seed3" in entries[id].reason
 
 
 def test_one_seed_gives_no_verdict(tmp_path: Path) -> None:
     entries = verdicts(tmp_path / "t", both([{"score": 0.9}], [{"score": 0.1}]))
     tested = [e for e in entries.values() if CLAIMS[e.id].test.kind != "algebra"]
-    assert {e.verdict for e in tested} == {"undecided"}
+    assert {e.verdict for e in tested} <= {"undecided", "not tested"}
     assert "one seed" in entries["gain-q7"].reason
     assert entries["gain-q7"].estimate == pytest.approx(0.8)
 
@@ -216,7 +216,7 @@ def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str)
     assert ledgers.stands_in(found) is expected
     entries = {e.id: e for e in ledger(found)}
     assert list(dict.fromkeys(entries)) == list(CLAIMS)
-    told = "not testable at this scale" if expected else "undecided"
+    told = "not testable at this scale" if expected else "not tested"
     assert entries["gain-q7"].verdict == told
 
 
@@ -573,7 +573,7 @@ def test_does_reward_rise_with_entropy_held(tmp_path: Path, case: str) -> None:
 
 def test_an_intervention_that_did_not_hold_decides_nothing(tmp_path: Path) -> None:
     (entry,) = judged_alone(tmp_path / "t", intervention(0.0, FALLING), "performance-by-entropy")
-    assert (entry.verdict, entry.estimate) == ("undecided", None)
+    assert (entry.verdict, entry.estimate) == ("not tested", None)
     assert "entropy was not held" in entry.reason
 
 
@@ -655,7 +655,7 @@ ONE_CLAIM = {
     "exactly at the null": (Outcome((contrast(0.0, 1.0),)), "undecided"),
     "above 0 but below its own null": (Outcome((contrast(1.0, 0.001, null=2.0),)), "contradicted"),
     "no interval": (Outcome((contrast(5.0, None),)), "undecided"),
-    "no figure": (Outcome((contrast(None, None),)), "undecided"),
+    "no figure": (Outcome((contrast(None, None),)), "not tested"),
     "all of several": (Outcome((UP, UP, UP)), "supported"),
     "all of several but one unsure": (Outcome((UP, UNSURE_UP, UP)), "undecided"),
     "one of several clearly fails": (Outcome((UP, DOWN, UP)), "contradicted"),

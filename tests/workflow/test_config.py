@@ -46,7 +46,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
-    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [4]}]
+    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [12]}]
     runs = [p for p in matrix.plan(quick) if p.run.method.startswith("tepo") and p.row == "tepo"]
     assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
 
@@ -62,13 +62,13 @@ def runs(config: dict[str, Any]) -> set[str]:
 
 
 CHOSEN = [
-        ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 12", "tiny_qwen2/cispo/seed1: 12"}),
-        ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 12"}),
-        ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 12"}),
+        ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 4", "tiny_qwen2/cispo/seed1: 4"}),
+        ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 4"}),
+        ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 4"}),
         (
             "quick",
             {"seeds": "4,5", "methods": ["tepo"]},
-            {"tiny_qwen2/tepo/seed4: 12", "tiny_qwen2/tepo/seed5: 12"},
+            {"tiny_qwen2/tepo/seed4: 4", "tiny_qwen2/tepo/seed5: 4"},
         ),
         # The paper's TEPO of this model is another one than Qwen2.5's.
         (

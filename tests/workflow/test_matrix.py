@@ -184,7 +184,7 @@ def test_a_cluster_changes_nothing_for_models_made_here() -> None:
 
 
 QUICK_FILES = [EMBEDDED, QUICK]
-HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"], "seeds": [1], "steps": [12]}]}
+HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"], "seeds": [1], "steps": [4]}]}
 
 
 def asked(results: Results, **options: Any) -> dict[str, Any]:
@@ -221,13 +221,13 @@ def test_a_finished_run_without_evaluation_stays_for_its_curve(tmp_path: Path) -
     finish(results, first)
     write_json(Path(results.run(Run("tiny_qwen2", "tepo", 1))) / "run.json", {})
     content = asked(results, methods="gpg")
-    assert planned(content) == ["gpg/seed1: [12]", "tepo/seed1: [12]"], "and GRPO's run is not finished"
+    assert planned(content) == ["gpg/seed1: [4]", "tepo/seed1: [4]"], "and GRPO's run is not finished"
     assert {entry["method"] for entry in content["checkpoints"]} == {BASE, "gpg"}
 
 
 def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> None:
     content = asked(results, methods="gpg", seeds="3")
-    assert planned(content) == ["gpg/seed3: [12]", "grpo/seed1: [12]", "tepo/seed1: [12]"]
+    assert planned(content) == ["gpg/seed3: [4]", "grpo/seed1: [4]", "tepo/seed1: [4]"]
     assert [entry["key"] for entry in content["methods"]] == ["gpg", "grpo", "tepo"]
     assert content["seeds"] == [1, 3]
     assert [(entry["method"], entry["seed"]) for entry in content["checkpoints"]] == [
@@ -241,7 +241,7 @@ def test_asking_again_changes_nothing(results: Results) -> None:
     first = asked(results, methods="gpg")
     write_json(results.matrix, digests.with_own(first))
     assert asked(results, methods="gpg") == first
-    assert sorted(planned(asked(results, methods="grpo,tepo"))) == ["grpo/seed1: [12]", "tepo/seed1: [12]"], (
+    assert sorted(planned(asked(results, methods="grpo,tepo"))) == ["grpo/seed1: [4]", "tepo/seed1: [4]"], (
         "gpg was asked for and is not finished"
     )
 
@@ -249,7 +249,7 @@ def test_asking_again_changes_nothing(results: Results) -> None:
 def test_a_model_and_a_variant_of_an_earlier_question_stay(results: Results) -> None:
     finish(results, asked(results, **copy.deepcopy(HOT), models="tiny_llama"), "gpg@hot")
     content = asked(results, methods="grpo")
-    assert planned(content) == ["grpo/seed1: [12]", "gpg@hot/seed1: [12]", "tepo/seed1: [12]"]
+    assert planned(content) == ["grpo/seed1: [4]", "gpg@hot/seed1: [4]", "tepo/seed1: [4]"]
     assert [entry["key"] for entry in content["models"]] == ["tiny_qwen2", "tiny_llama"]
     assert content["variants"]["hot"]["changes"] == {"training.learning_rate": 2e-4}
     assert {"model": "tiny_llama", "method": BASE, "seed": 1, "step": 0} in content["checkpoints"]
@@ -302,7 +302,7 @@ def test_a_method_that_is_gone_is_named_and_left_out(results: Results) -> None:
     finish(results, content, "mine", "gspo")
     before, _ = tree.recorded(results)
     assert tree.gone(before) == ["mine"]
-    assert planned(asked(results, methods="grpo")) == ["grpo/seed1: [12]", "gspo/seed1: [12]"]
+    assert planned(asked(results, methods="grpo")) == ["grpo/seed1: [4]", "gspo/seed1: [4]"]
 
 
 def test_a_damaged_list_is_said_and_not_in_the_way(results: Results) -> None:
@@ -371,7 +371,7 @@ def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
     content = matrix.matrix(first)
     assert {c["method"] for c in content["checkpoints"]} == {"base"}
     run = next(p for p in matrix.plan(first) if p.run.method == "tepo")
-    assert matrix.specification(first, run, "b", "p")["checkpoints"] == [12], "trained as it is without a sweep"
+    assert matrix.specification(first, run, "b", "p")["checkpoints"] == [4], "trained as it is without a sweep"
     choose(tmp_path, first, {"grpo@learning_rate-2e-4", "tepo"})
     again = matrix.matrix(planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1, 2]))
     trained = {(c["method"], c["seed"]) for c in again["checkpoints"] if c["method"] != "base"}
