@@ -33,7 +33,7 @@ MEANING: dict[Verdict, str] = {
 
 # Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 7 rollouts.
 LEAST_ROLLOUTS = 7
-RULE = f"A verdict needs runs of {LEAST_ROLLOUTS} rollouts or more, and a difference over two seeds or more."
+RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, and two seeds or more for a difference."
 
 NO_RUN = "no placebo run"  # `placebo` of a claim that placebo rewards are asked about, where none was trained
 

@@ -65,6 +65,11 @@ def mean_over_rollouts(column: str, aggregate: str, curve: Curve) -> float | Non
     return _mean(curve.series([column], aggregate))
 
 
+def _check_long_enough(rollouts: int, done: str) -> None:
+    if rollouts < LEAST_ROLLOUTS:
+        raise Gap(f"{rollouts} rollouts {done}; a verdict needs {LEAST_ROLLOUTS}")
+
+
 def _known(values: Sequence[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
@@ -305,9 +310,8 @@ class Runs:
         runs = tuple(r for r in self.tree.averaged if (r.model, r.method) == (model["key"], method))
         if not runs:
             return None
-        trained = min(max(self.tree.runs[r]["steps"]) for r in runs)
-        if trained < LEAST_ROLLOUTS:
-            raise Gap(f"{trained} rollouts trained and scored; a verdict needs {LEAST_ROLLOUTS}")
+        planned = self.tree.matrix.get("training", {}).get("rollouts")  # None: up to the last checkpoint
+        _check_long_enough(planned or min(max(self.tree.runs[r]["steps"]) for r in runs), "trained")
         step = self.tree.matrix.get("long_step" if run.steps == LONG_STEPS else "table_step")
         return Arm(runs, step, str(self.tree.methods[method]["title"]))
 
@@ -370,6 +374,7 @@ class Runs:
         score = self.tree.scores.get((Checkpoint(run, step), benchmark))
         if score is None or score.value is None:
             raise Gap(f"missing {folder(run)}: no score of step {step} on {benchmark}")
+        _check_long_enough(step, "scored")
         return score.value
 
     def _benchmark(self, column: str) -> str:

@@ -89,7 +89,7 @@ def _verdict(seen: Direction, p: float | None) -> Verdict:
     if contrast.low is None or contrast.high is None or contrast.low <= contrast.null <= contrast.high:
         return "undecided"
     # A value that is only a lower bound says nothing about a true value below the null.
-    if contrast.at_least and contrast.value < contrast.null:  # type: ignore[operator]
+    if contrast.at_least and contrast.value < contrast.null:
         return "undecided"
     return "supported" if seen.claimed else "contradicted"
 

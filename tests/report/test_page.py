@@ -388,11 +388,23 @@ def test_a_tree_of_two_rollouts_has_no_verdict(tmp_path: Path) -> None:
     judged = {e.id: e for e in ledger.run_entries(tree) if e.kind != paper.ALGEBRA and e.p is not None}
     assert judged, "with enough rollouts a difference is tested"
     short = Tree(tree.root)
-    short.matrix = tree.matrix | {"runs": [run | {"steps": [2]} for run in tree.matrix["runs"]]}
+    short.matrix = tree.matrix | {"training": tree.matrix["training"] | {"rollouts": 2}}
     after = {e.id: e for e in ledger.run_entries(short) if e.id in judged}
-    assert {e.verdict for e in after.values()} <= {"undecided", "not testable at this scale"}
+    assert {e.verdict for e in after.values()} == {"not tested"}
     assert all(e.p is None for e in after.values())
-    assert any(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after.values())
+    assert all(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after.values())
+
+
+def test_a_score_after_two_rollouts_gives_no_verdict_and_the_whole_curve_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_trees, "STEP", 2)
+    high, low = ([{"score": v, "reward": v} for v in values] for values in ((0.7, 0.711, 0.705), (0.6, 0.612, 0.603)))
+    tree = claim_trees.tree(tmp_path / "tree", claim_trees.both(high, low))
+    judged = {e.id: e for e in ledger.run_entries(tree) if e.model is None}
+    assert judged["gain-q7"].verdict == "not tested"
+    assert judged["gain-q7"].reason == f"2 rollouts scored; a verdict needs {LEAST_ROLLOUTS}"
+    assert judged["faster-reward"].verdict == "supported"
 
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
