@@ -1,11 +1,12 @@
 """`python -m report.frontier --results results/tuned`: methods at equal movement, from a tree with a sweep.
 With `--versus METHOD` it prints the comparison with another method than the baseline.
 
-sweep/frontier.csv   a row for each model, method and point of the sweep: movement and area, means over seeds
-sweep/matched.csv    a row for each model and method: area minus the baseline's, at the scale's settings (`total`) and
-                     at equal movement, over the range between both movements there (`evals.stats.frontier`)
+sweep/frontier.csv   a row for each model, method and point of the sweep: movement, area and score, means over seeds
+sweep/matched.csv    a row for each model, measure and method: area minus the baseline's, at the scale's settings
+                     (`total`) and at equal movement, over the range between both movements there
+                     (`evals.stats.frontier`); the same of scores where every point is evaluated
 sweep/frontier.md    the second to read
-sweep/frontier.svg   both as a picture; also .png and .pdf
+sweep/frontier.svg   areas of both as a picture; also .png and .pdf
 
 A method is better than another only where it lies above it at equal movement: whatever moves further learns faster, up
 to a point, and a table at one learning rate is largely a table of step sizes.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import correlation
 from typing import Any
@@ -30,32 +32,44 @@ from report.tables.render import arrow, escape_markdown, markdown_table
 from report.tables.tidy import FEWEST, with_interval
 
 ARMS = (
-    "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "failed",
+    "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",
+    "score_low", "score_high", "failed",
 )  # fmt: skip
 MATCHED = (
-    "model", "row", "title", "versus", "seeds", "clusters", "movement", "versus_movement", "total", "total_low",
-    "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "se", "df", "p",
-    "p_holm", "tests", "mark", "how",
+    "model", "measure", "row", "title", "versus", "seeds", "clusters", "movement", "versus_movement", "total",
+    "total_low", "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "se", "df",
+    "p", "p_holm", "tests", "mark", "how",
 )  # fmt: skip
 FIELDS = ("difference", "low", "high")
+MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
     from evals.stats import compare
 
-    rows = []
+    rows: list[dict[str, Any]] = []
     for point in found:
-        area = compare.over_seeds(point.area, clusters=tree.clean_models(point.model))
+        figures: dict[str, float | None] = {}
+        for by in _measured(found, point.model):
+            mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
+            figures |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
         facts = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
         seeds = " ".join(map(str, sorted(point.area)))
         rows.append(
-            facts
+            dict.fromkeys(ARMS)
+            | facts
             | {"values": words(point.values), "own": "yes" if _is_own(point) else "no", "seeds": seeds}
-            | {"movement": _movement(point), "area": area.value, "area_low": area.low, "area_high": area.high}
-            | {"failed": len(point.failed)}
+            | {"movement": _movement(point), "failed": len(point.failed)}
+            | figures
         )
     return rows
+
+
+def _measured(found: Sequence[Point], model: str) -> list[str]:
+    """The measures that all points of a model have: its area, and its score where every run is evaluated."""
+    points = [point for point in found if point.model == model]
+    return [by for by in MEASURES if all(point.figures(by).keys() == point.area.keys() for point in points)]
 
 
 def baseline_of(tree: Tree) -> str:
@@ -64,7 +78,8 @@ def baseline_of(tree: Tree) -> str:
 
 
 def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> list[dict[str, Any]]:
-    """The rows of matched.csv, p corrected over the methods of a model. `how` says why a difference is None.
+    """The rows of matched.csv, p corrected over the methods of a model, each measure apart. `how` says why a difference
+    is None.
 
     baseline: a method's key or its name in the configuration; None: the tree's.
     """
@@ -77,25 +92,29 @@ def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> 
             if point.model == model["key"]:
                 by_row.setdefault(point.row, []).append(point)
         base = next((points for points in by_row.values() if baseline in (points[0].base, points[0].row)), None)
-        here = [
-            _against(points, base, tree.clean_models(model["key"]))
-            for points in by_row.values()
-            if base is not None and points is not base
-        ]
-        corrected = compare.holm([row["p"] for row in here])
-        for row, p in zip(here, corrected, strict=True):
-            row["p_holm"], row["tests"] = p, sum(other is not None for other in corrected)
-            row["mark"] = arrow(row["difference"], row["difference_low"], row["difference_high"], p)
-        rows += here
+        for by in _measured(found, model["key"]):
+            here = [
+                _against(points, base, tree.clean_models(model["key"]), by)
+                for points in by_row.values()
+                if base is not None and points is not base
+            ]
+            corrected = compare.holm([row["p"] for row in here])
+            for row, p in zip(here, corrected, strict=True):
+                row["p_holm"], row["tests"] = p, sum(other is not None for other in corrected)
+                row["mark"] = arrow(row["difference"], row["difference_low"], row["difference_high"], p)
+            rows += here
     return rows
 
 
-def _against(points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None) -> dict[str, Any]:
-    """A method against the baseline."""
+def _against(
+    points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None, by: str
+) -> dict[str, Any]:
+    """A method against the baseline, by one measure."""
     from evals.stats import compare, frontier
 
     row: dict[str, Any] = dict.fromkeys(MATCHED)
-    row |= {"model": points[0].model, "row": points[0].row, "title": points[0].title, "versus": base[0].row}
+    row |= {"model": points[0].model, "measure": by, "row": points[0].row, "title": points[0].title}
+    row |= {"versus": base[0].row}
     seeds = sorted(points[0].area)
     clusters = list(compare.first_of(seeds, starts).values())
     row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
@@ -107,9 +126,9 @@ def _against(points: Sequence[Point], base: Sequence[Point], starts: Mapping[int
         if missing := [words(p.values) for p in side if not all(p.movement.values())]:
             return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
-        sides.append(frontier.of_arms(movement, [point.area for point in side], at[0]))
+        sides.append(frontier.of_arms(movement, [point.figures(by) for point in side], at[0]))
         own.append(side[at[0]])
-    total = compare.compare_seeds(own[0].area, own[1].area, clusters=starts)
+    total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)
     found = frontier.compare(sides[0], sides[1], clusters)
     row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
@@ -132,25 +151,27 @@ def _is_own(point: Point) -> bool:
 
 
 def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> str:
-    """frontier.md: a table for each model, and how area goes with movement. points: the rows of frontier.csv."""
-    heads = ["Method", "Movement", "Area − baseline's", "At equal movement", "Over movements", "p (Holm)", ""]
+    """frontier.md: a table for each model and measure, and how it goes with movement. points: the rows of
+    frontier.csv."""
     lines = ["# Methods at equal movement", ""]
-    for model in tree.models:
-        if own := [row for row in rows if row["model"] == model["key"]]:
-            lines += [f"## {escape_markdown(model['title'])}", "", *markdown_table(heads, map(_cells, own)), ""]
-            at_own = [p for p in points if p["model"] == model["key"] and p["own"] == "yes"]
-            moved = [(p["area"], math.log(p["movement"])) for p in at_own if p["movement"] and not p["failed"]]
-            if len(moved) >= FEWEST:
-                r = correlation(*zip(*moved, strict=True))
-                lines += [
-                    f"Over {len(moved)} methods there, area and log movement correlate: r = {r:.2f}.",
-                    "",
-                ]
+    for model, by in product(tree.models, MEASURES):
+        own = [row for row in rows if (row["model"], row["measure"]) == (model["key"], by)]
+        if not own:
+            continue
+        heads = ["Method", "Movement", f"{by.capitalize()} − baseline's", "At equal movement", "Over movements",
+                 "p (Holm)", ""]  # fmt: skip
+        lines += [f"## {escape_markdown(model['title'])}: {MEASURES[by]}", ""]
+        lines += [*markdown_table(heads, map(_cells, own)), ""]
+        at_own = [p for p in points if p["model"] == model["key"] and p["own"] == "yes"]
+        moved = [(p[by], math.log(p["movement"])) for p in at_own if p["movement"] and not p["failed"]]
+        if len(moved) >= FEWEST:
+            r = correlation(*zip(*moved, strict=True))
+            lines += [f"Over {len(moved)} methods there, {by} and log movement correlate: r = {r:.2f}.", ""]
     note = (
         "Movement: KL of the policy after a rollout to that before it, nats a token; median over a run's rollouts, "
-        "geometric mean over seeds. Differences of the area under the reward curve to the baseline's, in points with "
-        "95 % intervals: at the scale's own settings, then at equal movement, interpolated within each method's points "
-        "and averaged over the range between both movements."
+        "geometric mean over seeds. Differences to the baseline, in points with 95 % intervals: at the scale's own "
+        "settings, then at equal movement, interpolated within each method's points and averaged over the range "
+        "between both movements. Scores are those of the last checkpoint."
     )
     return "\n".join([*lines, note, ""])
 
@@ -181,7 +202,8 @@ def write(tree: Tree) -> list[Path]:
     paths = [folder / name for name in texts]
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
-    for kind, picture in draw(points, compared, tree.scale, titles, against).items():
+    areas = [row for row in compared if row["measure"] == "area"]
+    for kind, picture in draw(points, areas, tree.scale, titles, against).items():
         paths.append(folder / f"frontier.{kind}")
         with atomic(paths[-1]) as temporary:
             temporary.write_bytes(picture)

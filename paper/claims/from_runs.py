@@ -212,6 +212,7 @@ class Runs:
             raise Gap("not part of this scale: several step sizes of one method", planned=False)
         self.tree.check_written(MATCHED.removesuffix("matched.csv") + "frontier", MATCHED)
         rows = read_csv(path, "methods at equal movement", ("model", "row", "versus", *FIELDS))
+        rows = [row for row in rows if row.get("measure", "area") == "area"]  # of an older tree: all
         row = next((r for r in rows if [r["model"], r["row"], r["versus"]] == [model["key"], *methods]), None)
         if row is None:
             raise Gap(f"not part of this scale: a sweep of {methods[0]} and {methods[1]}", planned=False)

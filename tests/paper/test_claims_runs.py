@@ -110,13 +110,15 @@ def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path
     id, runs = "faster-at-equal-movement", both(three(reward=HIGH), three(reward=LOW))
     assert "several step sizes" in verdicts(tmp_path / "none", runs)[id].reason
     found = tree(tmp_path / "swept", runs)
-    row = {"model": "q7", "row": "tepo", "versus": "grpo", "title": "TEPO", "seeds": "1 2 3", "how": "jackknife"}
+    row = {"model": "q7", "measure": "area", "row": "tepo", "versus": "grpo", "title": "TEPO", "seeds": "1 2 3",
+           "how": "jackknife"}  # fmt: skip
     row |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.0001, "se": 0.002, "df": 2}
     others = [
         row | {"row": "gspo", "difference": 0.04, "difference_low": 0.001, "difference_high": 0.079, "p": 0.03},
         row | {"row": "dro", "difference": 0.001, "difference_low": -0.01, "difference_high": 0.012, "p": 0.8},
         row | {"row": "opo", "difference": -0.05, "difference_low": -0.06, "difference_high": -0.04, "p": 0.0002},
         row | {"row": "of nobody", "p": 0.0001},
+        row | {"measure": "score", "row": "dro", "difference": 0.9},
     ]
 
     def judged(*rows: dict[str, Any]) -> list[Entry]:

@@ -340,11 +340,28 @@ def test_what_is_left_at_equal_movement(swept: Tree, shift: float) -> None:
     assert row["range_low"] == pytest.approx(0.01, rel=0.1)
     assert row["range_high"] == pytest.approx(0.04, rel=0.1)
     assert "| tepo | 0.0" in frontier.markdown(swept, [row], [])
+    assert "pooled score" not in frontier.markdown(swept, [row], [])
     (turned,) = frontier.matched(swept, frontiers(shift), "tepo")
     assert (turned["row"], turned["versus"]) == ("grpo", "tepo")
     assert [turned[name] for name in ("difference", "difference_low")] == pytest.approx(
         [-row["difference"], -row["difference_high"]], abs=1e-12
     )
+
+
+def test_scores_are_compared_where_every_point_is_evaluated(swept: Tree) -> None:
+    scored = [replace(p, score={seed: 0.5 - area / 4 for seed, area in p.area.items()}) for p in frontiers(0.05)]
+    area, score = frontier.matched(swept, scored)
+    assert [row["measure"] for row in (area, score)] == ["area", "score"]
+    for name in ("total", "difference", "difference_low"):
+        end = name.replace("low", "high")
+        assert score[name] == pytest.approx(-area[end] / 4, abs=1e-9)
+    assert (score["mark"], score["tests"]) == ("↓", 1)
+    points = frontier.arms(swept, scored)
+    assert points[0]["score"] == pytest.approx(0.5 - points[0]["area"] / 4)
+    text = frontier.markdown(swept, [area, score], points)
+    assert text.index(": area under the reward curve") < text.index(": pooled score") < text.index("| Score −")
+    lacking = [*scored[:-1], replace(scored[-1], score={})]
+    assert [row["measure"] for row in frontier.matched(swept, lacking)] == ["area"]
 
 
 def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
