@@ -33,7 +33,7 @@ from report.tables.tidy import FEWEST, with_interval
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",
-    "score_low", "score_high", "failed",
+    "score_low", "score_high", "failed", "broken",
 )  # fmt: skip
 MATCHED = (
     "model", "measure", "row", "title", "versus", "seeds", "clusters", "movement", "versus_movement", "total",
@@ -60,7 +60,7 @@ def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             dict.fromkeys(ARMS)
             | facts
             | {"values": words(point.values), "own": "yes" if _is_own(point) else "no", "seeds": seeds}
-            | {"movement": _movement(point), "failed": len(point.failed)}
+            | {"movement": _movement(point), "failed": len(point.failed), "broken": "yes" if point.broken else "no"}
             | figures
         )
     return rows
@@ -109,7 +109,8 @@ def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> 
 def _against(
     points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None, by: str
 ) -> dict[str, Any]:
-    """A method against the baseline, by one measure."""
+    """A method against the baseline, by one measure. Step sizes that break a method are left out
+    (paper/preregistration.md)."""
     from evals.stats import compare, frontier
 
     row: dict[str, Any] = dict.fromkeys(MATCHED)
@@ -118,11 +119,13 @@ def _against(
     seeds = sorted(points[0].area)
     clusters = list(compare.first_of(seeds, starts).values())
     row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
-    sides, own = [], []
-    for side in (points, base):
+    sides, own, broken = [], [], []
+    for every in (points, base):
+        side = [point for point in every if not point.broken]
+        broken += [f"{point.row} at {', '.join(map(str, point.values.values()))}" for point in every if point.broken]
         at = [number for number, point in enumerate(side) if _is_own(point)]
         if not at:
-            return row | {"how": f"{side[0].row}: no arm at the scale's own settings"}
+            return row | {"how": f"{every[0].row}: no arm at the scale's own settings that learns"}
         if missing := [words(p.values) for p in side if not all(p.movement.values())]:
             return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
@@ -134,6 +137,7 @@ def _against(
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
     row |= {name: getattr(found.comparison, name) for name in ("se", "df", "p", "how")}
+    row["how"] += f"; without what breaks a method: {'; '.join(broken)}" if broken else ""
     return row | {"range_low": found.low, "range_high": found.high}
 
 
@@ -171,7 +175,8 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Map
         "Movement: KL of the policy after a rollout to that before it, nats a token; median over a run's rollouts, "
         "geometric mean over seeds. Differences to the baseline, in points with 95 % intervals: at the scale's own "
         "settings, then at equal movement, interpolated within each method's points and averaged over the range "
-        "between both movements. Scores are those of the last checkpoint."
+        "between both movements. Points at which a method breaks are left out: a run ends with no more reward than it "
+        "began with, or the mean area is below the first reward. Scores are those of the last checkpoint."
     )
     return "\n".join([*lines, note, ""])
 

@@ -57,6 +57,7 @@ class Point:
     score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
     movement: Mapping[int, float | None]  # None: not recorded
     failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
+    broken: bool = False  # a seed failed, or the mean area is below the mean reward of the first rollout
 
     def figures(self, by: str) -> Mapping[int, float]:
         return self.score if by == "score" else self.area
@@ -91,7 +92,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
     area: dict[int, float] = {}
     score: dict[int, float] = {}
     movement: dict[int, float | None] = {}
-    failed = []
+    first_rewards, failed = [], []
     for seed in seeds:
         run = Run(entry["model"], entry["method"], seed)
         checkpoint = Checkpoint(run, max(entry["steps"]))
@@ -105,14 +106,16 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
         area[seed], movement[seed] = curve.values["area"], curve.values["movement"]
         if planned and value is not None and value.value is not None:
             score[seed] = value.value
-        if (final := curve.values["final"]) is not None:
-            # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
-            began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
-            first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
-            if curve.collapsed_at is not None or final <= math.fsum(first) / len(first):
-                failed.append(seed)
+        # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
+        began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
+        first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
+        first_rewards.append(first[0])
+        final = curve.values["final"]
+        if final is not None and (curve.collapsed_at is not None or final <= math.fsum(first) / len(first)):
+            failed.append(seed)
     names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
-    return Point(*names, entry["values"], area, score, movement, tuple(failed))
+    broken = bool(failed) or math.fsum(area.values()) < math.fsum(first_rewards)
+    return Point(*names, entry["values"], area, score, movement, tuple(failed), broken)
 
 
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:

@@ -276,17 +276,23 @@ def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) ->
 
 
 @pytest.mark.parametrize(
-    ("rewards", "failed"), [((0.2, 0.2, 0.3, 0.5, 0.6, 0.7), ()), ((0.5, 0.4, 0.3, 0.2, 0.2, 0.2), (1,))]
+    ("rewards", "failed", "broken"),
+    [
+        ((0.2, 0.2, 0.3, 0.5, 0.6, 0.7), (), False),
+        ((0.5, 0.4, 0.3, 0.2, 0.2, 0.2), (1,), True),
+        ((0.6, 0.1, 0.1, 0.3, 0.4, 0.4), (), True),  # area below the first reward, and the end above the beginning
+    ],
 )
 def test_a_run_fails_that_ends_with_no_more_than_it_began(
-    tmp_path: Path, rewards: tuple[float, ...], failed: tuple[int, ...]
+    tmp_path: Path, rewards: tuple[float, ...], failed: tuple[int, ...], broken: bool
 ) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "rates", rollouts=len(rewards)))
     folder = tree.layout.run(Run("tiny_qwen2", "tepo", 1))
     rewrite(folder / "curve.csv", lambda row: row | {"reward": row["reward"] and str(rewards[int(row["rollout"]) - 1])})
     edit(folder / "run.json", outputs={"curve.csv": sha256_file(folder / "curve.csv")})
     entry = {"model": "tiny_qwen2", "row": "tepo", "base": "tepo", "method": "tepo", "values": {}, "steps": [12]}
-    assert measured(tree, entry, [1]).failed == failed
+    found = measured(tree, entry, [1])
+    assert (found.failed, found.broken) == (failed, broken)
 
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
@@ -362,6 +368,18 @@ def test_scores_are_compared_where_every_point_is_evaluated(swept: Tree) -> None
     assert text.index(": area under the reward curve") < text.index(": pooled score") < text.index("| Score −")
     lacking = [*scored[:-1], replace(scored[-1], score={})]
     assert [row["measure"] for row in frontier.matched(swept, lacking)] == ["area"]
+
+
+def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swept: Tree) -> None:
+    *others, last = frontiers(0.05)
+    broken = replace(last, area=dict.fromkeys(last.area, 0.01), failed=(1,), broken=True)
+    (row,), (without,) = frontier.matched(swept, [*others, broken]), frontier.matched(swept, others)
+    assert row["how"] == f"{without['how']}; without what breaks a method: tepo at 0.04"
+    assert row | {"how": ""} == without | {"how": ""}
+    assert [point["broken"] for point in frontier.arms(swept, [*others, broken])] == ["no"] * 7 + ["yes"]
+    (row,) = frontier.matched(swept, [*others[:-2], replace(others[-2], broken=True), others[-1], broken])
+    assert row["difference"] is None
+    assert "at least 3 are needed" in row["how"]
 
 
 def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
