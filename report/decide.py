@@ -10,7 +10,7 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     baseline = str(tree.matrix["baseline"])
     values: dict[tuple[str, str], dict[int, float]] = {}
     for run, entry in tree.runs.items():
-        if run.variant is not None:
+        if run.variant is not None or tree.is_fresh(run):  # a sweep's selection and fresh seeds are never averaged
             continue
         if by == "area":  # read from the curve alone: a tree without an evaluation can be decided
             value = learning_curves.measure_run(tree, run).values["area"]
@@ -60,6 +60,8 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
         found = decide(gains, alpha=ALPHA / len(pairs), margin=margin, clusters=tree.clean_models(model))
         left = max(0, budget - len(gains)) if found.verdict == "undecided" else 0
         starts = next(entry for entry in tree.models if entry["key"] == model).get("starts")
+        if starts == 1:  # seeds of one clean model, as of a hub's: the interval is about that one
+            starts, found = None, replace(found, clean_models=1)
         # Further seeds continue the same clean models: they narrow the interval only down to what these differ by.
         more = left > 0 and starts is not None and starts <= found.clean_models
         row = {"model": model, "method": method, "baseline": baseline, "by": by, "alpha": ALPHA / len(pairs)}

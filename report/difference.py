@@ -27,11 +27,12 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError, Parse
 from core.files import stored, to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
-from core.scores import POOLED
+from core.scores import MACRO, POOLED
 from report.tables.render import markdown_table
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward"}
+SCORES = {POOLED: "score after", MACRO: "benchmarks' mean after"}  # a measure is `<benchmark> <rollouts>`
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "mean_b", "difference", "low", "high",
           "p", "detectable", "needed")  # fmt: skip
 
@@ -52,7 +53,7 @@ class Pair:
         return None if clean is None else f"clean model {clean[self.a.seed]}"
 
     def values(self, measure: str) -> tuple[float, float] | None:
-        """Of both runs; None where one of them has none. measure: a key of CURVE, or the rollouts before a score."""
+        """Of both runs; None where one of them has none. measure: as in `lines`."""
         from evals import learning_curves
 
         found = []
@@ -62,7 +63,8 @@ class Pair:
             elif not stored(self.tree.layout.scores):
                 found.append(None)
             else:
-                score = self.tree.scores.get((Checkpoint(run, int(measure)), POOLED))
+                benchmark, step = measure.split()
+                score = self.tree.scores.get((Checkpoint(run, int(step)), benchmark))
                 found.append(None if score is None else score.value)
         a, b = found
         return None if a is None or b is None else (a, b)
@@ -140,8 +142,8 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
         own = [pair for pair in found if pair.a.model == model]
         # Curves say enough where nothing is evaluated, or not yet.
         scored = [pair for pair in own if stored(pair.tree.layout.scores)]
-        steps = {str(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]}
-        for measure in [*CURVE, *sorted(steps, key=int)]:
+        steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
+        for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in SCORES)]:
             values = {place: both for place, pair in enumerate(own) if (both := pair.values(measure)) is not None}
             if not values:
                 continue
@@ -164,7 +166,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
         curve = CURVE.get(line["measure"])
         form = (lambda value, sign="": f"{value:{sign}.3f}") if curve else (lambda v, sign="": f"{100 * v:{sign}.1f}")
         counts = line["by_tree"].values()
-        cells = [line["model"], curve or f"score after {line['measure']}, percent"]
+        cells = [line["model"], curve or f"{_score(line['measure'])}, percent"]
         count = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
         cells += [count + f" of {line['units']} clean models" * (line["units"] < line["pairs"])]
         cells += [form(line["mean_a"]), form(line["mean_b"])]
@@ -175,17 +177,23 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
         rows.append([*cells, "" if line["needed"] is None else f"{line['needed']:,}"])
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
     out += markdown_table(heads, rows, "---:")
-    out += ["", "needed: clean models, each with as many seeds as here; pairs where each has a start of its own"]
+    out += ["", "needed: clean models, with as many seeds each as here; without clean models: seeds"]
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)
+
+
+def _score(measure: str) -> str:
+    """`score after 12` for the pooled score."""
+    benchmark, step = measure.split()
+    return f"{SCORES[benchmark]} {step}"
 
 
 def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
     """One row per model and measure; scores are fractions."""
     rows = []
     for line in found:
-        measure = line["measure"] if line["measure"] in CURVE else f"score after {line['measure']}"
+        measure = line["measure"] if line["measure"] in CURVE else _score(line["measure"])
         by_tree = "; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items())
         rows.append({**line, "measure": measure, "by_tree": by_tree, "a": a, "b": b})
     return to_csv(HEADER, rows)

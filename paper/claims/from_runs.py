@@ -447,7 +447,13 @@ class Excess(Runs):
                 return of_two_samples(what, *sides, unit=unit, reach=reach, runs=runs, clusters=clusters)
             excess = {model: {seed: true[model][seed] - placebo[model][seed] for seed in true[model]}}
         else:  # the unit is the model
-            excess = {model: {0: fmean(true[model].values()) - fmean(placebo[model].values())} for model in models}
+            means = [
+                {m: fmean(by_clean_model(side[m], self.tree.clean_models(m)).values()) for m in models}
+                for side in (true, placebo)
+            ]
+            excess = {model: {0: means[0][model] - means[1][model]} for model in models}
+            # Seed 0 stands for all seeds of a model: it continues no clean model.
+            return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
         return self.over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
 
 

@@ -36,9 +36,11 @@ class Direction(NamedTuple):
 def direction(outcome: Outcome) -> Direction:
     """The weakest link of an outcome with m contrasts, of which `allow` may fail.
 
-    The claim holds when m - allow contrasts are on the claimed side. Its p is the largest that is needed for that: an
-    intersection-union test, in which demanding several things at once needs no correction. It fails when allow + 1 are
-    on the other side. There any of the m could have been the one that fails by chance, so those p are Holm's over m.
+    The claim holds when m - allow contrasts are on the claimed side. Its p is the largest needed for that, times
+    allow + 1 (Benjamini and Heller, Biometrics 64, 2008): where none may fail, an intersection-union test, in which
+    demanding several things at once needs no correction. It fails when allow + 1 are on the other side. There any of
+    the m could have been the one that fails by chance, so those p are Holm's over m. In neither case its p is 1: it was
+    tested.
     """
     from evals.stats.compare import holm
 
@@ -50,14 +52,16 @@ def direction(outcome: Outcome) -> Direction:
     needed = len(outcome.contrasts) - outcome.allow
     equal = all(contrast.equal for contrast in outcome.contrasts)
     if len(as_claimed) >= needed:
-        _, n = sorted(as_claimed)[needed - 1]
-        return Direction(True, outcome.contrasts[n], outcome.contrasts[n].p, equal, outcome.side)
+        p, n = sorted(as_claimed)[needed - 1]
+        p = min(1.0, (outcome.allow + 1) * p)
+        return Direction(True, outcome.contrasts[n], None if outcome.contrasts[n].p is None else p, equal, outcome.side)
     if len(opposite) > outcome.allow:
         _, n = sorted(opposite)[outcome.allow]
         return Direction(False, outcome.contrasts[n], corrected[n], equal, outcome.side)
     # Neither: show a contrast without a value if there is one, else the one furthest on the wrong side.
     n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
-    return Direction(None, outcome.contrasts[n], None, equal, outcome.side)
+    p_neither = None if all(contrast.p is None for contrast in outcome.contrasts) else 1.0
+    return Direction(None, outcome.contrasts[n], p_neither, equal, outcome.side)
 
 
 def _certainty(p: float | None) -> float:

@@ -19,13 +19,16 @@ from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals.stats import compare
 from evals.stats.compare import compare_seeds
+from paper import printed
 from paper.claims import entries
 from paper.claims import ledger as ledgers
 from paper.claims.claims import Question, read_claims
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds, ratio_of_sds
 from paper.claims.entries import NO_RUN, Entry, results_page
+from paper.claims.from_runs import Excess, Runs
 from paper.claims.ledger import LEARNT, learns, placebos, run_entries
 from paper.claims.tests import KINDS, MATCHED, Outcome
+from paper.printed import AVERAGE
 from report import frontier
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
@@ -677,6 +680,35 @@ def test_verdict_of_one_claim() -> None:
     found = {case: ledgers.direction(outcome) for case, (outcome, _) in ONE_CLAIM.items()}
     verdicts = {case: ledgers.verdicts_of_family([seen])[0][0] for case, seen in found.items()}
     assert verdicts == {case: expected for case, (_, expected) in ONE_CLAIM.items()}
+
+
+def test_several_claimed_places_cost_as_many_chances() -> None:
+    """Four of six are needed, so two may fail: the fourth p counts three times."""
+    sure = [contrast(1, p) for p in (1e-4, 1e-4, 1e-4, 0.01)]
+    seen = ledgers.direction(Outcome((*sure, UNSURE_UP, UNSURE_DOWN), allow=2))
+    assert (seen.claimed, seen.contrast.p, seen.p) == (True, 0.01, pytest.approx(0.03))
+
+
+def test_a_claim_exactly_at_its_null_was_tested_and_counts_in_its_family() -> None:
+    clear, at_null = ledgers.direction(Outcome((contrast(1, 0.03),))), ledgers.direction(Outcome((contrast(0.0, 1.0),)))
+    assert [verdict for verdict, _ in ledgers.verdicts_of_family([clear, at_null])] == ["undecided", "undecided"]
+
+
+def test_an_excess_over_several_models_averages_the_clean_models_of_each(tmp_path: Path) -> None:
+    """Seeds 1 and 3 of each model continue one clean model; the placebo has all its seeds on another."""
+    runs: dict[tuple[str, str], Any] = {}
+    for model in MODELS:
+        tepo = "tepo+beta=1" if model == "q14" else "tepo"
+        for method, values in ((tepo, (0.8, 0.5, 0.6)), ("grpo", (0.3, 0.3, 0.3))):
+            runs[model, method] = [{"reward": value} for value in values]
+            runs[model, f"{method}@coin"] = [{"reward": 0.3 + 0.01 * n} for n in range(3)]
+    found = tree(tmp_path / "t", runs, variants=COIN)
+    for entry in found.matrix["models"]:
+        entry["starts"] = 2
+    source, rows = Excess(Runs(found, printed.read()), "coin"), CLAIMS["higher-gradient-norm"].test.arguments
+    made = source.difference(rows["left"], rows["right"], "area", AVERAGE, 0.0)
+    assert made.n == 5
+    assert made.value == pytest.approx((0.7 + 0.5) / 2 - 0.3)
 
 
 def test_holm_over_a_family() -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -238,7 +239,7 @@ def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
 
 
 def test_what_a_gap_between_rates_costs_is_as_the_page_has_it() -> None:
-    """docs/statistics.md: a method beside itself, each side without another of its two middle rates."""
+    """docs/findings.md: a method beside itself, each side without another of its two middle rates."""
     tree, by_row = open_tree(KEPT / "tuned"), dict[str, list[sweep.Point]]()
     for point in sorted(sweep.selecting(tree), key=lambda point: point.values["training.learning_rate"]):
         by_row.setdefault(point.row, []).append(point)
@@ -274,6 +275,25 @@ def test_what_cannot_be_compared_is_said() -> None:
         difference.pairs([tuned, other], "tepo", "grpo")
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         difference.pairs([embedded], "tepo", "grpo", "chosen")
+
+
+def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(tmp_path: Path) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
+    found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
+    assert [line["measure"] for line in found] == ["area", "final", "avg_pooled 12", "avg_macro 12"]
+    for line in found[2:]:
+        a, b = (
+            [
+                tree.scores[Checkpoint(Run("tiny_qwen2", method, seed), 12), line["measure"].split()[0]].value
+                for seed in (1, 2)
+            ]
+            for method in ("tepo", "grpo")
+        )
+        assert line["difference"] == pytest.approx(sum(filter(None, a)) / 2 - sum(filter(None, b)) / 2)
+    text = difference.text("tepo", "grpo", found, 0)
+    assert re.findall(r"^\| tiny_qwen2 \| (.*?) \|", text, re.M)[2:] == [
+        "score after 12, percent", "benchmarks' mean after 12, percent"
+    ]  # fmt: skip
 
 
 def test_without_a_finished_pair_there_is_no_table(tmp_path: Path) -> None:
@@ -342,3 +362,23 @@ def test_areas_are_read_from_curves_alone(tmp_path: Path) -> None:
     assert len(every) > 1
     with pytest.raises(MissingInputError, match="scores"):
         deciding.decisions(tree, "score", 20, None)
+
+
+def test_one_clean_model_is_counted_as_one_and_further_seeds_are_of_use(tmp_path: Path) -> None:
+    def one_start(matrix: dict[str, Any]) -> None:
+        matrix["baseline"] = "grpo"
+        matrix["models"][0]["starts"] = 1
+
+    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3), change=one_start))
+    rows = deciding.decisions(tree, "area", 20, None)
+    assert {row["clean_models"] for row in rows} == {1}
+    left = [row for row in rows if row["verdict"] == "undecided"]
+    assert left
+    assert all((row["seeds_left"], row["more_starts"]) == (17, False) for row in left)
+
+
+def test_of_a_sweep_only_the_seeds_that_select_are_decided_on(tmp_path: Path) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3, 4)))
+    points = [{"model": run.model, "method": run.method, "base": run.method} for run in tree.runs if run.seed == 1]
+    tree.matrix |= {"baseline": "grpo", "sweep": {"points": points, "test_seeds": [3, 4], "select_seeds": [1, 2]}}
+    assert {row["seeds"] for row in deciding.decisions(tree, "area", 20, None)} == {2}
