@@ -226,7 +226,7 @@ would have been found. A claim about several models has a verdict over models, a
 
 
 def results_page(entries: Sequence[Entry], title: str, note: str) -> str:
-    """claims.md of a results tree, with links to the runs beside it.
+    """claims.md of a results tree, with the folders of the runs behind each verdict.
 
     title, note: what the results are and what they can show, as the configuration says it.
     """
@@ -285,8 +285,12 @@ def _answer(entry: Entry, source: str) -> str:
     if entry.placebo:
         lines.append(f"Placebo rewards: {entry.placebo}.")
     if any(run.startswith("runs/") for run in entry.runs):
-        links = [f"[{run.removeprefix('runs/')}]({run}/run.json)" for run in entry.runs]
-        lines.append(f"Runs: {', '.join(links)}.")
+        seeds: dict[str, list[str]] = {}
+        for run in entry.runs:
+            method, _, seed = run.rpartition("/seed")
+            seeds.setdefault(method, []).append(seed)
+        folders = [f"`{method}/seed{{{','.join(own)}}}`" for method, own in seeds.items()]
+        lines.append(f"Runs: {', '.join(folders)}.")
     return "  \n".join(lines)
 
 
