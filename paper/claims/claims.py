@@ -142,7 +142,8 @@ def _claim(declaration: Declaration, where: str, file: ClaimsFile, rows: Paper) 
     untestable = declaration.untestable or ("other_tasks" if needs == SCORES else None)
     why = None if untestable is None else _reason(untestable, file.reasons, where)
     # A kind of its own ratio, such as the spread over seeds, comes before the measure that it is taken of.
-    margin = file.margins.get(test.kind) or file.margins.get(str(test.arguments.get("measure")))
+    measure = test.arguments.get("measure", SCORE if test.kind in SCORED else "")
+    margin = file.margins.get(test.kind) or file.margins.get(measure)
     return Claim(declaration, test, in_print, needs, why, margin)
 
 

@@ -288,9 +288,13 @@ def test_command_writes_both_ledgers(tmp_path: Path, command: Callable[..., tupl
     assert {row["ledger"] for row in rows} == {"paper", "ours"}
     assert read(found.root / "claims.csv") == [*ledger.printed_entries(), *ledger.run_entries(found)]
     text = (found.root / "claims.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\((runs/[^)]*)\)", text)
-    assert links
-    assert all((found.root / link).is_file() for link in links)
+    folders = [
+        f"{method}/seed{seed}"
+        for method, seeds_of in re.findall(r"`(runs/[^`]*)/seed\{([^}]*)\}`", text)
+        for seed in seeds_of.split(",")
+    ]
+    assert folders
+    assert all((found.root / folder / "run.json").is_file() for folder in folders)
     tables = [line for line in text.splitlines() if line.startswith("| ")]
     assert len({line.count("|") for line in tables}) == 1
     anchors = {"#" + title.replace(".", "") for title in re.findall(r"^### (.*)$", text, re.MULTILINE)}

@@ -264,6 +264,14 @@ def test_an_archive_is_what_the_history_has(tmp_path: Path) -> None:
 KEPT = sorted(path.name for path in (ROOT / "results/reference").iterdir())
 
 
+@pytest.mark.parametrize("name", KEPT)
+def test_every_link_of_a_kept_page_leads_somewhere(name: str) -> None:
+    pages = sorted((ROOT / "results/reference" / name).rglob("*.md"))
+    links = {page: re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")) for page in pages}
+    assert links
+    assert [link for page, found in links.items() for link in found if not (page.parent / link).exists()] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_every_command_of_a_kept_readme_works_as_typed_and_leaves_the_reference_as_it_is(
