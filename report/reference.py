@@ -211,7 +211,7 @@ Written by `python -m report.reference`; `manifest.json` lists every file with i
 - runs: `runs/{packed.RECORDS}` holds every run.json, `runs/{packed.ROLLOUTS}` every curve by rollout
 - where runs and checkpoints come from: `{ORIGINS}.gz`
 
-Look at it (the second line writes its page into results/pages), hold your own results against it, or check that nobody
+Look at it (the second line writes its page into results/pages), compare your results with it, or check that nobody
 edited it, from the repository root:
 
     python -m report.show table1 --results {where}
