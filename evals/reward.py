@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 
 from core.errors import CorruptInputError
-from evals.grading import Verdict
+from evals.grading import Grade, Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
 from evals.grading.normalise import last_box
@@ -24,9 +24,12 @@ _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its 
 _LOCK = threading.RLock()
 
 
-def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float]:
+def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float | None]:
     r"""1.0 for each response whose last box equals the answer, else 0.0; in the order given.
 
+    None where grading itself failed (killed, out of memory, a bug, a machine that stood still): a trainer drops the
+    response's group and counts it in `reward_timeouts`. Not an error, because a resumed run would meet the same answer
+    again. An answer that uses up the CPU seconds of its comparison is wrong.
     Raises CorruptInputError when the three lists differ in length.
 
     >>> boxed(["2+2?", "2+2?"], [r"so \boxed{4}", "4"], ["4", "4"])
@@ -39,7 +42,13 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
     questions = [Question(gold(answer), response) for response, answer in zip(responses, answers, strict=True)]
     with _LOCK:
         grades = _grader().grade(questions)
-    return [float(grade.verdict is Verdict.CORRECT) for grade in grades]
+    return [_reward(grade) for grade in grades]
+
+
+def _reward(grade: Grade) -> float | None:
+    # A timeout without CPU seconds is one by the wall clock: the comparison never ran to its limit.
+    failed = grade.verdict is Verdict.ERROR or (grade.verdict is Verdict.TIMEOUT and not grade.seconds)
+    return None if failed else float(grade.verdict is Verdict.CORRECT)
 
 
 # The share of responses that cannot be right: for a run in which all rewards are equal.

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.errors import CorruptInputError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -248,4 +250,18 @@ def sample(
             decoder.take(keep)
             rows, chosen, alive = rows[keep], chosen[keep], alive[keep]
         logits = decoder.logits(chosen[:, None])
+    check_finite("sampling", logp)
     return Sampled(tokens[:, :step], lengths, logp[:, :step])
+
+
+def check_finite(where: str, logp: Tensor, first: int = 0) -> None:
+    """Raise `CorruptInputError` for a sampled token (N, C) whose log-prob is not finite; first: the first one's number.
+
+    Of a distribution that holds a NaN, the token drawn would be the first of the vocabulary, without a message.
+    """
+    if not logp.isfinite().all():
+        row, token = (~logp.isfinite()).nonzero()[0].tolist()
+        raise CorruptInputError(
+            f"{where}: response {row}, token {first + token}: its log-probability is {float(logp[row, token])}; "
+            "the model's weights or logits are not finite: take an earlier checkpoint"
+        )

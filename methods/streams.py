@@ -4,7 +4,7 @@
     TRL with log_completions  completions_<step>.parquet
     verl's rollout_data_dir   <step>.jsonl; groups lie in a random order there, so rows are compared by their prompts
 
-Streams are compared in the order of `STREAMS`, one rollout after the other, and in a rollout one update after the
+Streams are compared in the order of `OWN_STREAMS`, one rollout after the other, and in a rollout one update after the
 other. Numbers are equal when they differ by at most `roundings` roundings of the largest value beside them.
 """
 
@@ -24,6 +24,7 @@ from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import cells_of, read_csv, read_jsonl
 from methods.diagnostics import NAMES
+from methods.training.movement import MOVEMENT
 from methods.training.trace import NAME
 
 ROUNDING = 2.0**-23  # of a float32, relative to the value
@@ -35,6 +36,7 @@ COLUMNS = {  # of curve.csv; those of tokens and rewards are the rollout's, and 
     "gradient": ("grad_norm", "learning_rate"),
 }
 STREAMS = ("base", "prompts", "order", *list(COLUMNS)[:3], "advantage", *list(COLUMNS)[3:])
+OWN_STREAMS = (*STREAMS, "update")  # of a run of ours; its checkpoints' hashes come last in their rollouts
 FACTS = {"base": "base", "base_files": "base", "prompts": "prompts"}  # inputs of run.json: their stream
 SETTINGS_SHOWN = 6
 
@@ -93,21 +95,27 @@ def _run(folder: Path) -> Recording:
         raise CorruptInputError(f"{folder / wrong[0]}: differs from its sha256 in {path}")
     rows = read_csv(curve, "curve", ("rollout", "update", *sum(COLUMNS.values(), ())))
     empty = {name for name in rows[0] if not any(row[name] for row in rows)}
+    columns = COLUMNS | {"update": tuple(name for name in MOVEMENT if name in rows[0])}  # older curves have none
     by_rollout: dict[int, list[dict[str, str]]] = {}
     with cells_of(curve):
         for row in rows:
             by_rollout.setdefault(int(row["rollout"]), []).append(row)
-        parts = {number: list(_columns(of, empty)) for number, of in by_rollout.items()}
+        parts = {number: list(_columns(of, empty, columns)) for number, of in by_rollout.items()}
+    for name in sorted(name for name in run.outputs if name.startswith("checkpoints/")):
+        number = min(int(name.removeprefix("checkpoints/step")), max(parts))  # a collapse publishes later ones as well
+        hashed, last = [_text(run.outputs[name])], len(by_rollout[number])
+        parts[number].append(Part("checkpoint", f"sha256 of {name}", hashed, [], "character", last))
 
     def read(number: int) -> list[Part]:
         whole = _traced(trace / NAME.format(number)) if traced else []
         # in the first update by stream, what is exact before its mean; later ones as they lie
-        return sorted([*whole, *parts[number]], key=lambda p: (p.update, not p.update and STREAMS.index(p.stream)))
+        return sorted([*whole, *parts[number]], key=lambda p: (p.update, not p.update and OWN_STREAMS.index(p.stream)))
 
     names = [name for name in FACTS if name in run.inputs]
     facts = [Part(FACTS[name], f"sha256 of {name}", [_text(run.inputs[name])], [], "character") for name in names]
     settings = dict(_leaves({"": run.spec, "environment": run.environment, "code": run.inputs.get("code")}))
-    return Recording("run", {0: lambda: facts} | {number: partial(read, number) for number in parts}, settings)
+    reads = {0: lambda: facts} | {number: partial(read, number) for number in parts}
+    return Recording("run", reads, settings, OWN_STREAMS)
 
 
 def _leaves(value: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, object]]:
@@ -120,11 +128,13 @@ def _leaves(value: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, objec
             yield name, inner
 
 
-def _columns(rows: Iterable[Mapping[str, str]], empty: set[str]) -> Iterator[Part]:
+def _columns(
+    rows: Iterable[Mapping[str, str]], empty: set[str], columns: Mapping[str, Sequence[str]]
+) -> Iterator[Part]:
     import numpy as np
 
     for update, row in enumerate(rows):
-        for nth, (stream, names) in enumerate(COLUMNS.items()):
+        for nth, (stream, names) in enumerate(columns.items()):
             for name in names if nth > 1 or update == 0 else ():
                 if name not in empty:
                     # the policy of a later update is what the gradients before made of the old one
@@ -234,7 +244,7 @@ def compare(a: Recording, b: Recording, roundings: int = 0) -> Difference | None
         others = {part.name: part for part in b.rollouts[number]()}
         equal = dict.fromkeys(FACTS.values()) if number and 0 in common else {}
         for part in a.rollouts[number]():
-            if part.name not in others:
+            if part.name not in others or (roundings and part.stream == "checkpoint"):  # a hash knows no rounding
                 continue
             stream = part.stream
             if found := _first(part, others[part.name], roundings):

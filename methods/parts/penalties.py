@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import Part
+from methods.parts import Part, part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,22 +40,37 @@ def kl(
         needs = {"full_logp", "old_full_logp"}
     elif anchor == "ref":
         needs = {"ref_logp"}
-    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": norm, "clamp": clamp}
-    # the number of masked tokens is a statistic of the whole batch
-    return Part(_kl, settings, frozenset(needs), "batch" if norm == "masked" else "token")
+    by = per_masked(mask=mask) if norm == "masked" else norm
+    settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": by, "clamp": clamp}
+    return Part(_kl, settings, frozenset(needs))
 
 
-def _kl(t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: str, clamp: float | None) -> Tensor:
+def _kl(
+    t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: Part | str, clamp: float | None
+) -> Tensor:
     """beta KL_t(pi || anchor) on the tokens of `mask`."""
-    masked = mask(t)
+    masked, dtype = _tokens(t, mask), t.batch.logp.dtype
+    # padding has no divergence anyway
+    on_BT = None if masked is t.batch.mask else masked.to(dtype)
+    kl_BT = divergence(t, estimator=estimator, anchor=anchor, clamp=clamp, on_BT=on_BT)
+    return kl_BT * ((norm(t) * beta).to(dtype) if isinstance(norm, Part) else beta)
+
+
+@part(scope="batch")
+def per_masked(t: Terms, *, mask: Part) -> Tensor:
+    """N / (masked tokens), in float64: turns the reducer's division by N into a mean over the masked tokens.
+
+    A part of its own: a micro-batch takes this number from its minibatch, and not the divergence, which has a gradient.
+    """
+    count = int((_tokens(t, mask) & t.batch.mask).count_nonzero())
+    return t.batch.mask.double() * (t.batch.tokens / max(count, 1))
+
+
+def _tokens(t: Terms, mask: Part) -> Tensor:
+    masked: Tensor = mask(t)
     if masked.is_floating_point():
         raise ConfigError(f"{t.batch.label}: {mask.name}: a weight; the mask of a KL is True or False")
-    if norm == "masked":
-        # the reducer will divide by N: N / (masked tokens) turns that into a mean over the masked tokens
-        beta *= t.batch.tokens / max(int((masked & t.batch.mask).count_nonzero()), 1)
-    # padding has no divergence anyway
-    on_BT = None if masked is t.batch.mask else masked.to(t.batch.logp.dtype)
-    return divergence(t, estimator=estimator, anchor=anchor, clamp=clamp, on_BT=on_BT) * beta
+    return masked
 
 
 def divergence(

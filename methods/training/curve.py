@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -144,6 +145,8 @@ class Recorder:
         place: of `Trace.trained`; divergences: of `movement.KL`, for a rollout's last row; more: loss, learning_rate,
         tokens, sequences, seconds_update, seconds_rollout.
         """
+        update = (figures.rollout - 1) * self.training.updates_per_rollout + index
+        self.check_gradient(gradient_norm, update)
         if batch and index == 0 and not self._unchanged_checked:
             rounding = self.method.check_unchanged(batch)
             if rounding is not None:
@@ -153,7 +156,6 @@ class Recorder:
             self.run.trace.trained(index, batch, place)
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy
-        update = (figures.rollout - 1) * self.training.updates_per_rollout + index
         gradient_norm = gradient_norm if batch else None
         own: dict[str, Figure] = {"update": update, "minibatch": index, "grad_norm": gradient_norm}
         own |= {**dict.fromkeys(MOVEMENT), **(divergences or {})}
@@ -162,6 +164,17 @@ class Recorder:
         if gradient_norm is not None:
             own["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
         self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
+
+    def check_gradient(self, norm: float | None, update: int) -> None:
+        """Raise `CorruptInputError` for a norm that is not finite: a step on it destroys the weights in silence.
+
+        A trainer that takes such a step calls this before it. One that leaves it out would train on without a word.
+        """
+        if norm is not None and not math.isfinite(norm):
+            raise CorruptInputError(
+                f"{self.run.folder}: rollout {update // self.training.updates_per_rollout + 1}: update {update}: "
+                f"the gradient's norm is {norm}: a step would destroy the weights; lower training.learning_rate"
+            )
 
     def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:
         """The checkpoints to publish now, and whether a state to resume from is due.

@@ -75,16 +75,16 @@ def _finite(x: Tensor) -> float | None:
 def multiple(kl: Callable[[float], float], target: float) -> float:
     """The multiple of a rollout's change of weights by which the policy moves by `target`, within TOLERANCE.
 
-    kl: divergence for a multiple. It grows about as the square, which the next guess takes from the last one. Where it
-    cannot be reached, in TRIES or at all, the last guess.
+    kl: divergence for a multiple of a change that is not zero. It grows about as the square, which the next guess takes
+    from the last one. Where the target cannot be reached, in TRIES or at all, the last guess.
     """
     size = 1.0
     for _ in range(TRIES):
         reached = kl(size)
-        if reached == 0.0 or abs(reached / target - 1) <= TOLERANCE:
+        if abs(reached / target - 1) <= TOLERANCE:
             break
-        # a step that is not finite is far too long
-        factor = math.sqrt(target / reached) if 0 < reached < math.inf else 0.25
+        # Rounding leaves nothing of a step that is far too short; one that is not finite is far too long.
+        factor = math.inf if reached <= 0 else math.sqrt(target / reached) if reached < math.inf else 0.0
         size *= min(max(factor, 0.25), 4.0)
     return size
 

@@ -46,7 +46,7 @@ class RolloutFigures:
     groups_discarded: int
     response_tokens: float  # mean per sampled response
     truncated_fraction: float  # of the sampled responses: cut at the token limit
-    reward_timeouts: int = 0  # responses without a reward in time; a trainer that waits for every reward has none
+    reward_timeouts: int = 0  # responses without a reward: it did not come in time, or grading itself failed
 
 
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
@@ -245,7 +245,7 @@ def check_inputs(spec: Spec, prompts_drawn: int) -> None:
         if not (Path(spec.base) / name).is_file():
             raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
     count = len(prompts(spec))
-    if count < prompts_drawn:  # a prompt may come once per rollout only: its samples are one group
+    if count < prompts_drawn:  # a rollout may hold a prompt twice only where a pass over all ends inside it
         raise ConfigError(f"{spec.prompts}: holds {count} prompts, one rollout draws {prompts_drawn} different ones")
 
 
@@ -262,7 +262,7 @@ def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedToke
     limit, response = spec.training.max_prompt_tokens, spec.training.max_completion_tokens
     for line, prompt in enumerate(prompts, 1):
         where = f"{spec.prompts}: line {line}: prompt"
-        ids: list[int] = tokenizer(prompt)["input_ids"]
+        ids: list[int] = tokenizer(prompt, add_special_tokens=False)["input_ids"]  # as both trainers do
         decoded = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
         if _composed(prompt) not in _composed(decoded):
             raise CorruptInputError(

@@ -16,6 +16,7 @@ TRL = {
         "self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
     ],
     "_generate_and_score_completions": ["self", "inputs"],
+    "_tokenize_prompts": ["self", "prompts"],
     "_generate_single_turn": [
         "self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images",
     ],
@@ -42,7 +43,7 @@ VERL = {
 }
 REPLACED = {  # without `super()`, on purpose
     "_compute_loss", "get_decay_parameter_names", "_generate_and_score_completions", "_build_replay_buffer",
-    "_next_train_batch", "_get_required_batch_multiple",
+    "_next_train_batch", "_get_required_batch_multiple", "_tokenize_prompts",
 }  # fmt: skip
 WRAPPED = {"verl": {"_save_checkpoint": "_save_state"}}  # verl's is called from another place
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from safetensors.numpy import load_file
 from core import digests
 from core.errors import BenchError
 from core.files import read_growing_csv
-from core.provenance import ROOT
+from core.provenance import ROOT, sha256_file
 from methods import replay, streams
+from methods.training.curve import COLUMNS
+from methods.training.movement import MOVEMENT
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
 from tests.adapters.replay_faults import FAULTS, line, replays
@@ -200,6 +202,47 @@ def test_nan_and_a_missing_tensor_are_differences(name: str, tmp_path: Path) -> 
         found = compare(one, other)
         assert found is not None
         assert found.stream == replay.NAMES[name.removesuffix("a")]
+
+
+def recorded(folder: Path, *, checkpoint: str = "a", left_out: Sequence[str] = (), **last: float) -> Path:
+    """A finished run of one rollout with two updates, without a trace; `last`: of the last update's row."""
+    folder.mkdir()
+    names = [name for name in COLUMNS if name not in left_out]
+    rows = [dict.fromkeys(names, 0.5) | {"rollout": 1, "update": update} for update in range(2)]
+    rows[1] |= last
+    lines = [names, *([row[name] for name in names] for row in rows)]
+    curve = folder / "curve.csv"
+    curve.write_text("".join(",".join(map(str, line)) + "\n" for line in lines))
+    outputs = {"curve.csv": sha256_file(curve), "checkpoints/step1": checkpoint}
+    record = {"spec": {}, "environment": {}, "inputs": {}, "outputs": outputs}
+    (folder / "run.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_how_far_an_update_moved_and_the_checkpoint_are_compared_last(tmp_path: Path) -> None:
+    runs = {
+        "a": recorded(tmp_path / "a"),
+        "gradient": recorded(tmp_path / "gradient", grad_norm=0.25, update_norm=0.25, checkpoint="b"),
+        "update": recorded(tmp_path / "update", update_norm=0.25, checkpoint="b"),
+        "checkpoint": recorded(tmp_path / "checkpoint", checkpoint="b"),
+        "old": recorded(tmp_path / "old", left_out=MOVEMENT),  # trained before curves had these columns
+    }
+    sides = {name: streams.recording(folder) for name, folder in runs.items()}
+    for name, place in (
+        ("gradient", "grad_norm (update 1): 0.5 in A, 0.25 in B"),
+        ("update", "update_norm (update 1): 0.5 in A, 0.25 in B"),
+        ("checkpoint", "sha256 of checkpoints/step1, character 0: 'a' in A, 'b' in B"),
+    ):
+        found = streams.compare(sides["a"], sides[name])
+        assert found is not None, name
+        assert (found.number, found.stream, found.place) == (1, name, place)
+    assert found.equal[-2:] == ("gradient", "update")
+    # a hash knows no rounding
+    assert streams.compare(sides["a"], sides["checkpoint"], roundings=64) is None
+    assert streams.compare(sides["a"], sides["a"]) is None
+    assert streams.compare(sides["a"], sides["old"]) is None
+    assert "  not recorded in B: base, prompts, order, " in "\n".join(streams.report(sides["a"], sides["old"], None))
+    assert [line.endswith(", update") for line in streams.report(sides["a"], sides["old"], None)[1:3]] == [False, True]
 
 
 # --- Bad input --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import signal
 from collections.abc import Callable
@@ -72,7 +73,9 @@ def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 
 
-SPLITTABLE = (*KEYS, "tepo+dh-def=cov_sign")
+SPLITTABLE = (
+    *KEYS, "tepo+dh-def=cov_sign", "tepo+mask-norm=masked", "tepo+kl-estimator=full+mask-norm=masked",
+)  # fmt: skip
 STATISTICS = [key for key in SPLITTABLE if catalog.parse(key).parts.statistics]
 
 
@@ -128,6 +131,89 @@ def test_a_split_changes_nothing(captured: list[Batch]) -> None:
         if key in STATISTICS:
             cut = [through_trainer(method, leaves(batch, True), parts, "microbatch") for parts in (1, 4)]
             assert not torch.equal(*cut), key
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float) -> None:
+    import torch
+
+    from methods.adapters.trl.recorder import Recorder
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    recorder: Any = object.__new__(Recorder)
+    recorder.training, recorder.run = SimpleNamespace(updates_per_rollout=4), SimpleNamespace(folder=Path("run"))
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.recorder, trainer.state = recorder, SimpleNamespace(global_step=6)
+    trainer.args = SimpleNamespace(fp16=False, max_grad_norm=1.0)
+    trainer.accelerator = SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm))
+    line = rf"^run: rollout 2: update 6: the gradient's norm is {norm}: .*; lower training\.learning_rate$"
+    with pytest.raises(CorruptInputError, match=line):
+        trainer._clip_grad_norm(SimpleNamespace(parameters=list))
+    # verl has left such a step out by itself, and hands the norm over with the update's row
+    with pytest.raises(CorruptInputError, match=line):
+        recorder.write_row(SimpleNamespace(rollout=2), 2, None, norm)
+
+
+@pytest.mark.parametrize("filtering", ["none", "oversample"])
+def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted(filtering: str) -> None:
+    import torch
+
+    from methods.adapters.trl.trainer import MethodTrainer, RolloutState
+
+    sizes = {"samples_per_prompt": 2, "filter": filtering}
+    figures: list[Any] = []
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.training_sizes, trainer.num_generations = Training(**worlds.TRAINING | sizes), 2
+    trainer.method, trainer.placebo, trainer.run_seed = catalog.parse("grpo"), None, 0
+    trainer.state, trainer.eos_token_ids = SimpleNamespace(global_step=0), [0]
+    trainer._tokenizer = SimpleNamespace(pad_token_id=0)
+    trainer.recorder = SimpleNamespace(run=SimpleNamespace(trace=None), rollout=lambda of, _: figures.append(of))
+    sampled = rows([3, 1, 2, 2, 5, 4], [0, 1, 0, math.nan, 1, 1 / 2])
+    trainer._draw = lambda *_: ({}, sampled)
+    trainer._generate_and_score_completions([{"index": row // 2} for row in range(6)])
+    assert trainer.present.kept.reward.tolist() == [0, 1, 1, 1 / 2]
+    (found,) = figures
+    assert (found.reward, found.reward_given, found.reward_kept) == (1 / 2, 1 / 2, 5 / 8)
+    assert (found.reward_timeouts, found.groups_sampled, found.groups_kept) == (1, 3, 2)
+    sampled = replace(sampled, reward=sampled.reward * math.nan)
+    with pytest.raises(CorruptInputError, match="trl: rollout 1: none of 6 responses has a reward"):
+        trainer._generate_and_score_completions([{"index": row // 2} for row in range(6)])
+    # a placebo gives the response a number: what nobody judged stays so
+    trainer.present = RolloutState(rewards=torch.tensor([1.0, math.nan]), responses=["a", "b"])
+    trainer.placebo = lambda true, *_: [1.0 - reward for reward in true]
+    assert str(trainer._given(0).tolist()) == "[0.0, nan]"
+
+
+def test_a_rollout_that_changes_nothing_is_not_lengthened_to_the_target() -> None:
+    import torch
+
+    from methods.adapters.trl.trainer import MethodTrainer, RolloutState
+    from methods.training import movement
+
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.model = torch.nn.Linear(2, 2)
+    trainer.present = RolloutState(weights=movement.copies(trainer.model.parameters()))
+    trainer._move_by(0.02, torch.zeros(1), torch.zeros(1))  # would measure, for which there is nothing here
+
+
+def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(world: Path) -> None:
+    """As verl and evaluation read them: the prompt's text holds the token already."""
+    from tokenizers.processors import TemplateProcessing
+
+    from methods.adapters.trl.trainer import MethodTrainer
+    from methods.training.spec import check
+    from models.tokenizer import tokenizer
+
+    made: Any = tokenizer()
+    begin = ("<bos>", made.bos_token_id)
+    made.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[begin])
+    prompt = "<bos>1+1\n"
+    assert made(prompt)["input_ids"].count(made.bos_token_id) == 2
+    trainer: Any = object.__new__(MethodTrainer)
+    trainer.processing_class = made
+    (ids,), *others = trainer._tokenize_prompts([prompt])
+    assert (made.decode(ids), ids.count(made.bos_token_id), others) == (prompt, 1, [None, {}])
+    rollouts.check_readable(check(worlds.spec(world, max_prompt_tokens=len(ids))), [prompt], made)
 
 
 MODELS = ("qwen2", "llama", "qwen3", "mistral")

@@ -305,10 +305,12 @@ def test_filter_mask_draws_no_more_than_it_may_keep(train: Train, tmp_path: Path
 def test_a_reward_of_the_wrong_shape_names_the_function() -> None:
     from methods.adapters.trl.trainer import _checked
 
-    messages = {"one_short": "returned 23 values for 24", "one_none": "returned None for response 0: ''"}
+    messages = {"one_short": "returned 23 values for 24", "one_nan": "returned nan for response 0: ''"}
     for name, message in messages.items():
         with pytest.raises(CorruptInputError, match=f"reward {name}: {message}"):
             _checked(name, getattr(worlds, name))(prompts=[""] * 24, completions=[""] * 24, answer=[""] * 24)
+    none = _checked("one_none", worlds.one_none)(prompts=[""] * 2, completions=[""] * 2, answer=[""] * 2)
+    assert none == [None, 0.0], "nobody judged it: its group is dropped"
 
 
 # --- Finished, stopped, resumed ---------------------------------------------------------------------------------------

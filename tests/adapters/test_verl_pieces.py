@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -51,10 +52,6 @@ def crashes(prompts: list[str], responses: list[str], answers: list[str]) -> lis
     raise KeyError("gold")
 
 
-def nan(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
-    return [float("nan")]
-
-
 def reads_all(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
     return [float((prompts, responses, answers) == (["1+1?"], ["2"], ["3"]))]
 
@@ -63,8 +60,7 @@ REWARDS = {
     "tests.adapters.test_verl_pieces:reads_all": (1.0, None),
     "evals.reward:boxed": (0.0, None),
     "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold'"),
-    "tests.adapters.test_verl_pieces:nan": (0.0, "ValueError: returned nan"),
-    "tests.adapters.worlds:one_none": (0.0, "ValueError: returned None"),
+    "tests.adapters.worlds:one_nan": (0.0, "ValueError: returned nan"),
     "tests.adapters.worlds:one_short": (0.0, "ValueError: returned 0 values for 1 response"),
     "tests.adapters.worlds:nobody": (0.0, "AttributeError: "),
 }
@@ -88,8 +84,23 @@ async def scored(name: str, responses: int) -> list[dict[str, Any]]:
 
 def test_a_reward_that_does_not_come_in_time_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "SECONDS", 0.2)
-    (found,) = asyncio.run(scored("tests.adapters.test_verl_pieces:hangs", 1))
-    assert (found["timeout"], found["error"]) == (True, None)
+    for name in ("tests.adapters.test_verl_pieces:hangs", "tests.adapters.worlds:one_none"):
+        (found,) = asyncio.run(scored(name, 1))
+        assert (found["timeout"], found["error"]) == (True, None), name
+
+
+def test_a_grader_that_failed_has_judged_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, or standing still; an answer that takes too long to compare is wrong."""
+    from evals import reward
+    from evals.grading.grader import Grader
+    from evals.grading.pool import TOO_SLOW, Answer
+
+    ends = [Answer("correct", 0.1), Answer("wrong", 0.1), Answer("timeout", 0.04, TOO_SLOW)]
+    ends += [Answer("error", 0.0, "killed by SIGKILL"), Answer("timeout", 0.0, "wall clock")]
+    pool: Any = SimpleNamespace(compare=lambda tasks, **_: ends[: len(tasks)])
+    monkeypatch.setattr(reward, "_GRADER", {os.getpid(): Grader(pool=pool)})
+    responses = [f"\\boxed{{\\sqrt{{{n}}}+x}}" for n in (2, 3, 5, 6, 7)]
+    assert reward.boxed([""] * 5, responses, [r"\sqrt{11}x"] * 5) == [1.0, 0.0, 0.0, None, None]
 
 
 def test_a_group_with_an_ungraded_response_is_dropped_whole() -> None:
@@ -126,6 +137,86 @@ def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(trainer, "responses", lambda *_: rows)
     with pytest.raises(BenchError, match="reward x: no"):
         buffer._wait_for_rows("train")
+
+
+def test_the_trace_has_the_prompt_of_every_response_also_of_one_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollout that begins in one pass over the prompts and ends in the next may hold one twice."""
+    import torch
+
+    from methods.adapters.verl import trainer as module
+    from methods.training.rollouts import Refill
+
+    for name in ("on_step_begin", "on_step_end"):
+        monkeypatch.setattr(module.PPOTrainerSync, name, lambda self: None)
+    traced: list[Any] = []
+    trainer: Any = object.__new__(module.MethodTrainer)
+    trainer.spec = check(worlds.spec(Path("world"), trainer="verl", samples_per_prompt=2))
+    trainer.global_steps, trainer.refill = 1, Refill(4, seed=0)
+    trainer.train_dataset = [{"raw_prompt": "", "dummy_tensor": torch.zeros(1)}] * 4
+    trainer._submit_batch_to_rollout = len
+    trainer.watchdog = SimpleNamespace(restart=lambda _: None)
+    trainer.recorder = SimpleNamespace(
+        run=SimpleNamespace(trace=SimpleNamespace(sampled=lambda *columns: traced.append(columns))),
+        write_row=lambda *_, **__: None,
+        end_rollout=lambda _: ([], False),
+        stopped=False,
+        collapsed_at=None,
+    )
+    trainer.config = SimpleNamespace(
+        actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(optim=SimpleNamespace(lr=1)))
+    )
+    trainer.on_step_begin()
+    trainer._divergences = {}
+    trainer._batch([3, 1, 3])
+    assert trainer._refill(9) == 2, "all that are left"
+    rows = [module.Response(f"{g}_{i}_0", str(g), 0.0, 3, False, None) for g in range(5) for i in range(2)]
+    trainer.replay_buffer = SimpleNamespace(rollout=module.Rollout(rows, [], 2))
+    trainer.on_step_end()
+    ((prompts, *_),) = traced
+    assert prompts[::2] == prompts[1::2]
+    assert (prompts[::2][:3], sorted(prompts[::2][3:])) == ([3, 1, 3], [0, 2])
+
+
+def test_a_collapse_is_one_in_the_process_that_resumes_too(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when the state was complete that its checkpoints were made from, and run.json was not yet written."""
+    from methods.adapters.verl import trainer
+    from methods.training.curve import COLUMNS
+    from methods.training.run_folder import RunFolder
+
+    spec = check(worlds.spec(world, "grpo", trainer="verl", rollouts=9, checkpoints=(9,)))
+    run = RunFolder(tmp_path / "run", spec)
+    run.open()
+    for update in range(20):
+        run.curve.append(dict.fromkeys(COLUMNS, 0.0) | {"rollout": update // 4 + 1, "update": update})
+    state = run.state / "checkpoint-20"
+    actor = state / "global_step_5" / "actor"
+    actor.mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
+    run.save_mark(state, update=20, rollout=5, refill_position=0)
+    run.curve.close()
+
+    def goes_on(*_: object) -> None:
+        raise AssertionError("the run trains on")
+
+    monkeypatch.setattr(trainer.processes, "ray_for", goes_on)
+    again, sizes = RunFolder(tmp_path / "run", spec), verl.plan(spec.training, catalog.parse("grpo"))
+    outcome = trainer.drive(spec, again, lambda: False, sizes, tmp_path)
+    assert (outcome.updates, outcome.finished, outcome.collapsed_at) == (20, True, 5)
+
+
+def test_the_cpu_sampler_refuses_logits_that_are_not_finite() -> None:
+    import torch
+
+    from methods.adapters.verl.cpu_rollout import _Draw
+
+    draw = _Draw(torch.rand(2, 3), 1.0)
+    draw(torch.zeros(2, 1), torch.zeros(2, 5))
+    scores = torch.zeros(2, 5)
+    scores[1, 4] = torch.nan
+    with pytest.raises(BenchError, match=r"^verl: sampling: response 1, token 1: its log-probability is nan[^\n]*$"):
+        draw(torch.zeros(2, 1), scores)
 
 
 def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:

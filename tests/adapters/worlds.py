@@ -44,6 +44,10 @@ def one_short(prompts: list[str], responses: list[str], answers: list[str]) -> l
     return [0.0] * (len(responses) - 1)
 
 
+def one_nan(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [float("nan"), *[0.0] * (len(responses) - 1)]
+
+
 def one_none(prompts: list[str], responses: list[str], answers: list[str]) -> list[float | None]:
     return [None, *[0.0] * (len(responses) - 1)]
 

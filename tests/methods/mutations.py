@@ -247,7 +247,10 @@ for _anchor in ("old", "ref"):
     MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
 MUTATIONS["divide the KL by the masked tokens"] = lambda m: (
     None
-    if (p := only_penalty(m)) is None or not is_kl(p) or p.settings["mask"].name == "everywhere"
+    if (p := only_penalty(m)) is None
+    or not is_kl(p)
+    or p.settings["mask"].name == "everywhere"
+    or p.settings["norm"] != "tokens"  # it does already
     else kl_changed(m, norm="masked")
 )
 

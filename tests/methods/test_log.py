@@ -185,8 +185,12 @@ def test_the_multiple_reaches_the_target(power: float, scale: float) -> None:
     assert moved(found) == pytest.approx(0.02, rel=movement.TOLERANCE)
 
 
-def test_a_step_that_moves_nothing_is_left_alone() -> None:
-    assert movement.multiple(lambda size: 0.0, 0.02) == 1.0
+@pytest.mark.parametrize("rounded", [0.0, -1e-9])
+def test_a_step_whose_divergence_is_lost_in_rounding_is_lengthened(rounded: float) -> None:
+    def moved(size: float) -> float:
+        return kl if (kl := 1e-9 * size**2) > 1e-6 else rounded
+
+    assert moved(movement.multiple(moved, 0.02)) == pytest.approx(0.02, rel=movement.TOLERANCE)
 
 
 PAPERS_RATE = 5e-7  # section 4.1; a rollout has 512 responses

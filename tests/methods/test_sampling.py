@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from methods import sampling  # noqa: E402 - after the skips
+from core.errors import CorruptInputError  # noqa: E402 - after the skips
+from methods import sampling  # noqa: E402
 
 PAD, BOS, VOCAB = 0, 1, 264
 SIZES: dict[str, Any] = {
@@ -122,6 +123,16 @@ def test_same_tokens_as_generate(name: str, asked: str) -> None:
     assert asked != "length limit" or int((lengths == tokens.shape[1]).sum()) > 64
     torch.testing.assert_close(ours.logp[own], logp[own], rtol=0, atol=4e-6)  # another sum over the vocabulary
     assert not ours.logp[~own].any()
+
+
+@pytest.mark.parametrize("asked", ["sampled", "greedy"])
+def test_weights_that_are_not_finite_draw_nothing(asked: str) -> None:
+    """Of numbers that are none, the first token would be the largest."""
+    model, (ids, mask), (ends, arguments) = built("qwen2"), prompts(*COUNTS["few"]), ASKED[asked]
+    model.lm_head.weight.data[7] = torch.nan
+    line = r"^sampling: response 0, token 0: its log-probability is nan[^\n]*$"
+    with torch.no_grad(), pytest.raises(CorruptInputError, match=line):
+        sampling.sample(model, ids, mask, max_new_tokens=3, ends=ends, pad=PAD, greedy=not arguments["do_sample"])
 
 
 @pytest.mark.parametrize("count", COUNTS)

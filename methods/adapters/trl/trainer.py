@@ -1,4 +1,4 @@
-"""GRPOTrainer with our loss in it. Every override calls `super()`, except those of the loss and of weight decay.
+"""GRPOTrainer with our loss in it. Every override calls `super()`, except those of loss, prompts and weight decay.
 
 Imported only when a run starts: it imports TRL. What differs from stock TRL:
 
@@ -7,6 +7,7 @@ Imported only when a run starts: it imports TRL. What differs from stock TRL:
 - old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
   first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped
   (the first update's own pass gives those of its minibatch);
+- prompts are tokenised as they are: no special token is added;
 - responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
 - with `training.shared_prefix` a prompt is scored once for all its responses;
 - TRL's head computes a small vocabulary in a buffer of its size, with the same bits;
@@ -59,7 +60,7 @@ from methods.training.rollouts import (
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 
-Reward = Callable[..., list[float]]
+Reward = Callable[..., Sequence[float | None]]
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
 
 # Columns of the buffer in which TRL's head makes its logits, tile by tile. The rows of a smaller vocabulary lie that
@@ -75,7 +76,7 @@ class RolloutState:
     skips_old_logp: bool = False  # TRL scores the old policy before groups are filtered, `_prepare_inputs` after
     sampled: sampling.Sampled | None = None  # None where `generate` made it
     responses: list[str] = field(default_factory=list)
-    rewards: torch.Tensor | None = None  # (N,), true ones
+    rewards: torch.Tensor | None = None  # (N,), true ones; NaN where nobody judged a response
     # of the rollout
     kept: Rows | None = None  # with their advantages
     parts: list[MicroBatch] = field(default_factory=list)
@@ -133,7 +134,7 @@ class MethodTrainer(GRPOTrainer):
         output, first = self._draw(inputs, 0)
         draws = [first]
         drawn = [example["index"] for example in inputs]
-        used = set(drawn)  # a prompt comes once per rollout: its samples are one group
+        used = set(drawn)  # a refill adds no prompt that is there already
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
             missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
             # twice what is missing, because some of the new groups will be constant too
@@ -145,7 +146,10 @@ class MethodTrainer(GRPOTrainer):
             drawn += [example["index"] for example in examples]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
-        kept_groups = choose(informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter)
+        ungraded = (sampled.reward.isnan().nonzero().flatten() // t.samples_per_prompt).tolist()
+        kept_groups = choose(
+            informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter, ungraded
+        )
         self.present.kept = self._with_advantage(sampled, kept_groups)
         if trace := self.recorder.run.trace:
             tokens = [ids[:n] for ids, n in zip(sampled.completion_ids, sampled.lengths.tolist(), strict=True)]
@@ -176,6 +180,10 @@ class MethodTrainer(GRPOTrainer):
             ref_logp=output.get("ref_per_token_logps"),
             sampling_logp=logp,
         )
+
+    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        """The prompt's text is whole, begin token included where the model has one: TRL would add another."""
+        return self.processing_class(text=prompts, add_special_tokens=False)["input_ids"], None, {}
 
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
@@ -213,13 +221,14 @@ class MethodTrainer(GRPOTrainer):
         return rewards
 
     def _given(self, nth: int) -> torch.Tensor:
-        """(N,) what the method trains on for the draw just scored: the true rewards, or the placebo's."""
+        """(N,) what the method trains on for the draw just scored: true rewards or the placebo's, NaN for none."""
         true = self.present.rewards
         assert true is not None
         if self.placebo is None:
             return true
         seed = derive(self.run_seed, "placebo", self.rollout, nth)
-        return true.new_tensor(self.placebo(true.tolist(), self.present.responses, seed))
+        given = self.placebo(true.nan_to_num(0.0).tolist(), self.present.responses, seed)
+        return true.new_tensor(given).masked_fill(true.isnan(), math.nan)  # a missing reward has no placebo either
 
     # --- 3. filter, advantages ----------------------------------------------------------------------------------------
 
@@ -238,11 +247,15 @@ class MethodTrainer(GRPOTrainer):
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
         true, true_kept = (x.reward if x.true_reward is None else x.true_reward for x in (sampled, kept))
+        graded = ~sampled.reward.isnan()
+        if not graded.any():
+            raise CorruptInputError(f"trl: rollout {self.rollout + 1}: none of {len(sampled)} responses has a reward")
         return RolloutFigures(
             rollout=self.rollout + 1,
-            reward=float(true.double().mean()),
+            reward=float(true[graded].double().mean()),
             reward_kept=float(true_kept.double().mean()) if len(kept) else None,
-            reward_given=float(sampled.reward.double().mean()),
+            reward_given=float(sampled.reward[graded].double().mean()),
+            reward_timeouts=int((~graded).sum()),
             groups_sampled=groups,
             groups_kept=len(kept) // self.num_generations,
             groups_discarded=groups - len(kept) // self.num_generations,
@@ -426,6 +439,8 @@ class MethodTrainer(GRPOTrainer):
         """Lengthen or shorten the rollout's change of the weights, so that its KL is `target`. AdamW's moments stay."""
         parameters, start = list(self.model.parameters()), self.present.weights
         change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
+        if not any(bool(moved.any()) for moved in change):  # no multiple of it reaches the target
+            return
 
         def kl(size: float) -> float:
             for p, old, moved in zip(parameters, start, change, strict=True):
@@ -442,6 +457,7 @@ class MethodTrainer(GRPOTrainer):
     def _clip_grad_norm(self, model: Any) -> Any:
         norm = super()._clip_grad_norm(model)
         self.recorder.gradient_norm = float(norm)
+        self.recorder.check_gradient(float(norm), int(self.state.global_step))
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -644,10 +660,12 @@ def resolve_reward(dotted: str, key: str = "reward") -> Reward:
 
 
 def _checked(name: str, reward: Reward) -> Reward:
-    """The reward as TRL calls it. TRL would turn None into advantage 0 in silence; here it is an error."""
+    """The reward as TRL calls it; None, of a response that nobody judged, drops its group."""
 
-    def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float]:
-        return _numbers(f"reward {name}", reward(prompts, completions, answer), completions)
+    def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
+        values = reward(prompts, completions, answer)
+        numbers = _numbers(f"reward {name}", [0.0 if value is None else value for value in values], completions)
+        return [None if value is None else number for value, number in zip(values, numbers, strict=True)]
 
     scored.__name__ = name  # TRL names its metrics after the function
     return scored

@@ -24,6 +24,7 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from methods.adapters.verl.config import AGENT_LOOP, CPU_ROLLOUT
 from methods.adapters.verl.worker import SIZE_FIELD, PromptLoop
+from methods.sampling import check_finite
 
 SERVER = f"{CPU_ROLLOUT}_server"
 
@@ -111,8 +112,10 @@ class _Draw:
         # Scaled by the last sum, which rounding keeps from being exactly 1; clamped for the same reason.
         u_B = self.noise_BT[:, self.step] * below_BV[:, -1]
         token_B = torch.searchsorted(below_BV, u_B.unsqueeze(1), right=True).clamp(max=below_BV.shape[1] - 1)
+        logp_B1 = probability_BV.gather(1, token_B).log()
+        check_finite("verl: sampling", logp_B1, self.step)
         self.step += 1
-        self.logps.append(probability_BV.gather(1, token_B).squeeze(1).log())
+        self.logps.append(logp_B1.squeeze(1))
         return torch.full_like(scores_BV, float("-inf")).scatter(1, token_B, 0.0)
 
 

@@ -50,24 +50,27 @@ async def compute_score(
 
     verl silently takes a sample whose reward raised out of its group. So a failure is returned as `error` beside a
     score, and the trainer ends the run with it before anything is learned from that score. A reward that is not there
-    in time is no failure: `timeout` is set, the score means nothing, and the trainer drops the response's group.
+    in time, or is None, is no failure: `timeout` is set, the score means nothing, and the trainer drops the response's
+    group.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
     arguments = data_source, extra_info["prompt"], solution_str, ground_truth
     scoring = asyncio.ensure_future(asyncio.to_thread(_score, lambda: loop.call_soon_threadsafe(began.set), *arguments))
-    score, error, timeout = 0.0, None, False
+    found: float | None = None
+    error: str | None = None
     try:
         await began.wait()
-        score = await asyncio.wait_for(scoring, SECONDS)
+        found = await asyncio.wait_for(scoring, SECONDS)
     except TimeoutError:  # the thread goes on: Python cannot end one
-        timeout = True
+        pass
     except Exception as problem:  # whatever a reward raises: the trainer raises it again, with the response
         error = f"reward {data_source}: {type(problem).__name__}: {problem} (response {solution_str[:60]!r})"
-    return {"score": score, "acc": score, "timeout": timeout, "error": error}
+    score = found or 0.0
+    return {"score": score, "acc": score, "timeout": found is None and error is None, "error": error}
 
 
-def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float:
-    """begin: called when it is this response's turn, or there is no reward to wait for.
+def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float | None:
+    """begin: called when it is this response's turn, or there is no reward to wait for. None: nobody judged it.
 
     A reward that serves one caller at a time has its lock as an attribute `lock`. It is taken here, and may be taken
     again inside.
@@ -81,13 +84,15 @@ def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str,
         begin()
     if len(values) != 1:
         raise ValueError(f"returned {len(values)} values for 1 response")
-    if values[0] is None or not math.isfinite(values[0]):
+    if values[0] is None:
+        return None
+    if not math.isfinite(values[0]):
         raise ValueError(f"returned {values[0]!r}")
     return float(values[0])
 
 
 @cache
-def _reward(dotted: str) -> Callable[..., list[float]]:
+def _reward(dotted: str) -> Callable[..., list[float | None]]:
     module, _, name = dotted.partition(":")
-    function: Callable[..., list[float]] = getattr(import_module(module), name)
+    function: Callable[..., list[float | None]] = getattr(import_module(module), name)
     return function

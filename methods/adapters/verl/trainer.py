@@ -228,7 +228,7 @@ class MethodTrainer(PPOTrainerSync):
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
         # Of the present rollout:
-        self._used: dict[int, None] = {}  # indices of its prompts, as drawn: a prompt may come once only
+        self._drawn: list[int] = []  # indices of its prompts: one twice where a pass over all ends inside the rollout
         self._draws = 0
         self._results: list[MicroBatchResult] = []
         self._gradient_norms: list[float] = []
@@ -271,7 +271,7 @@ class MethodTrainer(PPOTrainerSync):
         super().on_step_begin()
         self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
-        self._used, self._draws = {}, 0
+        self._drawn, self._draws = [], 0
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
@@ -281,7 +281,7 @@ class MethodTrainer(PPOTrainerSync):
 
     def _refill(self, wanted: int) -> int:
         """Send out up to `wanted` more prompts, for filter `refill`; returns how many there were."""
-        indices = self.refill.draw(wanted, self._used)
+        indices = self.refill.draw(wanted, set(self._drawn))
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
     def _batch(self, indices: Sequence[int]) -> TensorDict:
@@ -295,7 +295,7 @@ class MethodTrainer(PPOTrainerSync):
         rows["uid"] = np.array(uids, dtype=object)
         rows[SEED_FIELD] = torch.full((len(indices),), stream_seed(self.spec))
         rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
-        self._used.update(dict.fromkeys(indices))
+        self._drawn += indices
         self._draws += 1
         batch = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(batch, "global_steps", step)
@@ -403,7 +403,7 @@ class MethodTrainer(PPOTrainerSync):
         if trace := self.recorder.run.trace:
             rollout, size = self.replay_buffer.rollout, t.samples_per_prompt
             rewards = [np.nan if row.reward is None else row.reward for row in rollout.rows]
-            drawn = [index for index in self._used for _ in range(size)]
+            drawn = [index for index in self._drawn for _ in range(size)]
             trace.sampled(drawn, [row.ids for row in rollout.rows], rewards, rollout.kept_groups)
         # A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
         trained = min(figures.groups_kept, t.minibatches)
@@ -457,11 +457,11 @@ class MethodTrainer(PPOTrainerSync):
 
 
 def rollout_figures(number: int, rollout: Rollout) -> RolloutFigures:
-    """Of rollout `number` (1-based). Responses whose reward did not come in time are in no mean of rewards."""
+    """Of rollout `number` (1-based). Responses without a reward are in no mean of rewards."""
     kept = rollout.kept_rows
     rewards = [row.reward for row in rollout.rows if row.reward is not None]
     if not rewards:
-        raise CorruptInputError(f"verl: rollout {number}: no reward of {len(rollout.rows)} came in time")
+        raise CorruptInputError(f"verl: rollout {number}: none of {len(rollout.rows)} responses has a reward")
     return RolloutFigures(
         rollout=number,
         reward=_mean(rewards),
@@ -589,6 +589,9 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
     recorder = Recorder(run, method, stop)
     watchdog = processes.Watchdog()
     try:
+        # a state is saved at a collapse too, for the checkpoints; going on from it is no part of the run
+        if rollouts.collapsed(run.curve.rewards, run.mark.rollout):
+            return Outcome(run.curve.rows, True, run.mark.rollout)
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():

@@ -188,7 +188,7 @@ class Response:
 
     key: str  # <uid>_<sample>_0
     uid: str  # of its prompt group
-    reward: float | None  # None: it did not come in time
+    reward: float | None  # None: it did not come in time, or nobody judged the response
     tokens: int
     truncated: bool
     error: str | None  # what the reward said when it failed
