@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Never
 
 import yaml
@@ -317,9 +318,10 @@ def csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
 
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """CSV text with `\\n` line ends; None becomes an empty field, floats keep every digit."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    lines: list[str] = []
+    # A writer quotes the signs of its own line end alone: with `\n` a carriage return in a cell would end a line.
+    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
     writer.writerow(header)
     for row in rows:
         writer.writerow(["" if row[name] is None else row[name] for name in header])
-    return out.getvalue()
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)

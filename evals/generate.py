@@ -67,8 +67,8 @@ class Done(Recorded):
 class Slot:
     """A folder for the finished responses to one plan.
 
-    Its name is a digest of everything that decides them: a finished slot is never drawn again, and a changed plan
-    never finds the responses to an older one.
+    Its name is a digest of everything that decides them, code and thread variables included: a finished slot is never
+    drawn again, and a changed plan never finds the responses to an older one.
     """
 
     folder: Path
@@ -160,7 +160,9 @@ def generate(
     max_length = min(longest, model.positions) if model.positions else None
     entries = {}
     for plan in plans:
-        slot = Slot.of(work, plan.benchmark.key, [identity, model.describe(), plan.task_hash])
+        # Of this benchmark alone: one more beside it is no reason to draw it again.
+        made_by = used_code.planned(code("evals.generate", [plan.benchmark.key]).hash, os.environ)
+        slot = Slot.of(work, plan.benchmark.key, [identity, model.describe(), plan.task_hash, made_by])
         entry = slot.finished() or _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
@@ -175,6 +177,7 @@ def generate(
         "engine": model.describe(),
         "seed": settings.seed,
         "decoding": changes,
+        "reading": reading,  # None: each benchmark's own
         "benchmarks": entries,
         "code": used.hash,
         "environment": environment(),

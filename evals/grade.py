@@ -2,8 +2,8 @@
 
     python -m evals.grade --samples SAMPLES_DIR --data DIR --out GRADES_DIR
 
-A benchmark that was graded already, with these samples and by this grader, is left alone; so a killed run continues
-with the benchmark that it was at.
+A benchmark that was graded already, with these samples and right answers and by this grader, is left alone; so a killed
+run continues with the benchmark that it was at.
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
     entries = read_record(out / "grades.json") if (out / "grades.json").is_file() else {}
     with Grader() as grader:
         for key in keys:
-            if _current(out, key, entries.get(key), sampled[key]):
+            benchmark = defined(key, folder)
+            answers = digests.check(data.found_in(folder, benchmark))
+            if _current(out, key, entries.get(key), sampled[key], answers):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             file = read_samples(samples, key, sampled[key])
-            items = {item.item_id: item for item in data.load(defined(key, folder), folder)}
+            items = {item.item_id: item for item in data.load(benchmark, folder)}
             _check_items(file, items, folder)
             # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(file.item_ids)}
@@ -63,6 +65,7 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
             grades = grader.grade(questions, report=progress.update)
             entries[key] = {
                 **write_grades(out / f"{key}.parquet", file, grades, grader_version()),
+                "data_sha256": answers,
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
@@ -91,11 +94,16 @@ def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None
         )
 
 
-def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any]) -> bool:
-    """Whether there are undamaged grades of exactly these samples by exactly this grader."""
+def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any], answers: str) -> bool:
+    """Whether there are undamaged grades of exactly these samples by exactly this grader, with exactly these answers.
+
+    answers: sha256 of the file of the items. An older record lacks it; then the samples say which file they were of.
+    """
     path = out / f"{key}.parquet"
+    drawn = (sample_entry.get("data") or {}).get("sha256", answers)
     return (
         entry is not None
+        and entry.get("data_sha256", drawn) == answers
         and entry.get("samples_sha256") == sample_entry.get("sha256")
         and entry.get("grader_version") == grader_version()
         and path.is_file()

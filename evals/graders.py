@@ -137,7 +137,12 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> list[Respons
         raise CorruptInputError(f"{verdicts}: these grades are of other samples than {file}: grade again")
     if not problems.is_file():
         raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
-    digests.check(problems)
+    digest = digests.check(problems)
+    if (entry.get("data") or {}).get("sha256", digest) != digest:
+        raise CorruptInputError(
+            f"{problems}: not the problems that {samples / 'samples.json'} was made from; set --data to the folder "
+            "that holds them"
+        )
     golds = {item.item_id: item.answer for item in items(read_jsonl(problems, "problems"), str(problems))}
     if strange := sorted(set(ids) - set(golds)):
         raise CorruptInputError(f"{problems}: has no item {strange[0]!r} of {file}")

@@ -89,7 +89,7 @@ def evaluate(
     results = Results(out)
     items = results.data
     check_out(results)
-    _check_decoding(results, dict(options.get("changes") or {}))
+    _check_decoding(results, dict(options.get("changes") or {}), options.get("reading"))
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
     record = results.samples(at) / "samples.json"
@@ -173,10 +173,11 @@ def _check_same(record: Path, before: dict[str, Any], model: Engine, settings: g
         )
 
 
-def _check_decoding(results: Results, changes: dict[str, Any]) -> None:
-    """Raise ConfigError when responses of any model in `results` were drawn by other options of decoding.
+def _check_decoding(results: Results, changes: dict[str, Any], reading: str | None) -> None:
+    """Raise ConfigError when responses of any model in `results` were drawn by other options of decoding or another
+    --prompt.
 
-    How another tool drew adopted responses is unknown: they are not compared.
+    How another tool drew adopted responses is unknown, and the prompt of an older record: they are not compared.
     """
     for record in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
         content = read_record(record, "record of samples")
@@ -187,6 +188,9 @@ def _check_decoding(results: Results, changes: dict[str, Any]) -> None:
                 or "the registry's decoding"
                 for of in (before, changes)
             )
+            raise ConfigError(f"{record}: drawn with {drawn}, not {asked}; choose another --out")
+        if (drawn := content.get("reading", reading)) != reading:
+            drawn, asked = (f"--prompt {of}" if of else "the registry's prompts" for of in (drawn, reading))
             raise ConfigError(f"{record}: drawn with {drawn}, not {asked}; choose another --out")
 
 

@@ -123,11 +123,20 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
 # a changed file, a value of no meaning, a lost or repeated row.
 
 
+class ItemsFile(Recorded):
+    """The file that a benchmark's items were read from."""
+
+    file: str
+    sha256: str
+
+
 class Entry(Recorded):
     """What `samples.json` or `grades.json` says of one benchmark, as far as others read it."""
 
     sha256: str
     rows: int
+    data: ItemsFile | None = None  # samples.json
+    data_sha256: str | None = None  # grades.json: of the same file; None: of an older version
     samples_sha256: str | None = None
     grader_version: str | None = None
     verdicts_sha256: str | None = None

@@ -87,11 +87,15 @@ def _drawn(tree: Tree, checkpoint: Checkpoint, key: str) -> str:
     from evals.benchmark import benchmark
     from evals.store import read_folder
 
-    record = tree.layout.samples(checkpoint) / "samples.json"
-    if record.is_file() and (adopted := read_folder(record).get("adopted")):
+    path = tree.layout.samples(checkpoint) / "samples.json"
+    record = read_folder(path) if path.is_file() else {"benchmarks": {}}
+    if adopted := record.get("adopted"):
         return f"responses of a log of {adopted['from']}"
-    drawn = benchmark(key).decoding
-    return f"temperature {drawn.temperature}, top_p {drawn.top_p}, max_tokens {drawn.max_tokens}"
+    entry = record["benchmarks"].get(key, {})
+    # A reference keeps no record of its samples; the runs of a scale are evaluated with the registry's decoding.
+    drawn = entry.get("decoding") or vars(benchmark(key).decoding)
+    facts = [f"{name} {drawn[name]}" for name in ("temperature", "top_p", "max_tokens")]
+    return ", ".join([*facts, *entry.get("deviations", ())])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -215,6 +215,8 @@ def main() -> None:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == DETAILS:
+        with written_by("python -m evals.score, or snakemake"):
+            tree.check_written(tree.layout.scores.name, tree.layout.scores.name)
         print(details.text(read_rows(tree.layout.scores)))
         return
     if args.what in PAGES:

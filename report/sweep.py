@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, used_code
-from core.errors import MissingInputError, Parser
-from core.files import to_csv, write_text
+from core.errors import CorruptInputError, MissingInputError, Parser
+from core.files import cells_of, read_csv, to_csv, write_text
 from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
@@ -39,6 +39,7 @@ CHOICE = (
 )  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
+ROUNDING = 1e-9  # of a figure that is computed again
 
 Row = Mapping[str, Any]
 
@@ -160,6 +161,7 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], d
     from evals.stats import compare
 
     by, baseline, clusters = of_sweep(tree)["by"], tree.matrix.get("baseline") or REFERENCE, None
+    best = chosen(found, by)
     groups: dict[str, list[Point]] = {}
     for point in found:
         groups.setdefault(point.row, []).append(point)
@@ -169,10 +171,10 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], d
     for row, points in groups.items():
         drawn[row] = compare.chosen_again([point.figures(by) for point in points], clusters)
         means[row] = np.array([point.mean(by) for point in points])[drawn[row]]
-        fresh[row] = _fresh(tree, points[0].model, row, by)
+        fresh[row] = _fresh(tree, best[points[0].model, row], by)
         cells |= {(p.model, p.method): {"selected": float((drawn[row] == k).mean())} for k, p in enumerate(points)}
     base = next((row for row, points in groups.items() if baseline in (points[0].base, row)), None)
-    for (_, row), point in chosen(found, by).items():
+    for (_, row), point in best.items():
         if base is None or row == base:
             continue
         sd = float(np.std(means[row] - means[base]))
@@ -182,14 +184,13 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], d
     return cells
 
 
-def _fresh(tree: Tree, model: str, row: str, by: str) -> dict[int, float]:
-    """By fresh seed the figure of a method at its chosen value; without seeds that are not there yet."""
+def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
+    """By fresh seed the figure of a chosen point; without seeds that are not there yet."""
     from evals import learning_curves
 
     found: dict[int, float] = {}
-    method = tree.chosen.get((model, row))
-    for seed in of_sweep(tree)["test_seeds"] if method else ():
-        run = Run(model, str(method), seed)
+    for seed in of_sweep(tree)["test_seeds"]:
+        run = Run(point.model, point.method, seed)
         if run in tree.runs and tree.record(run) is not None:
             score = tree.scores.get((Checkpoint(run, max(tree.runs[run]["steps"])), POOLED)) if by == "score" else None
             area = learning_curves.measure_run(tree, run).values["area"] if by == "area" else None
@@ -264,6 +265,33 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     ]
 
 
+def check_choice(tree: Tree, found: Sequence[Point]) -> None:
+    """CorruptInputError for a choice.csv that this sweep made from other figures than those of `found`.
+
+    It stays where the selection runs are trained again; the fresh runs would be at the values that were best before.
+    """
+    path, sweep = tree.root / FOLDER / "choice.csv", of_sweep(tree)
+    if not path.is_file():
+        return
+    again = "delete it and type the command again"
+    digests.check(path, advice=again)
+    now = {(point.model, point.row, point.method): point.figures(sweep["by"]) for point in found}
+    rows = read_csv(path, "the choice of a sweep", ("model", "row", "method", "by_seed", "question"))
+    for row in rows if {row["question"] for row in rows} == {sweep["question"]} else ():
+        with cells_of(path):
+            ours = now[row["model"], row["row"], row["method"]]
+            pairs = (pair.partition(":") for pair in row["by_seed"].split())
+            theirs = {int(seed): float(value) for seed, _, value in pairs}
+        for seed in sorted(ours.keys() | theirs.keys()):
+            then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
+            # Other versions of numerical libraries may sum in another order: that is no other figure.
+            if not abs(then - here) <= ROUNDING:
+                raise CorruptInputError(
+                    f"{path}: {row['model']} {row['method']}, seed {seed}: {sweep['by']} {then}, the run now has "
+                    f"{here}; {again}"
+                )
+
+
 def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
     """Whether a better value may lie beyond those tried: smallest or largest of three numbers or more."""
     for axis, value in point.values.items():
@@ -332,7 +360,9 @@ def _cells(row: Row, keys: Sequence[str]) -> list[str]:
 
 def write(tree: Tree) -> list[Path]:
     """Write sweep.csv, sweep.md and their hashes; returns the paths."""
-    rows = selection(tree, selecting(tree))
+    found = selecting(tree)
+    check_choice(tree, found)
+    rows = selection(tree, found)
     texts = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows)}
     for name, text in texts.items():
         write_text(tree.root / FOLDER / name, text)
@@ -353,7 +383,7 @@ def main() -> None:
         return
     rows = choice(tree)
     path = tree.root / FOLDER / "choice.csv"
-    write_text(path, to_csv(CHOICE, rows))
+    digests.write(path, to_csv(CHOICE, rows))
     for row in rows:
         if row["chosen"] == "yes":
             print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")

@@ -20,7 +20,10 @@ def problems(tree: Tree) -> list[str]:
     """One line for each file that differs, is missing or is extra, for each broken link of the chain, and for each
     stage whose results were not all made alike."""
     content = read_manifest(tree.root)
-    files, paths = content["files"], {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
+    # An older manifest may list what is made by hand.
+    files = {name: content["files"][name] for name in manifest.listed(content["files"])}
+    there = (path.relative_to(tree.root).as_posix() for path in manifest.walk(tree.root))
+    paths = {name: tree.root / name for name in manifest.listed(there)}
     found = digests.of(paths[name] for name in files if name in paths)
     lines = []
     for name, entry in files.items():

@@ -21,11 +21,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from core import digests
 from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.files import read_csv
 from core.layout import Results
 from methods import catalog
+from methods.training.spec import Training
 from workflow import matrix
 
 SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are no axis
@@ -107,8 +109,13 @@ def _points(
         method = "+".join([text, *(f"{a}={v}" for a, v in values.items() if not a.startswith(TRAINING))])
         training = {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
         # With the scale's own values a run is what it is without a sweep, and is not trained twice.
-        same = all(config["training"].get(key) == value for key, value in training.items())
+        same = all(_of_scale(config, key) == value for key, value in training.items())
         yield method, values, None if same else variant_name(training)
+
+
+def _of_scale(config: Mapping[str, Any], key: str) -> Any:
+    """The scale's own value of a training setting: the default where it sets none."""
+    return config["training"].get(key, Training.model_fields[key].default)
 
 
 def variant_name(training: Mapping[str, Any]) -> str:
@@ -155,8 +162,7 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
     """Blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     if not is_chosen(swept, results) or not swept["test_seeds"]:
         return
-    rows = read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
-    wanted = {(row["model"], row["method"]) for row in rows if row["chosen"] == "yes"}
+    wanted = {(row["model"], row["method"]) for row in _choice(results) if row["chosen"] == "yes"}
     if "own" in swept["fresh"]:
         wanted |= {(point["model"], point["method"]) for point in swept["points"] if is_own(point)}
     for point in swept["points"]:
@@ -181,10 +187,15 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
     """Whether the values are chosen. A choice.csv of another sweep is none: this one has its own selection first."""
-    path = results.root / CHOICE
-    if not path.is_file():
+    if not (results.root / CHOICE).is_file():
         return False
-    return {row["question"] for row in read_csv(path, "the choice of a sweep", COLUMNS)} == {swept["question"]}
+    return {row["question"] for row in _choice(results)} == {swept["question"]}
+
+
+def _choice(results: Results) -> list[dict[str, str]]:
+    """The rows of choice.csv, which is what the hash beside it says; an older one has none."""
+    digests.check(results.root / CHOICE, advice="delete it and type the command again")
+    return read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
 
 
 def _question(swept: Mapping[str, Any]) -> str:

@@ -62,6 +62,13 @@ def check(
     if before is None or not any(_finished(results, entry) for entry in before["runs"]):
         return
     old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
+    # A variant that the last question did not use has its entry alone. Whole: what one of two lacks is another setting.
+    for name, body in before.get("variants", {}).items():
+        prefix = f"variants.{name}."
+        then = {prefix + key: value for key, value in body.get("changes", {}).items()}
+        now = [key for key in settings if key.startswith(prefix)]
+        if then and now:
+            old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
     for key, value in settings.items():
         # A setting that the older record lacks came with a newer version of this project: no other question.
         more = key == "evaluation.benchmarks" and set(old.get(key, [])) <= set(value) and not stays["runs"]

@@ -370,8 +370,10 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
     """The gold, and the normalised `answer`, in one unit of angle.
 
     The sign for degrees is dropped, as all units are, so that 120 and 120 degrees are equal. Where the other text has
-    a pi, and where an angle stands in a function, degrees become radians.
+    a pi, and where an angle stands in a function, degrees become radians. What `decide` refuses unread stays as it is.
     """
+    if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
+        return gold, answer
     if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
         return gold, letter
     text = normalise(answer)

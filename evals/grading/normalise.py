@@ -213,7 +213,7 @@ _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?
 # A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
 # text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays.
 WHERE = "\\where "
-LONGEST_CONDITIONED = 600  # characters
+LONGEST_CONDITIONED = 600  # characters of a text in which a condition is looked for
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
     rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"
@@ -333,10 +333,7 @@ _ENDINGS = _rules(
     (r"^(\d*\.\d+)\\ldots$", r"\1"),
     (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
     (r"^\\\{\\\}$", r"\\emptyset"),
-    (  # 2:4:6 is 1:2:3
-        r"^\d+(?::\d+){2,}$",
-        lambda m: ":".join(str(int(n) // (math.gcd(*map(int, m[0].split(":"))) or 1)) for n in m[0].split(":")),
-    ),
+    (r"^\d+(?::\d+){2,}$", lambda m: _reduced([int(n) for n in m[0].split(":")])),  # 2:4:6 is 1:2:3
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
     (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
     (
@@ -344,12 +341,11 @@ _ENDINGS = _rules(
         r"((?:(?!\\begin)[^&])*?\\\\(?:(?!\\begin)[^&])*?)(?:\\\\)?\\end\{\3\}[\])]?$",
         lambda m: f"{m[1]}({','.join(f'{m[2]}({cell})' if m[2] else cell for cell in m[4].split(2 * chr(92)))})",
     ),
-    # \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
-    (
-        r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))"
-        r"(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}",
-        lambda m: _built(m),
-    ),
+)
+# \{x \mid x < 4\}, \{x \in \mathbb{R} : x < 4\}; \{2k+1 : k \in \mathbb{Z}\}
+_BUILT = re.compile(
+    r"\\\{(?:([A-Za-z]|\\[A-Za-z]+)(?: ?\\in ?\\mathbb\{R\})?|((?:(?!\\in(?![a-z]))[^|:])+?))"
+    r"(?:\\mid ?|:|\|)((?:(?!\\\}).)+)\\\}"
 )
 
 
@@ -391,7 +387,10 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _without_text(_applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
     text = _unwrapped(_applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
-    return _unwrapped(_applied(_ENDINGS, text)) + condition
+    text = _applied(_ENDINGS, text)
+    if len(text) <= LONGEST_CONDITIONED:  # of a text without an end of the set this takes cubic time
+        text = _BUILT.sub(_built, text)
+    return _unwrapped(text) + condition
 
 
 def _applied(rules: Rules, text: str) -> str:
@@ -425,6 +424,11 @@ def _built(match: re.Match[str]) -> str:
     if match[1]:  # behind a blank, which ends a sign for the union
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
+
+
+def _reduced(numbers: list[int]) -> str:
+    divisor = math.gcd(*numbers) or 1
+    return ":".join(str(number // divisor) for number in numbers)
 
 
 def _counted(words: str) -> str | None:

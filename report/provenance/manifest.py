@@ -1,9 +1,10 @@
 """`python -m report.provenance.manifest --results results/quick`: every result file with its hash and origin.
 
 Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
-manifests apart from `written`. Not listed: `state/` (what a run would resume from), `log/` (of a logger) and hidden
-files. Checkpoints are listed by the hash that run.json has, inputs from outside the tree (base models, prompts,
-benchmarks) by the hash that their maker wrote beside them; `python -m report.verify` reads them all.
+manifests apart from `written`. Not listed: `state/` (what a run would resume from), `log/` (of a logger), hidden files,
+and BY_HAND, which commands write at any time later, with hashes of their own. Checkpoints are listed by the hash that
+run.json has, inputs from outside the tree (base models, prompts, benchmarks) by the hash that their maker wrote beside
+them; `python -m report.verify` reads them all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,6 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "tables/*": "table",
     "figures/*": "figure",
     "sweep/*": "sweep",
-    "decide/*": "decisions",
     "claims.*": "claims",
     "paper/*": "audit",
     "report.html": "report",
@@ -57,6 +57,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "README.md": "readme",
     "*": "other",
 }
+BY_HAND = ("decide", "graders")  # folders of `report.decide` and `evals.graders`
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
 # Parts of a folder's name that say which run or checkpoint it is.
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}
@@ -73,6 +74,11 @@ def walk(root: Path) -> Iterator[Path]:
         for name in sorted(files):
             if not name.startswith(".") and (place / name).as_posix() not in (NAME, SNAKEMAKE_REPORT):
                 yield Path(folder, name)
+
+
+def listed(names: Iterable[str]) -> list[str]:
+    """Those of the files, relative to the tree, that a manifest lists."""
+    return [name for name in names if name.split("/")[0] not in BY_HAND]
 
 
 def kind(name: str) -> str:
@@ -141,7 +147,10 @@ def build(tree: Tree) -> dict[str, Any]:
         "checkpoints": {c.path.as_posix(): entry for c, entry in checkpoints.items()},
         "weights": {name: entry for run, record in records.items() for name, entry in _weights(tree, run, record)},
         "inputs": _inputs(tree),
-        "files": {path.relative_to(tree.root).as_posix(): file_entry(tree.root, path) for path in walk(tree.root)},
+        "files": {
+            name: file_entry(tree.root, tree.root / name)
+            for name in listed(path.relative_to(tree.root).as_posix() for path in walk(tree.root))
+        },
         "written": {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "environment": environment()},
     }
 
@@ -256,6 +265,8 @@ def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = Fal
     """
     lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
     lines = [str(error) for path in lists for error in digests.check_list(path)]
+    for path in sorted(tree.root.glob("graders/*/*/*/*/graders.json")):
+        lines += _named(_check_graders(path))
     if "inputs" not in left_out:
         for base, runs in bases(tree).items():
             lines += _named(_check_base(tree, base, runs, read=read))
@@ -376,7 +387,14 @@ def _check_grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     for key, entry in record["benchmarks"].items():
         if entry.get("samples_sha256") != drawn.get(key, {}).get("sha256"):
             yield f"{path}: {key}: graded other samples than those of {source}"
+        items = drawn.get(key, {}).get("data") or {}
+        if items.get("sha256") and entry.get("data_sha256") not in (None, items["sha256"]):
+            yield f"{path}: {key}: graded with other answers than those of {items['file']} that {source} names"
     yield from _check_parquets(path, record)
+
+
+def _check_graders(path: Path) -> Iterator[str]:
+    yield from _check_parquets(path, store.read_folder(path))
 
 
 def _check_parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -46,15 +47,13 @@ def _hidden_answers(tree: Tree) -> list[str]:
     benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
     sentences = []
     for verdict, meaning in HIDING.items():
-        counts = {
-            (checkpoint.run.method, key): count
-            for (checkpoint, key), score in tree.scores.items()
-            if key in benchmarks and (count := score.counts[verdict])
-        }
+        counts: Counter[tuple[str, str]] = Counter()  # over models, seeds and checkpoints
+        for (checkpoint, key), score in tree.scores.items():
+            if key in benchmarks and (count := score.counts[verdict]):
+                counts[checkpoint.run.method, key] += count
         if counts:
-            method, benchmark = max(counts, key=lambda place: counts[place])
-            most = f"most: {method} on {benchmark}, {counts[method, benchmark]}"
-            sentences.append(f"{sum(counts.values())} responses {meaning} ({most}).")
+            ((method, benchmark), most), *_ = counts.most_common(1)
+            sentences.append(f"{counts.total()} responses {meaning} (most: {method} on {benchmark}, {most}).")
     return sentences
 
 

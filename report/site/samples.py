@@ -121,7 +121,7 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
                 others = graders(tree, checkpoint, benchmark)
                 _write_responses(fresh, name, stamp, read(tree, checkpoint, benchmark), others)
         for benchmark in sorted({key for stamps in checkpoints.values() for key in stamps}):
-            known = _explained(benchmark, _problems(benchmark, data) or _known(tree, checkpoints, benchmark))
+            known = _explained(benchmark, _problems(tree, benchmark, data) or _known(tree, checkpoints, benchmark))
             _put(fresh, f"problems/{benchmark}", {"items": known})
         (fresh / "figures").mkdir()
         for name, path in training.pictures(tree).items():
@@ -253,7 +253,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     for checkpoint, benchmarks in evaluated(tree).items():
         for benchmark in benchmarks:
             if benchmark not in golds:
-                golds[benchmark] = {id: (problem, gold) for id, problem, gold in _problems(benchmark, data)}
+                golds[benchmark] = {id: (problem, gold) for id, problem, gold in _problems(tree, benchmark, data)}
             items = sorted(read(tree, checkpoint, benchmark), key=lambda item: item.id)[: SIZES[0][0]]
             for place, item in enumerate(items):
                 asked = item.prompt, *golds[benchmark].get(item.id, (None, None))
@@ -360,7 +360,18 @@ def _write_responses(
     _put(folder, name, index)
 
 
-def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
+def _answered(tree: Tree) -> dict[str, dict[str, Path]]:
+    """By benchmark the sha256 of its problems and the first samples.json that names it; more than one do not agree."""
+    found: dict[str, dict[str, Path]] = {}
+    for checkpoint in tree.checkpoints:
+        record = tree.layout.samples(checkpoint) / "samples.json"
+        for benchmark, entry in store.read_record(record).items() if record.is_file() else ():
+            if file := entry.get("data"):
+                found.setdefault(benchmark, {}).setdefault(file["sha256"], record)
+    return found
+
+
+def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     """[id, problem, gold] as the grader read them; empty without a data folder."""
     if data is None:
         return []
@@ -368,7 +379,12 @@ def _problems(benchmark: str, data: Path | None) -> list[list[str]]:
 
     path = data / f"{benchmark}.jsonl"
     if path.is_file():  # else the reader says what is missing
-        digests.check(path)
+        digest = digests.check(path)
+        for drawn, record in tree.once(_answered).get(benchmark, {}).items():
+            if drawn != digest:
+                raise CorruptInputError(
+                    f"{path}: not the problems that {record} was made from; set --data to the folder that holds them"
+                )
     return [
         [item.item_id, item.problem, item.answer]
         for item in items(read_jsonl(path, f"the problems of {benchmark}"), str(path))

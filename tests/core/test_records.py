@@ -24,7 +24,18 @@ from pydantic import Field, model_validator
 from core import digests, errors, lock, provenance
 from core.declared import Declared, KeyProblemError, Tuple, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
-from core.files import atomic, content, read_growing_csv, read_json, read_jsonl, read_yaml, write_json, write_text
+from core.files import (
+    atomic,
+    content,
+    read_csv,
+    read_growing_csv,
+    read_json,
+    read_jsonl,
+    read_yaml,
+    to_csv,
+    write_json,
+    write_text,
+)
 from core.layout import Checkpoint, Results, Run
 from core.progress import Progress
 from core.provenance import ROOT, sha256_file
@@ -87,6 +98,16 @@ def test_a_missing_file_is_named_and_a_bad_row_by_its_line(tmp_path: Path) -> No
         (tmp_path / "a.jsonl").write_text(text)
         with pytest.raises(CorruptInputError, match=words):
             read_jsonl(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("cell", ["a\rb", "a\r\nb", "\r", "a\nb", 'a"b', "a,b", " a ", "plain", ""])
+def test_a_table_is_read_as_it_was_written(cell: str, tmp_path: Path) -> None:
+    rows = [{"name": cell, "value": "0.1"}] * 2
+    write_text(tmp_path / "table.csv", to_csv(("name", "value"), rows))
+    assert read_csv(tmp_path / "table.csv", "table", ("name", "value")) == rows
+    text = (tmp_path / "table.csv").read_bytes()
+    assert text.startswith(b"name,value\n")
+    assert text.endswith(b",0.1\n"), "lines end as they always did"
 
 
 def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:

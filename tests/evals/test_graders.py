@@ -197,6 +197,20 @@ def test_labels_that_fit_nothing_or_contradict_are_refused(tree: Tree, tmp_path:
     compared(tree, QUICK, LABELS)
 
 
+def test_golds_of_other_items_are_refused(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
+    path = tree.root / "data" / f"{KEY}.jsonl"
+    digests.write(path, path.read_text(encoding="utf-8").replace('"answer": "', '"answer": "1', 1))
+    with pytest.raises(
+        CorruptInputError, match=r"mine\.jsonl: not the problems that .*samples\.json was made from; set"
+    ):
+        compared(tree, ("ours",))
+    record = tree.layout.samples(AT) / "samples.json"  # of an older version
+    entries = {KEY: {k: v for k, v in store.read_record(record)[KEY].items() if k != "data"}}
+    write_json(record, digests.with_own({"benchmarks": entries}))
+    assert compared(tree, ("ours",)).accuracy
+
+
 def test_grades_of_other_samples_are_refused(tmp_path: Path) -> None:
     tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
     record = tree.layout.grades(AT) / "grades.json"

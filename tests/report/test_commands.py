@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import subprocess
@@ -99,6 +100,17 @@ def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, comma
         assert (path.split("/")[:2], key, int(k)) == ([row["model"], row["method"]], row["benchmark"], row["samples"])
         shares = [row[name] for name in ("score", "pass_at_k", "maj_at_k")]
         assert figures[:3] == ["-" if share is None else f"{100 * share:.2f}" for share in shares]
+
+
+def test_show_details_prints_no_score_that_was_edited(scored_copy: Tree, command: Command) -> None:
+    path = scored_copy.layout.scores
+    rows = list(csv.DictReader(path.open(newline="")))
+    row = next(row for row in rows if row["pass_at_k"])
+    path.write_text(path.read_text().replace(f",{row['pass_at_k']},", ",0.123,", 1))
+    code, out, err = command(show.main, "details", "--results", scored_copy.root)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{path}: damaged: sha256 is " in err
+    assert "run: python -m evals.score, or snakemake" in err
 
 
 def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, command: Command) -> None:

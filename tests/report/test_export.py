@@ -17,10 +17,11 @@ import yaml
 from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import read_scores
+from evals.benchmark import benchmark
 from evals.stats import robust
 from report import export, rliable
 from tests.report import synthetic
-from tests.report.finished import finish
+from tests.report.finished import edit, finish
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -59,6 +60,26 @@ def test_eval_results_come_back_from_huggingface_hub(tree: Tree, exported: Calla
         assert entry.notes is not None
         assert entry.notes.startswith("avg@8, 20 problems, 95 % interval ")
     assert "left out, no data set on the hub: syn_inv2, syn_add2q, syn_mix2, syn_mul4, syn_seq1" in said
+
+
+def test_an_export_says_how_responses_were_drawn_and_not_how_the_registry_would(tree: Tree, tmp_path: Path) -> None:
+    own = Tree(shutil.copytree(tree.root, tmp_path / "quick"))
+    one, other = own.checkpoints[:2]
+    path = own.layout.samples(one) / "samples.json"
+    entries = json.loads(path.read_text())["benchmarks"]
+    entries["syn_mix3"] |= {
+        "decoding": {"samples": 8, "temperature": 0.25, "top_p": 0.9, "max_tokens": 48},
+        "deviations": ["temperature 0.25, the registry's is 0.6"],
+    }
+    edit(path, benchmarks=entries)
+    list(export.eval_results(own, tmp_path / "out", ["syn_mix3=me/mixed"]))
+    notes = {
+        at: yaml.safe_load((tmp_path / "out" / at.path / ".eval_results/syn_mix3.yaml").read_text())[0]["notes"]
+        for at in (one, other)
+    }
+    assert "; temperature 0.25, top_p 0.9, max_tokens 48, temperature 0.25, the registry's is 0.6; " in notes[one]
+    registered = benchmark("syn_mix3").decoding
+    assert f"temperature {registered.temperature}, top_p {registered.top_p}" in notes[other], "no record of it"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ import pytest
 from core import digests
 from core.files import write_json
 from core.layout import Checkpoint, Run
+from core.provenance import sha256_file
 from core.results_tree import Tree, read_manifest
+from evals.store import read_record
 from report import verify
 from report.provenance import manifest
 from tests.core.test_digests import flip
@@ -192,6 +194,16 @@ UNCHAINED = {
         lambda root: edit(root / RUN / "run.json", outputs={"curve.csv": "c" * 64}),
         r"run\.json has no checkpoint step12",
     ),
+    "grades with other answers than those of the items": (
+        lambda root: edit(
+            root / "grades" / TEPO.path / "grades.json",
+            benchmarks={
+                key: entry | {"data_sha256": "b" * 64}
+                for key, entry in read_record(root / "grades" / TEPO.path / "grades.json").items()
+            },
+        ),
+        r"grades\.json: syn_as3: graded with other answers than those of .*syn_as3\.jsonl that .*samples\.json names",
+    ),
     "a row for something that was not graded": (
         lambda root: shutil.rmtree(root / "grades" / TEPO.path),
         r"tepo/seed1/step12: scored, but nothing was graded",
@@ -239,6 +251,33 @@ def test_what_is_not_finished_is_listed_as_missing(broken: Path) -> None:
     shutil.rmtree(broken / "grades" / TEPO.path)
     content = manifest.build(Tree(broken))
     assert content["missing"] == {"runs": [TEPO.run.path.as_posix()], "checkpoints": [TEPO.path.as_posix()]}
+
+
+def test_what_is_made_by_hand_later_is_no_extra_file_and_is_held_by_its_own_hashes(broken: Path) -> None:
+    """`report.decide` is called after each batch of seeds: a manifest between two calls must not list the first."""
+    folder = broken / "graders" / TEPO.path
+    folder.mkdir(parents=True)
+    (folder / "syn_as3.parquet").write_bytes(b"verdicts")
+    entry = {"sha256": sha256_file(folder / "syn_as3.parquet"), "rows": 1}
+    write_json(folder / "graders.json", digests.with_own({"benchmarks": {"syn_as3": entry}}))
+    paths = [broken / "decide/decide.csv", broken / "graders/accuracy.csv"]
+    for text in ("first\n", "second\n"):
+        for path in paths:
+            digests.write(path, text)
+        assert verify.problems(Tree(broken)) == []
+        write_json(broken / manifest.NAME, manifest.build(Tree(broken)))
+    assert not [name for name in read_manifest(broken)["files"] if name.startswith(manifest.BY_HAND)]
+    for path in (*paths, folder / "syn_as3.parquet"):
+        before = path.read_bytes()
+        flip(path, 0.5)
+        (line,) = verify.problems(Tree(broken))
+        assert line.startswith(f"chain: {path}: ")
+        path.write_bytes(before)
+    content = read_manifest(broken)
+    content["files"]["decide/decide.csv"] = manifest.file_entry(broken, paths[0])  # as an older version did
+    write_json(broken / manifest.NAME, content)
+    digests.write(paths[0], "third\n")
+    assert verify.problems(Tree(broken)) == []
 
 
 def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, command: Command) -> None:

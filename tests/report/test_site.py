@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from core import digests
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Checkpoint, Run
@@ -65,6 +66,21 @@ def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_sam
     write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": "0" * 64}}})
     with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):
         samples.write(scored_copy, scored_copy.root, None)
+
+
+def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
+    for benchmark in scored_copy.benchmarks:
+        digests.write(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
+    path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
+    value = json.loads(record.read_text())
+    value["benchmarks"]["syn_as3"]["data"] = {"file": str(path), "sha256": digests.check(path)}
+    write_json(record, value)
+    samples.write(scored_copy, scored_copy.root, tmp_path)
+    ((_, _, gold),) = unpacked(scored_copy.root / samples.FOLDER, "problems/syn_as3")["items"]
+    assert gold == "1"
+    digests.write(path, '{"problem": "one", "answer": "2"}\n')
+    with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
+        samples.write(scored_copy, scored_copy.root, tmp_path)
 
 
 def test_a_shard_is_read_back_as_written() -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import math
 import random
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core import digests
+from core.errors import CorruptInputError
+from core.files import to_csv
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree
@@ -116,6 +120,43 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     ]
     found = compare.with_choice(compare.compare_seeds(*values), own["choice_sd"])  # type: ignore[arg-type]
     assert (own["row"], own["versus"], own["fresh"], own["fresh_low"]) == ("tepo", "grpo", found.difference, found.low)
+
+
+def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path) -> None:
+    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
+    path = tree.root / "sweep/choice.csv"
+    rows = choice(tree)
+    digests.write(path, to_csv(sweep.CHOICE, rows))
+    sweep.write(tree)
+    seeds = {seed: value + 1e-6 for seed, value in selecting(tree)[2].score.items()}
+    others = [*rows[:2], rows[2] | {"by_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}, rows[3]]
+    digests.write(path, to_csv(sweep.CHOICE, others))
+    with pytest.raises(
+        CorruptInputError, match=r"choice\.csv: tiny_qwen2 tepo, seed 1: score .*; delete it and type the"
+    ):
+        sweep.write(tree)
+    path.write_text(to_csv(sweep.CHOICE, [row | {"question": "another"} for row in others]))
+    with pytest.raises(CorruptInputError, match=r"choice\.csv: differs from its sha256 in .*; delete it and type the"):
+        sweep.write(tree)
+    digests.beside(path).unlink()  # as an older version wrote it
+    sweep.write(tree)  # the choice of another sweep
+
+
+def test_the_command_hashes_the_choice(
+    swept: Tree, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
+) -> None:
+    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
+    code, _, error = command(sweep.main, "--results", tree.root, "--choose")
+    assert (code, error) == (0, "")
+    assert digests.read(tree.root / "sweep/choice.csv.sha256").keys() == {"choice.csv"}
+    digests.check(tree.root / "sweep/choice.csv")
+
+
+def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
+    found = [replace(p, score=dict.fromkeys(p.score, 0.99)) if p.method == "tepo" else p for p in selecting(swept)]
+    rows = {row["method"]: row for row in selection(swept, found)}
+    assert (rows["tepo"]["chosen"], rows["tepo@high"]["chosen"]) == ("yes", "no")
+    assert (rows["tepo"]["versus"], rows["tepo"]["fresh"]) == ("grpo", None), "trained on fresh seeds is tepo@high"
 
 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core import digests
-from core.errors import ConfigError
+from core.errors import ConfigError, CorruptInputError
 from core.files import to_csv, write_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.results_tree import Tree
@@ -255,6 +255,25 @@ def test_a_model_and_a_variant_of_an_earlier_question_stay(results: Results) -> 
     assert {"model": "tiny_llama", "method": BASE, "seed": 1, "step": 0} in content["checkpoints"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"learning_rate": "3e-4"}, r"training\.learning_rate: 0\.0003, but .*quick holds .* with 0\.0002; "),
+        ({"passes": "3"}, r"training\.passes: 3, but .*quick holds .* with None; "),
+    ],
+)
+def test_a_variant_keeps_its_settings_through_a_question_without_it(
+    results: Results, setting: dict[str, str], message: str
+) -> None:
+    finish(results, asked(results, **copy.deepcopy(HOT)), "gpg@hot")
+    finish(results, asked(results, methods="grpo"))
+    again = copy.deepcopy(HOT)
+    again["matrix"][0]["seeds"] = [2]
+    assert "gpg@hot/seed1: [4]" in planned(asked(results, **copy.deepcopy(again)))
+    with pytest.raises(ConfigError, match=rf"variants\.hot\.{message}"):
+        asked(results, **again, variants={"hot": {"training": setting}})
+
+
 def test_a_run_keeps_its_other_checkpoints(results: Results) -> None:
     block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1]}
     finish(results, asked(results, matrix=[block | {"steps": [4, 12]}]), "grpo")
@@ -363,6 +382,25 @@ def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) 
     assert sweep.is_chosen(again["swept"], Results(tmp_path))
     other = planned_sweep(tmp_path, asked | {"by": ["area"]}, ["grpo", "clip_cov"], [1, 2])
     assert runs(other) == runs(config), "what another measure chose is no choice of this sweep"
+
+
+def test_a_damaged_choice_is_named(tmp_path: Path) -> None:
+    config = planned_sweep(tmp_path, RATES, ["grpo"], [1])
+    choose(tmp_path, config, {"grpo"})
+    path = tmp_path / sweep.CHOICE
+    digests.write(path, path.read_text())
+    assert len(runs(planned_sweep(tmp_path, RATES, ["grpo"], [1]))) == 4
+    path.write_text(path.read_text().replace(",no,", ",yes,"))
+    with pytest.raises(CorruptInputError, match=r"choice\.csv: differs from its sha256 in .*; delete it and type"):
+        planned_sweep(tmp_path, RATES, ["grpo"], [1])
+
+
+def test_a_setting_at_its_default_is_the_plain_run(tmp_path: Path) -> None:
+    key = "micro_batches"
+    assert key not in load([ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"])["training"]
+    default = specs.Training.model_fields[key].default
+    config = planned_sweep(tmp_path, {f"training.{key}": [default, default + 1]}, ["grpo"], [1])
+    assert runs(config) == ["grpo 1", f"grpo@{key}-{default + 1} 1"]
 
 
 def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ rule sweep_choice:
         last=RESULTS.report,  # with a choice the plan is another one: all but the manifest, which lists it, is made before
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
+        f"{RESULTS.root}/{sweep.CHOICE}.sha256",
     log:
         f"{LOGS}/sweep_choice.log",
     conda:

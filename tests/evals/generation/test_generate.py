@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core import digests
+from core import code_hashes, digests, used_code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Results
@@ -216,6 +216,24 @@ def test_a_changed_question_is_asked_again(
         given = {"model": tiny, **change}
         with pytest.raises(DrawnError, match=GREEDY):
             run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
+
+
+def test_other_code_and_other_threads_draw_again(
+    finished: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier code left in the store would else be published under the hash of the present one."""
+    monkeypatch.setattr(draw, "draw", no_draw)
+    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
+    with pytest.raises(DrawnError, match=GREEDY):
+        run(tiny, quick_data, finished, (GREEDY,))
+    monkeypatch.undo()
+    monkeypatch.setattr(draw, "draw", no_draw)
+    run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
+    for name in used_code.NUMERIC:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "7")
+            with pytest.raises(DrawnError, match=GREEDY):
+                run(tiny, quick_data, finished, (GREEDY,))
 
 
 def test_the_models_own_sampling_defaults_do_not_apply(
@@ -441,7 +459,12 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
         for options, said in (("", "the registry's decoding"), (f"{drawn} --samples 2", "--samples 2 --temp")):
             with pytest.raises(ConfigError, match=f"drawn with {drawn}, not {said}.*; choose another --out"):
                 call(model, key, options)
+    for model in (tiny, other):
+        with pytest.raises(ConfigError, match="the registry's prompts, not --prompt none; choose another --out"):
+            call(model, "syn_mix3", f"{drawn} --prompt none")
     assert Results(out).scores.read_bytes() == before
+    del record["reading"], record["record_sha256"]  # an older version did not say it
+    write_json(samples / "samples.json", record)
     assert "other/base" in call(other, "syn_mix3", drawn)
     page = of_evaluation(open_tree(out))
     assert " / ".join(shown[4:]) in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -20,7 +21,7 @@ from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
 from evals.grading.decide import decide, gold
 from evals.grading.grader import Grade, Grader, Question, cheap_grade
-from evals.grading.normalise import last_box, normalise
+from evals.grading.normalise import LONGEST_ANSWER, last_box, normalise
 from evals.grading.numbers import number
 from evals.grading.structure import DEEPEST, parse
 from evals.reward import boxed
@@ -84,6 +85,27 @@ def test_long_texts_are_read_in_linear_time() -> None:
     """Quadratic time would be hours: this test ends."""
     for part in ("\\boxed{", "\\boxed ", "\\boxed{1}, ", "{"):
         last_box("\\boxed{" + part * 200_000 + "}" * 200_001)
+
+
+HOSTILE = {
+    "sets without an end": "\\{\\mid " * 570,
+    "conditions of a set without an end": "\\{" * 20 + "\\mid x" * 560,
+    "a ratio of many": "1:" * 1990 + "1",
+    "braces around braces": "{" * 1990 + "5" + "}" * 1990,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_no_answer_takes_long_in_the_callers_process(case: str) -> None:
+    """Each took from half a second to ten."""
+    assert len(HOSTILE[case]) <= LONGEST_ANSWER
+    began = time.process_time()
+    cheap_grade(Question(gold("7"), f"\\boxed{{{HOSTILE[case]}}}"))
+    assert time.process_time() - began < 0.2
+
+
+def test_a_ratio_is_in_its_lowest_terms() -> None:
+    assert [normalise(text) for text in ("2:4:6", "0:0:0", "3:5:7")] == ["1:2:3", "0:0:0", "3:5:7"]
 
 
 TOLERANCE: dict[str, tuple[dict[str, Any], str, str, bool]] = {

@@ -21,10 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core import digests
 from core.errors import BenchError, ConfigError
+from core.files import write_json
 from core.provenance import ROOT
 from evals import data
-from evals.benchmark import benchmark
+from evals.benchmark import benchmark, definition
 from evals.grade import grade
 from evals.grading import Verdict
 from evals.grading.decide import gold
@@ -270,12 +272,12 @@ def _rows(folder: Path, *, symbolic: bool = False) -> Rows:
     return found
 
 
-def _write(folder: Path, rows: Rows) -> Path:
+def _write(folder: Path, rows: Rows, key: str = KEY, **facts: Any) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / f"{KEY}.parquet"
+    path = folder / f"{key}.parquet"
     pq.write_table(pa.table(rows), path)
-    entry = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": len(rows["item_id"])}
-    (folder / "samples.json").write_text(json.dumps({"benchmarks": {KEY: entry}}))
+    entry = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "rows": len(rows["item_id"])} | facts
+    (folder / "samples.json").write_text(json.dumps({"benchmarks": {key: entry}}))
     return folder
 
 
@@ -316,6 +318,46 @@ def test_grades_that_are_there_are_left_alone_until_the_samples_change(
     (out / f"{KEY}.parquet").write_bytes(b"PAR1")
     grade(samples, quick_data, out)
     assert pq.read_table(out / f"{KEY}.parquet").num_rows == len(rows["item_id"])
+
+
+def _define(folder: Path, *golds: str) -> dict[str, str]:
+    """Write a benchmark `mine` with these golds; what samples.json says of its file."""
+    items = data.items([{"problem": f"Problem {n}", "answer": gold} for n, gold in enumerate(golds)])
+    digests.write(folder / "mine.jsonl", data.text(items))
+    facts = {"title": "Mine", "tool": "none", "sha256": data.content_sha256(items), "n": len(items)}
+    write_json(definition(folder, "mine"), digests.with_own(facts))
+    return {"file": str(folder / "mine.jsonl"), "sha256": digests.check(folder / "mine.jsonl")}
+
+
+def test_other_right_answers_are_graded_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, out, record = tmp_path / "data", tmp_path / "grades", tmp_path / "grades/grades.json"
+    rows: Rows = {"item_id": [data.item_id(f"Problem {n}") for n in range(2)], "sample": [0, 0]}
+    rows |= {"response": [r"\boxed{3}"] * 2, "stop": ["stop"] * 2}
+
+    def verdicts(*golds: str, **facts: Any) -> list[str] | None:
+        """Of the responses, or None where the grades that are there stay."""
+        grade(_write(tmp_path / "samples", rows, "mine", **facts), folder, out)
+        stay = "grades are there" in capsys.readouterr().out
+        return None if stay else pq.read_table(out / "mine.parquet")["verdict"].to_pylist()
+
+    def forget() -> None:
+        """Leave grades.json as an older version wrote it."""
+        content = json.loads(record.read_text())
+        del content["benchmarks"]["mine"]["data_sha256"], content["record_sha256"]
+        record.write_text(json.dumps(content))
+
+    drawn = _define(folder, "3", "4")
+    assert verdicts() == ["correct", "wrong"]
+    assert json.loads(record.read_text())["benchmarks"]["mine"]["data_sha256"] == drawn["sha256"]
+    assert verdicts() is None
+    forget()
+    assert verdicts() is None, "nothing contradicts"
+    assert verdicts(data=drawn) is None
+    _define(folder, "4", "3")
+    assert verdicts(data=drawn) == ["wrong", "correct"], "the samples name another file"
+    assert verdicts(data=drawn) is None
+    _define(folder, "3", "3")
+    assert verdicts() == ["correct", "correct"]
 
 
 def test_broken_text_is_graded_not_refused(quick_data: Path, tmp_path: Path) -> None:
