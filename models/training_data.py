@@ -23,7 +23,7 @@ from evals.benchmark import HubFile
 from evals.data import item_id
 from evals.fetch import download
 from evals.grading.normalise import last_box
-from models.fetch import commit_of
+from models.hub import commit_of
 
 Row = Mapping[str, Any]
 

@@ -154,7 +154,8 @@ class Cluster(Declared):
 
 
 class Evaluation(Declared):
-    backend: Literal["hf", "vllm", "openai"]
+    # Not openai: a server has an address, which no rule hands on, and one model, while each checkpoint is another.
+    backend: Literal["hf", "vllm"]
     seed: Seed  # of sampling
     data: str  # folder of the benchmarks' problems
     benchmarks: Names

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from core.declared import Declared, Tuple, validated
 from core.errors import BenchError, CorruptInputError, unknown
 from core.files import read_growing_csv, read_yaml
-from core.layout import BASE, Checkpoint, Results, Run
+from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT
 from evals import benchmark as benchmarks
 from evals import store
@@ -203,18 +203,18 @@ class World:
 def train(world: World) -> list[Job]:
     """A job per run. Seconds grow with the sequences of a rollout and shrink with the GPUs."""
     rates = {(rate.gpu, rate.size): rate for rate in world.throughput.rollout}
-    measured = _measured_rollouts(world)
+    measured = _measured_sequences(world)
     jobs = []
     for planned in world.planned:
         training = matrix.training(world.config, planned)
         gpus = training.get("nodes", 1) * training.get("gpus_per_node", 1)
         rate = rates.get((world.gpu, world.size(planned.run.model)))
         seconds = source = None
-        if planned.run.model in measured:
-            per_rollout, source = _median(measured[planned.run.model], "run")
-            seconds = per_rollout * training["rollouts"]
+        sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
+        if own := measured.get(_kind(world, planned)):
+            per_sequence, source = _median(own, "run")
+            seconds = per_sequence * sequences * training["rollouts"]
         elif rate is not None:
-            sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
             attention = _attention_seconds(world, planned)
             per_rollout = rate.seconds * sequences / rate.sequences * rate.gpus / gpus + attention
             seconds = per_rollout * training["rollouts"]
@@ -244,9 +244,14 @@ def _attention_seconds(world: World, planned: Planned) -> float:
     return flops / run.training.gpus / (UTILISATION * card.tflops * 1e12)
 
 
-def _measured_rollouts(world: World) -> dict[str, list[float]]:
-    """Model -> mean seconds of a rollout in each of its runs that has a curve, finished or not."""
-    measured: dict[str, list[float]] = {}
+def _kind(world: World, planned: Planned) -> tuple[str, str]:
+    """Model and trainer: one says nothing of the other's seconds."""
+    return planned.run.model, matrix.trainer(world.config, planned)
+
+
+def _measured_sequences(world: World) -> dict[tuple[str, str], list[float]]:
+    """`_kind` -> mean seconds a sequence of a rollout, in each run that has a curve, finished or not."""
+    measured: dict[tuple[str, str], list[float]] = {}
     for planned in world.planned:
         folder = world.results.run(planned.run)
         # A run that is still training has its curve in state/.
@@ -260,7 +265,9 @@ def _measured_rollouts(world: World) -> dict[str, list[float]]:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptInputError(f"{path}: seconds_update, seconds_rollout: unreadable ({error!r})") from error
         if rollouts:
-            measured.setdefault(planned.run.model, []).append(total / len(rollouts))
+            training = matrix.training(world.config, planned)
+            sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
+            measured.setdefault(_kind(world, planned), []).append(total / len(rollouts) / sequences)
     return measured
 
 
@@ -307,10 +314,11 @@ def counts(world: World) -> dict[str, tuple[int, int]]:
     fetched = [model for model in world.models if models.model(model).made_here is None]
     cached = world.cache / "models"
     data = world.data_file
-    prompts = {
-        world.cache / "prompts" / matrix.prompts_name(world.config, base.run.model, base.run.seed)
-        for base in matrix.bases(world.config)
+    named = {
+        (planned.run.model, matrix.base_of(planned.run).run.seed, matrix.prompt_limit(world.config, planned.run))
+        for planned in world.planned
     }
+    prompts = {world.cache / "prompts" / matrix.prompts_name(world.config, *given) for given in named}
     outputs: dict[str, Sequence[Path]] = {
         "clean": [cached / name / "clean.json" for name in sorted({b.clean for b in world.builds.values()})],
         "base": [cached / name / "base.json" for name in world.builds],
@@ -327,7 +335,8 @@ def counts(world: World) -> dict[str, tuple[int, int]]:
 
 def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
     """What -> bytes that are still to be written."""
-    trained = [checkpoint for checkpoint in world.checkpoints if checkpoint.run.method != BASE]
+    # Also those that only blocks with `evaluate: false` keep.
+    trained = [Checkpoint(planned.run, step) for planned in world.planned for step in planned.steps]
     unsaved = [checkpoint for checkpoint in trained if not world.results.weights(checkpoint).is_dir()]
     unanswered = [c for c in world.checkpoints if not (world.results.samples(c) / "samples.json").is_file()]
     return {

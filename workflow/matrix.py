@@ -289,9 +289,15 @@ def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
     return f"{model}-{known.version}"
 
 
-def prompts_name(config: Mapping[str, Any], model: str, seed: int) -> str:
+def prompt_limit(config: Mapping[str, Any], run: Run) -> int:
+    """Tokens of a run's longest prompt, to which a data set's problems are cut: its variant may have its own."""
+    own = {**config["training"], **_settings(config, run).get("training", {})}
+    return int(own.get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default))
+
+
+def prompts_name(config: Mapping[str, Any], model: str, seed: int, limit: int) -> str:
     """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
-    set's problems are in the chat template of the base."""
+    set's problems are in the chat template of the base, and cut to `limit` tokens."""
     from evals.benchmark import GENERATED
     from workflow import code_hashes
 
@@ -299,7 +305,6 @@ def prompts_name(config: Mapping[str, Any], model: str, seed: int) -> str:
     digest = code_hashes.prompts(given["source"])
     if given["source"] in GENERATED:
         return f"{given['ladder'] or config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
-    limit = config["training"].get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default)
     chosen = f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}"
     return f"{chosen}/{base_name(config, model, seed)}.jsonl"
 

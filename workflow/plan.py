@@ -15,8 +15,9 @@ from typing import Any
 
 from core import digests
 from core.declared import Where
-from core.files import json_text, write_text
-from core.layout import BASE, Checkpoint, Results
+from core.errors import ConfigError
+from core.files import json_text, read_json, write_text
+from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from workflow import code_hashes, matrix, sweep, tree
 from workflow import config as configuration
@@ -54,14 +55,14 @@ class Plan:
             "matrix.json": json_text(digests.with_own(self.matrix)),
             "checkpoints.txt": "\n".join(listed),
         }
-        return {name: (f"{self.logs}/asked/{name}", text) for name, text in texts.items()}
+        # A folder for each text: another question may be asked while jobs of this one run, and Snakemake locks nothing
+        # for a target without files (`plan`). And a rule whose params have the path sees the content, not its time.
+        folders = {name: f"{self.logs}/asked/{sha256_bytes(text.encode())[:12]}" for name, text in texts.items()}
+        return {name: (f"{folders[name]}/{name}", text) for name, text in texts.items()}
 
     def path(self, name: str) -> str:
+        """Of such a file; another text has another path."""
         return self.files[name][0]
-
-    def hash(self, name: str) -> str:
-        """Of such a file's text, in place of its time."""
-        return sha256_bytes(self.files[name][1].encode())
 
     def write(self) -> None:
         for path, text in self.files.values():
@@ -75,9 +76,11 @@ class Plan:
         return cache(lambda model, seed: CACHE / "models" / matrix.base_name(self.config, model, seed))
 
     @cached_property
-    def prompts(self) -> Callable[[str, int], Path]:
-        """The file of the training prompts of a model's runs of one seed."""
-        return cache(lambda model, seed: CACHE / "prompts" / matrix.prompts_name(self.config, model, seed))
+    def prompts(self) -> Callable[[Run], Path]:
+        """The file of a run's training prompts."""
+        # By what decides the name: there may be a thousand runs, and a name takes a look at all of them.
+        name = cache(lambda model, seed, limit: matrix.prompts_name(self.config, model, seed, limit))
+        return lambda run: CACHE / "prompts" / name(run.model, run.seed, matrix.prompt_limit(self.config, run))
 
     @cached_property
     def builds(self) -> Mapping[str, Build]:
@@ -124,6 +127,22 @@ class Plan:
         return tree.made_otherwise(codes, self.results, self.matrix)
 
 
+def _check_data(config: Mapping[str, Any], where: Where) -> None:
+    """Refuse problems of another file than `prompts.sha256` names: Snakemake takes what somebody imported."""
+    wanted = config["prompts"].get("sha256")
+    file = CACHE / "data" / f"{matrix.data_name(config)}.jsonl" if wanted else None
+    if file is None or not file.is_file():
+        return
+    record = file.with_suffix(".json")  # see `models.training_data`
+    content = read_json(record, "record of the training problems") if record.is_file() else None
+    found = content.get("sha256") if isinstance(content, dict) else None
+    if found != wanted:
+        raise ConfigError(
+            f"{where(['prompts', 'sha256'])}: prompts.sha256: {wanted}, but {file} is made of a file with sha256 "
+            f"{found or 'unknown'}; remove {file} to have it fetched again, or correct the key"
+        )
+
+
 def plan(
     files: Sequence[Path | str],
     options: Mapping[str, Any] | None = None,
@@ -149,6 +168,7 @@ def plan(
     content = matrix.matrix(config, kept)
     if not job:
         tree.check(content["settings"], before, kept, results, where)
+        _check_data(config, where)
     notes = configuration.replaced(files[1:])  # the first is the Snakefile's own
     notes += [problem] if problem else []
     if lost := tree.gone(before):

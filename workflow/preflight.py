@@ -116,8 +116,9 @@ def to_fetch(world: World) -> Iterator[str]:
             yield f"model {model}: python -m models.fetch {known.fetched_by(model)} --out {folder}"
     file = world.data_file
     if file and not file.is_file():
-        source, revision = world.config["prompts"]["source"], world.config["prompts"]["revision"]
-        option = f" --revision {revision}" if revision else ""
+        source = world.config["prompts"]["source"]
+        given = {key: world.config["prompts"][key] for key in ("revision", "sha256")}
+        option = "".join(f" --{key} {value}" for key, value in given.items() if value)
         yield (
             f"training problems {training_data.source(source).dataset}: python -m models.training_data "
             f"--source {source}{option} --out {file}"

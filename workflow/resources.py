@@ -64,9 +64,12 @@ def check(config: Mapping[str, Any], plan: Iterable[Planned], where: Where, *, h
 def memory_here() -> int | None:
     """MB of memory that programs may still take on this machine, or in its container; None where no file has it."""
     kib = re.search(r"^MemAvailable:\s+(\d+) kB", _text("/proc/meminfo"), re.MULTILINE)
-    limit, used = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    limit, used, stat = (_text(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current", "stat"))
+    # A container's figure has cached files in it, which the kernel gives up first; MemAvailable has not.
+    cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)
     found = [int(kib[1]) * 1024] if kib else []
-    found += [int(limit) - int(used)] if limit.isdigit() and used.isdigit() else []
+    if limit.isdigit() and used.isdigit():
+        found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
     return min(found) // 10**6 if found else None
 
 
@@ -97,8 +100,10 @@ def launch(need: Need) -> str:
     )
 
 
-def generate(backend: str) -> Need:
+def generate(config: Mapping[str, Any]) -> Need:
     """For drawing the responses of one checkpoint; a second attempt keeps the benchmarks that are finished."""
-    if backend == "vllm":
+    # transformers takes a GPU where it finds one, so it asks for one wherever training has some.
+    gpus = config["cluster"] is not None or config["training"].get("device") == "cuda"
+    if gpus or config["evaluation"]["backend"] == "vllm":
         return Need(gpus=1, nodes=1, cores=8, memory=100_000, minutes=480)
     return Need(gpus=0, nodes=1, cores=1, memory=4_000, minutes=60)

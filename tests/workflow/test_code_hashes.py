@@ -39,10 +39,19 @@ for _ in sys.stdin:
             hashes[f"{method} by {trainer}"] = code_hashes.train(method, trainer, REWARD)
     hashes["recipe"] = recipe.base_name("tiny_qwen2", "quick", 1)
     hashes["prompts"] = code_hashes.prompts("arithmetic")
+    hashes["training problems"] = code_hashes.prompts("math_train")
     print(json.dumps(hashes), flush=True)
 """
 RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
-MEASURED = {"benchmarks", "generate", "grade", "recipe", "prompts", *RUNS}  # dear: all that is not a page
+MEASURED = {
+    "benchmarks",
+    "generate",
+    "grade",
+    "recipe",
+    "prompts",
+    "training problems",
+    *RUNS,
+}  # dear: all that is not a page
 # What is appended to a file.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
 METHOD = own_methods.METHOD.format(code="LOW = 0.2")
@@ -101,6 +110,16 @@ def test_an_edit_makes_again_what_depends_on_it(clone: Path, hashes: Callable[[]
         if changed & MEASURED != again or not pages <= changed or (not again and not pages and changed):
             wrong[min(edits)] = changed
     assert wrong == {}
+
+
+def test_an_edit_of_what_draws_responses_trains_nothing_again(
+    clone: Path, hashes: Callable[[], dict[str, str]]
+) -> None:
+    """The file of a run's prompts has their hash in its name, so another hash is another run."""
+    edits = dict.fromkeys(("evals/generation/openai.py", "evals/generation/draw.py", "evals/generate.py"), CODE)
+    changed = changes(clone, hashes, hashes(), edits)
+    assert "generate" in changed
+    assert not changed & {"prompts", "training problems", *RUNS}
 
 
 def changes(

@@ -19,12 +19,14 @@ from snakemake.cli import parse_args, parse_config
 from snakemake.logging import LogEvent
 
 from core.declared import Declared
-from core.errors import BenchError
+from core.errors import BenchError, ConfigError
+from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
 from workflow import command_line, matrix, progress
 from workflow import config as configuration
+from workflow import plan as planning
 from workflow.plan import plan
 
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
@@ -143,6 +145,43 @@ def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
     (line,) = configuration.replaced([tmp_path / "bad.yaml", QUICK])
     assert re.search(r"config/quick.yaml replaces scale of .*bad.yaml: the last --configfile wins", line)
     assert configuration.replaced([EMBEDDED]) == []
+
+
+def test_a_backend_that_no_rule_can_start_is_refused_before_any_training() -> None:
+    """A server has one model and an address, and no rule hands an address on."""
+    with pytest.raises(ConfigError, match=r"evaluation\.backend: unknown value 'openai'; allowed: hf, vllm"):
+        load([EMBEDDED], {"evaluation": {"backend": "openai"}})
+
+
+def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
+    monkeypatch.chdir(tmp_path)
+    running, other = (plan([EMBEDDED, QUICK], {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
+    running.write()
+    other.write()
+    for name, (path, text) in running.files.items():
+        assert Path(path).read_text(encoding="utf-8") == text, name
+
+
+def test_training_problems_of_another_file_than_the_configured_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
+    monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
+    files, wanted = [EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"sha256": "1" * 64}}
+    name = matrix.data_name(load(files))
+    record = tmp_path / "cache" / "data" / f"{name}.json"
+    write_json(record, {"sha256": "2" * 64})
+    plan(files, wanted, root=tmp_path)  # a record alone: the problems are not there
+    write_text(record.with_suffix(".jsonl"), "")
+    with pytest.raises(
+        ConfigError, match=rf"prompts\.sha256: 1{{64}}, but .*{name}\.jsonl is made of .* 2{{64}}; remove"
+    ):
+        plan(files, wanted, root=tmp_path)
+    plan(files, {"prompts": {"sha256": "2" * 64}}, root=tmp_path)
+    plan(files, root=tmp_path)
 
 
 def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any]) -> None:
@@ -297,7 +336,7 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
     said = dry_run(*QUICK_TREE)
     assert said.returncode == 0, said.stdout + said.stderr
     # One argument of a command may be 128 KiB long, 3,600 checkpoints are longer.
-    assert "--checkpoints @logs/quick/asked/checkpoints.txt" in said.stdout
+    assert re.search(r"--checkpoints @logs/quick/asked/[0-9a-f]{12}/checkpoints\.txt", said.stdout)
     expected = {"base": 1, "prompts": 1, "train": 4, "benchmark_data": 7, "generate": 5, "grade": 5, "score": 1}
     assert {name: planned(said.stdout).get(name) for name in expected} == expected
 

@@ -19,7 +19,7 @@ from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
 from tests.workflow.test_config import EMBEDDED, QUICK
-from workflow import matrix, sweep, tree
+from workflow import estimate, matrix, sweep, tree
 from workflow.plan import plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,13 +141,13 @@ def test_a_size_the_cluster_does_not_know_is_named() -> None:
 
 def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
     config = copy.deepcopy(CONFIGS["paper"])
-    one, other = (matrix.prompts_name(config, key, 1) for key in ("qwen2.5_7b", "r1_distill_llama_8b"))
+    one, other = (matrix.prompts_name(config, key, 1, 2048) for key in ("qwen2.5_7b", "r1_distill_llama_8b"))
     assert one.endswith("/qwen2.5_7b-unpinned.jsonl")
     assert one != other, "each model has its own chat template"
     for key, value in {"count": 64, "seed": 1, "revision": "0" * 40}.items():
         changed = copy.deepcopy(config)
         changed["prompts"][key] = value
-        assert matrix.prompts_name(changed, "qwen2.5_7b", 1) != one, key
+        assert matrix.prompts_name(changed, "qwen2.5_7b", 1, 2048) != one, key
     pinned = registry.Model(title="Qwen", stands_for="Qwen2.5-7B", hub="a/b", revision="1" * 40, size="7B")
     monkeypatch.setattr(registry, "model", lambda key: pinned)
     assert {matrix.base_name(config, "qwen2.5_7b", seed) for seed in range(3)} == {f"qwen2.5_7b-{'1' * 40}"}
@@ -155,10 +155,24 @@ def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.
     embedded = copy.deepcopy(CONFIGS["embedded"])
     bases = [base.run for base in matrix.bases(embedded)]
     assert len({matrix.base_name(embedded, base.model, base.seed) for base in bases}) == len(bases) > 5
-    prompts = {matrix.prompts_name(embedded, base.model, base.seed) for base in bases}
+    prompts = {matrix.prompts_name(embedded, base.model, base.seed, 2048) for base in bases}
     assert [name.partition("-")[0] for name in prompts] == ["taught"]
     embedded["prompts"]["ladder"] = None
-    assert matrix.prompts_name(embedded, "tiny_qwen2", 1).startswith("wide-")
+    assert matrix.prompts_name(embedded, "tiny_qwen2", 1, 2048).startswith("wide-")
+
+
+def test_a_variant_has_prompts_of_its_own_length(tmp_path: Path) -> None:
+    """Training refuses a prompt that is longer than its own limit."""
+    hot = {"variants": {"short": {"title": "short", "training": {"max_prompt_tokens": 1024}}}}
+    block = {"models": ["qwen2.5_7b"], "methods": ["grpo"], "seeds": [2], "steps": [72]}
+    matrices = {"matrix": [block, block | {"variant": "short"}]}
+    options = {**hot, **matrices, "evaluation": {"long_step": "null"}}
+    made = plan(FILES["paper"], options, root=tmp_path)
+    plain, short = (made.prompts(planned.run) for planned in made.runs.values())
+    limit = made.config["training"]["max_prompt_tokens"]
+    assert short.as_posix() == plain.as_posix().replace(f"-{limit}-", "-1024-") != plain.as_posix()
+    counted = estimate.counts(estimate.World(made.config, made.results, tmp_path, estimate.read()))
+    assert counted["hub_prompts"] == (2, 2)
 
 
 def test_each_seed_of_a_model_made_here_has_a_base() -> None:

@@ -143,6 +143,43 @@ def curve(path: Path, rollouts: int, update: float, rollout: float) -> None:
     write_text(path, "\n".join([",".join(COLUMNS), *lines, ""]))
 
 
+def test_checkpoints_that_are_not_evaluated_take_disk_too(tmp_path: Path) -> None:
+    of = world(tmp_path)
+    unseen = copy.deepcopy(PAPER)
+    unseen["matrix"] = [block | {"evaluate": False} for block in unseen["matrix"]]
+    assert len(world(tmp_path, unseen).checkpoints) == 5  # the bases
+    whole, kept = (estimate.disk(w, estimate.train(w), 64)["checkpoints"] for w in (of, world(tmp_path, unseen)))
+    assert kept == whole > 0
+
+
+def test_a_measured_run_says_nothing_of_another_trainer_and_scales_with_the_sequences(tmp_path: Path) -> None:
+    both = {
+        "by_verl": {"title": "verl", "trainer": "verl"},
+        "half": {"title": "half", "training": {"samples_per_prompt": 4}},
+    }
+    block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1], "steps": [4]}
+    blocks = [block, *(block | {"variant": name} for name in both)]
+    options = {"variants": both, "matrix": blocks, "training": {"samples_per_prompt": 8}}
+    of = world(tmp_path, load(FILES["quick"], options))
+    curve(of.results.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv", 4, 0.5, 1.0)  # 2 s a rollout
+    curve(of.results.run(Run("tiny_qwen2", "grpo@by_verl", 1)) / "curve.csv", 4, 10.0, 20.0)
+    seconds = {planned.run.method: job.seconds for planned, job in zip(of.planned, estimate.train(of), strict=True)}
+    rollouts = of.config["training"]["rollouts"] or 4
+    assert seconds == {"grpo": 2.0 * rollouts, "grpo@by_verl": 40.0 * rollouts, "grpo@half": 1.0 * rollouts}
+
+
+def test_what_a_container_keeps_of_files_is_memory_that_programs_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts cached files as used, and gives them up when a program wants memory."""
+    texts = {
+        "/proc/meminfo": "MemTotal: 64000000 kB\nMemAvailable:   60000000 kB\n",
+        "/sys/fs/cgroup/memory.max": f"{8 * 10**9}\n",
+        "/sys/fs/cgroup/memory.current": f"{7 * 10**9}\n",
+        "/sys/fs/cgroup/memory.stat": f"anon {10**9}\nfile {6 * 10**9}\ninactive_file {5 * 10**9}\nactive_file 1\n",
+    }
+    monkeypatch.setattr(resources, "_text", lambda path: texts.get(path, ""))
+    assert resources.memory_here() == 6000
+
+
 def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> None:
     of = world(tmp_path, FLASH)
     runs = {seed: of.results.run(Run("qwen2.5_7b", "grpo", seed)) for seed in (1, 2)}
@@ -186,6 +223,8 @@ def test_what_snakemake_fetches_is_listed_with_its_command_and_neither_missing_n
         assert f"model {model}: " in found
     assert "python -m models.fetch --hub Qwen/Qwen3-14B-Base --revision main --out" in found
     assert "python -m models.training_data --source dapo_math_17k --out" in found
+    pinned = world(tmp_path, load(FILES["paper"], {"prompts": {"sha256": "1" * 64}}))
+    assert any(f" --sha256 {'1' * 64} --out" in command for command in preflight.to_fetch(pinned))
     assert "python -m evals.fetch --benchmarks aime24 aime25 amc" in found
     assert list(preflight.to_fetch(staged(of))) == []
 
@@ -488,10 +527,20 @@ def test_more_rollouts_more_time() -> None:
     assert resources.train(GPU | {"rollouts": 132}).minutes > resources.train(GPU).minutes > 72 * 357 / 60  # as printed
 
 
-def test_vllm_takes_a_gpu_and_nothing_else_does() -> None:
-    assert {backend: resources.generate(backend).gpus for backend in ("hf", "vllm", "openai")} == {
-        "hf": 0, "vllm": 1, "openai": 0,
-    }  # fmt: skip
+def test_drawing_takes_a_gpu_with_vllm_and_where_there_are_gpus() -> None:
+    """transformers takes a GPU that it finds, and 7B without one need more than a core, an hour and 4 GB."""
+    paper_with_hf = load(FILES["paper"], {"evaluation": {"backend": "hf"}})
+    on_cuda = load(FILES["quick"], {"training": {"device": "cuda"}})
+    found = [resources.generate(config).gpus for config in (EMBEDDED, PAPER, paper_with_hf, on_cuda)]
+    assert found == [0, 1, 1, 1]
+
+
+@pytest.mark.slow
+def test_on_one_machine_no_two_jobs_share_a_gpu(dry_run: Snakemake) -> None:
+    """Each would take the first one: nothing tells a job which of several is its own."""
+    for scale in ("paper", "quick"):
+        gpus = re.findall(r"\bgpu=(\d+)", dry_run("--configfile", f"config/{scale}.yaml").stdout)
+        assert set(gpus) == ({"1"} if scale == "paper" else set()), scale
 
 
 def settings_of(**hot: object) -> dict[str, object]:

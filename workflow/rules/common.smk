@@ -50,9 +50,11 @@ CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 
-# On one machine no two jobs may share a GPU, and Snakemake limits only what it has a number of; `--resources gpu=N` wins.
-if config["cluster"] and ONE_MACHINE and "gpu" not in workflow.global_resources:
-    workflow.register_resource("gpu", config["cluster"]["gpus"])
+# On one machine no two jobs may share a GPU, and nothing tells a job which of several is its own: each would take the first.
+# So jobs with GPUs run one after another: Snakemake lowers every request to the number that there is. Also without `cluster`,
+# since `training.device` may be cuda there. `--resources gpu=N` wins.
+if HERE and "gpu" not in workflow.global_resources:
+    workflow.register_resource("gpu", 1)
 
 # Likewise memory, where real models are trained on this machine's CPU: a call that it does not suffice for is refused here.
 if HERE and not workflow.output_settings.dryrun and not {"plan", "verify"} & set(command_line.TARGETS):

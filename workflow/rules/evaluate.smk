@@ -1,7 +1,7 @@
 # Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
 
 AT = "{model}/{method}/seed{seed}/step{step}"
-GENERATE = resources.generate(config["evaluation"]["backend"])
+GENERATE = resources.generate(config)
 
 
 # Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
@@ -103,8 +103,7 @@ rule score:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        # Params: what an earlier question left in the tree is scored again, and no rule makes it.
-        asked=PLAN.hash("checkpoints.txt"),
+        # A param: what an earlier question left in the tree is scored again, and no rule makes it. Its path has its hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: code_hashes.command("evals.score"),

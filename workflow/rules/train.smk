@@ -141,7 +141,7 @@ rule hub_prompts:
 rule train:
     input:
         base=lambda wc: PLAN.base(wc.model, int(wc.seed)) / "base.json",
-        prompts=lambda wc: PLAN.prompts(wc.model, int(wc.seed)),
+        prompts=lambda wc: PLAN.prompts(planned_of(wc).run),
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",
