@@ -150,7 +150,8 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
                 entry["data"] = {"file": str(results.data / name), "sha256": digests.check(file)}
                 record["benchmarks"][one.key] = entry
                 record["adopted"]["from"] = tool
-                record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
+                # by benchmark as well: tools write files of one name into several folders
+                entry["log_sha256"] = record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
             used.check()
             write_json(fresh.samples(at) / "samples.json", digests.with_own(record | {"code": used.hash}))
         # Records last: their presence means finished.
@@ -174,8 +175,12 @@ def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict
     if "adopted" not in record:
         raise ConfigError(f"{path}: responses of a model of this name that were drawn here; set --model or --out")
     for one in surveys:
-        digest = record["adopted"]["files"].get(one.log.path.name)
-        if one.model == at and one.key in record["benchmarks"] and digest != sha256_file(one.log.path):
+        entry = record["benchmarks"].get(one.key)
+        if one.model != at or entry is None:
+            continue
+        # trees of earlier versions know the file's name alone
+        digest = entry.get("log_sha256", record["adopted"]["files"].get(one.log.path.name))
+        if digest != sha256_file(one.log.path):
             raise ConfigError(f"{path}: has other responses on {one.key}; set --model, --benchmark or --out")
     return record
 

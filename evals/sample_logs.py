@@ -29,10 +29,10 @@ Rows = Callable[[], Iterator[tuple[str, Row]]]  # (file and line, row); each cal
 Names = Mapping[str, Sequence[str]]
 
 # A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is no verdict. verl writes
-# NumPy's numbers as text.
+# NumPy's numbers as text; a table made into JSON lines may have any of them as text.
 VERDICTS: Mapping[Any, bool] = {
-    1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "1.0": True,
-    "0.0": False,
+    1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "true": True,
+    "false": False, "1.0": True, "0.0": False, "-1.0": False, "1": True, "0": False, "-1": False,
 }  # fmt: skip
 
 
@@ -86,12 +86,21 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
             raise CorruptInputError(
                 f"{where}: response: {names['response']} is empty; only generated text can be graded"
             )
-        correct = _verdict(found.get("correct"), where, names, given) if len(responses) == 1 else None
-        for place, response in enumerate(responses):
+        verdicts = [found.get("correct")] if len(responses) == 1 else [None] * len(responses)
+        # a list of a named field is a verdict for each response; a tool's metric may be a list of something else
+        if isinstance(listed := found.get("correct"), list) and (log.strict or "correct" in given):
+            if len(listed) != len(responses):
+                raise CorruptInputError(
+                    f"{where}: correct: {names['correct']} has {len(listed)} verdicts on {len(responses)} responses; "
+                    "set --fields correct=FIELD, or correct= for none"
+                )
+            verdicts = listed
+        for place, (response, verdict) in enumerate(zip(responses, verdicts, strict=True)):
             if not isinstance(response, str):
                 raise CorruptInputError(f"{where}: response: {names['response']} must be text, got {_short(response)}")
             sample = counts[id] if names.get("sample") == ORDER else _number(found.get("sample", place), where, names)
             counts[id] += 1
+            correct = _verdict(verdict, where, names, given)
             yield Record(where, id, sample, problem, prompt, gold, response, correct)
     if names is None:
         raise CorruptInputError(f"{log.path}: holds no responses")
@@ -324,11 +333,20 @@ def inspect(path: Path) -> Log:
         )
 
     def rows() -> Iterator[tuple[str, Row]]:
+        for where, sample in samples():
+            if sample.get("error") is not None:  # tolerated by fail_on_error; inspect scores no such sample
+                raise CorruptInputError(
+                    f"{where}: error: {_short(_value(sample, 'error.message'))}, the sample has no whole response; "
+                    "type inspect eval-retry LOG and adopt the new log"
+                )
+            yield where, sample
+
+    def samples() -> Iterator[tuple[str, Row]]:
         if path.suffix != ".json":
             yield from _archived(path, "samples/")
             return
-        samples = _json_log(path).get("samples")
-        for number, sample in enumerate(samples if isinstance(samples, list) else [], 1):
+        listed = _json_log(path).get("samples")
+        for number, sample in enumerate(listed if isinstance(listed, list) else [], 1):
             if not isinstance(sample, dict):
                 raise CorruptInputError(f"{path}: sample {number}: must be an object, got {_short(sample)}")
             yield f"{path}: sample {number}", sample

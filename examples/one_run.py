@@ -23,6 +23,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tepo_bench
 
+# In place of the model's own defaults (generation_config.json), of which `score` knows nothing.
+NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -67,13 +70,14 @@ class Policy:
 
     def sample(self, prompts: list[str], seed: int) -> tuple[Tensor, Tensor, int]:
         """Tokens (N, P + T), their mask, and P. A response ends with its end token."""
-        asked, s = self.tokenizer(prompts, return_tensors="pt", padding=True), self.sizes
+        # a prompt is whole: many tokenizers would add a second begin token
+        asked, s = self.tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False), self.sizes
         width = asked["input_ids"].shape[1]
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             ids = self.model.generate(
-                **asked, do_sample=True, temperature=s.temperature, top_k=0, top_p=1.0, max_new_tokens=s.max_tokens,
-                pad_token_id=self.tokenizer.pad_token_id,
+                **asked, do_sample=True, temperature=s.temperature, max_new_tokens=s.max_tokens,
+                pad_token_id=self.tokenizer.pad_token_id, **NEUTRAL,
             )  # fmt: skip
         ended = torch.isin(ids[:, width:], torch.tensor(self.model.generation_config.eos_token_id).flatten())
         mask = ended.long().cumsum(1) - ended.long() == 0

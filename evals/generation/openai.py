@@ -213,6 +213,7 @@ class Journal:
 RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: the same request may succeed later
 FIRST_WAIT = 1.0  # seconds before the second try; each further wait is twice as long
 LONGEST_WAIT = 60  # seconds, whatever the server wants
+UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of part of a text, from a server that broke off
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -319,7 +320,7 @@ def _observed_api(chat: bool) -> type[LM]:
             return _shown(failure)
 
         def _read(self, content: bytearray) -> dict[str, Any]:
-            """Text, tokens and stop reason. Raises ValueError for what is no completion."""
+            """Text, tokens and stop reason. Raises ValueError for what is no whole completion."""
             try:
                 value = json.loads(content)
                 (choice,) = value["choices"]
@@ -332,6 +333,8 @@ def _observed_api(chat: bool) -> type[LM]:
                 tokens = usage.get("completion_tokens") if self.trust_usage and isinstance(usage, dict) else None
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise ValueError(f"no completion: {content.decode(errors='replace')}") from error
+            if stop in UNFINISHED:
+                raise ValueError(f"the server broke off its response (finish_reason {stop!r})")
             known = type(tokens) is int and 0 <= tokens < 2**31
             stop = stop if stop in STOPS else "unknown"
             return {"text": clean(text or ""), "tokens": tokens if known else None, "stop": stop}

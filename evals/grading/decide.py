@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from core.errors import ConfigError
 from evals.grading import Rule, structure
-from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, words
+from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, without_noun, words
 from evals.grading.numbers import PLAIN, Number, number
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
@@ -143,6 +143,19 @@ def decide(gold: Gold, answer: str) -> Decision | None:
     if equal is None:
         return None
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
+
+
+def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
+    """What is left of an answer, as it was written, without the noun behind its number, and what the cheap stages say.
+
+    None unless the gold is a number and a noun is there. Not in `normalise`, as little as bare units: beside a symbolic
+    gold the word may be letters.
+    """
+    if gold.kind not in _NUMERIC or (said := without_noun(answer)) is None:
+        return None
+    text = normalise(said)
+    decision = decide(gold, text)
+    return None if decision is None else (text, decision)
 
 
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:

@@ -13,7 +13,7 @@ from functools import cache
 from core.code_hashes import closure, code_hash
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
-from evals.grading.decide import Gold, angles, decide
+from evals.grading.decide import Gold, angles, counted, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
 from evals.grading.pool import QUICK, Answer, Pool, Task
 
@@ -126,6 +126,9 @@ def cheap_grade(question: Question) -> Grade | Task:
         return Grade(Verdict.WRONG, box[:LONGEST_ANSWER], None, Rule.LENGTH)
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
+    # a further reading: what is right with the noun, as a unit, stays so
+    if (decision is None or not decision.equal) and (reading := counted(gold, box)):
+        answer, decision = reading
     if decision is None:
         if gold.kind == "unparsed":
             return Grade(Verdict.UNPARSED_GOLD, box, answer, Rule.STRING)

@@ -185,6 +185,23 @@ _UNIT_WORDS = re.compile(
     r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
+# A number with the noun that it counts, beside a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
+_COUNTED_NOUN = re.compile(
+    rf"({_WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
+    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
+    re.DOTALL,
+)
+# Words behind a number that are no noun: functions, constants, factors, operators and what changes a number's meaning.
+_NO_NOUN = re.compile(
+    r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
+    r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
+    r"|dozens?|gross|tens|ones|(?:hundred|thousand|[a-z]+illion)(?:th)?s?|lakhs?|crores?|percent(?:age|s)?|pct|permille"
+    r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth|quarter)s?"
+    r"|half|halves|factorial|squared|cubed|doubled?|tripled?|halved|twice|fold|modulo?|plus|minus|times|over|per|divided"
+    r"|multiplied|raised|power|add(?:ed)?|subtract(?:ed)?|less|more|greater|fewer|least|most|than|not|never|and|but|for"
+    r"|from|into|between|through|except|without|unless|when|where|with|equals?|base",
+    re.IGNORECASE,
+)
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
     rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
@@ -240,6 +257,7 @@ _SAID = {
     "(?:the)?(?:setof)?(?:all)?(?:the)?real(?:number|value)?s[a-z]?": r"\mathbb{R}",
     "(?:the)?(?:setof)?(?:all)?(?:the)?integers": r"\mathbb{Z}",
     "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
+    "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
 _ONES = (
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
@@ -438,6 +456,25 @@ def _counted(words: str) -> str | None:
         return None
     tens = 10 * (_TENS.split("|").index(found[1]) + 2) if found[1] else 0
     return str(tens + _ONES.split("|").index(found[2] or found[3] or "zero"))
+
+
+def without_noun(answer: str) -> str | None:
+    r"""An answer as it was written, without the noun that its number counts; None where none ends it.
+
+    A word follows a blank and has a vowel. Letters in the order of the alphabet are a product, as `12 abc`.
+
+    >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
+    ('12', '\\text{7}', None)
+    """
+    found = _COUNTED_NOUN.fullmatch(answer) if len(answer) <= LONGEST_CONDITIONED else None
+    if not found or bool(found[1]) != bool(found[4]):
+        return None
+    for word in re.split(r"[\s-]+", found[3].lower()):
+        # four sorted letters in text are a word: 12 boys
+        product = list(word) == sorted(word) and not (found[1] and len(word) > 3)
+        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word) or _COUNTED.fullmatch(word):
+            return None
+    return (found[1] or "") + found[2] + (found[4] or "")
 
 
 def choice(answer: str) -> str | None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from methods.training.spec import Spec, Training
 
 
+# In place of the model's own defaults (generation_config.json), of which the log-probs know nothing.
+NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
+
+
 def plan(training: Training, method: Method) -> Plan:
     t = training
     for name, refused, allowed in (
@@ -100,21 +104,23 @@ class _Loop:
         t, n = self.spec.training, self.spec.training.samples_per_prompt
         drawn = order(len(self.prompts), number * t.prompts_drawn, self.spec.seed)[-t.prompts_drawn :]
         rows = [self.prompts[index] for index in drawn for _ in range(n)]
-        asked = self.tokenizer([row["prompt"] for row in rows], return_tensors="pt", padding=True)
+        # a prompt is whole: many tokenizers would add a second begin token
+        texts = [row["prompt"] for row in rows]
+        asked = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         width = asked["input_ids"].shape[1]
         torch.manual_seed(derive(stream_seed(self.spec), "rollout", number))  # nothing else decides what is sampled
         ids = self.model.generate(
-            **asked, do_sample=True, temperature=t.temperature, top_k=0, max_new_tokens=t.max_completion_tokens,
-            pad_token_id=self.tokenizer.pad_token_id,
+            **asked, do_sample=True, temperature=t.temperature, max_new_tokens=t.max_completion_tokens,
+            pad_token_id=self.tokenizer.pad_token_id, **NEUTRAL,
         )  # fmt: skip
         ends = torch.tensor(self.model.generation_config.eos_token_id).flatten()
         ended = torch.isin(ids[:, width:], ends)
         mask = ended.long().cumsum(1) - ended.long() == 0  # up to and with the end token
-        texts = [
+        responses = [
             self.tokenizer.decode(row[keep], skip_special_tokens=True)
             for row, keep in zip(ids[:, width:], mask, strict=True)
         ]
-        scores = self.reward([row["prompt"] for row in rows], texts, [row["answer"] for row in rows])
+        scores = self.reward(texts, responses, [row["answer"] for row in rows])
         if len(scores) != len(rows) or not all(isinstance(score, float) for score in scores):
             raise ConfigError(f"reward {self.spec.reward}: is not one number per response")
         reward = torch.tensor(scores)

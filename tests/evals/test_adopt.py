@@ -153,6 +153,41 @@ def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: p
         assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == state
 
 
+def test_two_logs_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second log's responses, given for the first one's benchmark, would take the place of the first's."""
+    tree = tmp_path / "tree"
+    first = written(tmp_path / "first/samples.jsonl", ROWS)
+    second = written(tmp_path / "second/samples.jsonl", [row | {"response": "\\boxed{0}"} for row in ROWS])
+
+    def add(file: Path, key: str) -> None:
+        command(monkeypatch, "--from", "jsonl", file, "--model", "m", "--benchmark", key, "--out", tree)
+
+    add(first, "a")
+    add(second, "b")
+    with pytest.raises(ConfigError, match="has other responses on a; set --model, --benchmark or --out"):
+        add(second, "a")
+    add(first, "a")
+    assert {key: score for (_, key), score in scores(tree).items() if key in "ab"} == {
+        "a": pytest.approx(2 / 3),
+        "b": 0,
+    }
+
+
+def test_a_verdict_may_be_text_or_one_for_each_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["true", "false", "1", "0", "-1", None]
+    rows = [row | {"correct": text} for row, text in zip(ROWS, texts, strict=True)]
+    command(monkeypatch, "--from", "jsonl", written(tmp_path / "text.jsonl", rows), "--out", tmp_path / "tree")
+    found = [row["tool_correct"] for row in cells(tmp_path / "tree", "text", "text")]
+    assert found == [True, False, True, False, False, None]
+
+    row = {"problem": "1 + 1?", "gold": "2", "response": ["\\boxed{2}", "\\boxed{3}"], "correct": [True, False]}
+    command(monkeypatch, "--from", "jsonl", written(tmp_path / "list.jsonl", [row]), "--out", tmp_path / "tree")
+    assert [row["tool_correct"] for row in cells(tmp_path / "tree", "list", "list")] == [True, False]
+    short = written(tmp_path / "short.jsonl", [row | {"correct": [True]}])
+    with pytest.raises(BenchError, match="line 1: correct: correct has 1 verdicts on 2 responses; set --fields corr"):
+        command(monkeypatch, "--from", "jsonl", short, "--out", tmp_path / "tree")
+
+
 @pytest.mark.slow
 def test_lm_evals_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two repeats and two filters, by `--log_samples`; the verdict counts where a filter sees one response."""
@@ -217,12 +252,15 @@ def test_inspects_own_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert pair == {"What is 1 + 1?": True, "What is 2^10? é\U0001f600": False}
 
     whole, document = (LOGS / "sums.eval").read_bytes(), json.loads((LOGS / "pair.json").read_text())
+    # of a run that tolerates errors (fail_on_error): an empty response there is no answer of the model
+    failed = [document["samples"][0], document["samples"][1] | {"error": {"message": "out of memory"}}]
     for name, content, said in (
         ("cut.eval", whole[: len(whole) // 2], "not a whole archive"),
         ("flipped.eval", whole[:1500] + bytes([whole[1500] ^ 1]) + whole[1501:], "not a whole archive"),
         ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
         ("stopped.json", json.dumps(document | {"status": "cancelled"}).encode(), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "no finished log of inspect"),
+        ("failed.json", json.dumps(document | {"samples": failed}).encode(), 'sample 2: error: "out of memory"'),
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(BenchError, match=said):

@@ -226,6 +226,7 @@ FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the serv
     "page": (html, "no completion: <html> <b>please?[31m wait</b></html>", 3),
     "half a body": (lambda *_: (200, {"Content-Length": "999", "Connection": "close"}, b'{"choices'), "", 3),
     "no text": (lambda *_: completion(["a", "list"]), "no completion: ", 3),
+    "broken off": (lambda *_: completion("half of a te", "abort"), "broke off its response (finish_reason 'abort')", 3),
     "deep": (lambda *_: (200, {}, b"[" * 10**5), "no completion: [[[", 3),
     "endless": (lambda *_: (200, {}, b" " * (openai.LONGEST_BODY + 1)), "more than 16777216 bytes", 3),
 }
