@@ -43,7 +43,7 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
 CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
-LEAST = 3  # seeds of an interval; of two it would be wider than the picture
+LEAST = 3  # independent seeds of an interval; of two it would be wider than the picture
 DIGITS = 7  # significant, as in curve.csv
 
 Series = Sequence[float | None]  # by rollout
@@ -98,7 +98,7 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     """Yield rows by BAND_HEADER: the mean over seeds and its 95 % interval, of every series of every method.
 
     A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
-    seeds.
+    clean models (or seeds, where each has its own).
     """
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
@@ -127,13 +127,11 @@ def _over_seeds(
     """Mean over seeds and its interval. clean: the clean model that each seed continues."""
     from evals.stats import compare
 
-    mean = math.fsum(values.values()) / len(values)
-    if len(values) < LEAST:
-        return mean, None, None
     lowest = min(values.values())  # a weight among the shares may be negative
     bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
     found = compare.over_seeds(values, bounds=bounds, clusters=clean)
-    return mean, found.low, found.high
+    # The mean that the interval is of: over clean models, which differs where they have unequal numbers of seeds.
+    return (found.value, found.low, found.high) if found.n >= LEAST else (found.value, None, None)
 
 
 def _rounded(value: float | None) -> float | None:

@@ -7,10 +7,11 @@ at the scale's own settings and at equal movement.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from report.figures.draw import HANDLE_CHARACTERS, LEGEND_CHARACTERS, LEGEND_ROW, SETTINGS, TEXT, WIDTH, saved
-from report.figures.spec import GRID, INK, SOFT, looks
+from report.figures.spec import GRID, INK, SOFT, STYLES, given, looks
 
 PANEL, METHOD = 3.0, 0.24  # inches: the height of a model at least, and of a method on its right
 
@@ -35,10 +36,7 @@ def draw(
     drawn = [row for row in rows if row["movement"] is not None]
     keys = list(dict.fromkeys(row["model"] for row in rows))
     titles = list(dict.fromkeys(row["title"] for row in rows))
-    styles: dict[str, dict[str, Any]] = {
-        title: {"color": colour, "linewidth": 0.8 * width, **({"dashes": dashes} if dashes else {})}
-        for title, (colour, dashes, width) in zip(titles, (look for look in looks() if look[0] != INK), strict=False)
-    } | {baseline: {"color": INK, "linewidth": 2.4, "zorder": 4}}
+    styles = line_styles(rows, baseline)
     with matplotlib.rc_context(SETTINGS):
         abreast = max(1, LEGEND_CHARACTERS // (max(map(len, titles)) + HANDLE_CHARACTERS))
         height = max(PANEL, METHOD * len(titles)) * len(keys) + 0.3 + -(-len(titles) // abreast) * LEGEND_ROW
@@ -65,6 +63,21 @@ def draw(
         handles = [Line2D([], [], **style) for style in styles.values()]
         figure.legend(handles, titles, loc="outside lower center", ncols=abreast, handlelength=3.2)
         return saved(figure)
+
+
+def line_styles(rows: Sequence[Mapping[str, Any]], baseline: str) -> dict[str, dict[str, Any]]:
+    """Title -> how its line looks: black the baseline, the others as in every picture of the page.
+
+    A method without a look in figures.yaml gets none that another has there: the overview shows both pictures.
+    """
+    taken = given()
+    own = {row["title"]: STYLES[taken[row["row"]]] for row in rows if row["row"] in taken}
+    free = cycle(look for place, look in enumerate(looks()) if look[0] != INK and place not in taken.values())
+    styles: dict[str, dict[str, Any]] = {}
+    for title in dict.fromkeys(row["title"] for row in rows):
+        colour, dashes, width = own.get(title) or next(free)
+        styles[title] = {"color": colour, "linewidth": 0.8 * width, **({"dashes": dashes} if dashes else {})}
+    return styles | ({baseline: {"color": INK, "linewidth": 2.4, "zorder": 4}} if baseline in styles else {})
 
 
 def _differences(axis: Any, rows: Sequence[Mapping[str, Any]], baseline: str) -> None:

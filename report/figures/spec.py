@@ -49,7 +49,12 @@ def looks() -> list[tuple[str, tuple[float, ...], float]]:
         for turn in range(1, len(coloured))
         for place, (colour, _, width) in enumerate(coloured)
     ]
-    return [*STYLES, *more]
+    return list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: turned, one colour has that look already
+
+
+def given() -> dict[str, int]:
+    """Method, as the configuration names it -> its look in figures.yaml, which no other method has in any picture."""
+    return {name: place for one in figures() for name, place in one.lines.items()}
 
 
 def css_colours() -> dict[str, str]:

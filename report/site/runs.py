@@ -21,7 +21,7 @@ AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}
 FILES = {  # of `report.convergence`: what each has, and the columns read
     "convergence.csv": (
         "the measures of the learning curves",
-        ("model", "method", "seed", "rollouts", "area"),
+        ("model", "method", "seed", "planned", "rollouts", "area"),
     ),
     "convergence_runs.csv": (
         "the summary of each run",
@@ -37,7 +37,8 @@ class Summary:
     run: Run
     title: str
     differs: tuple[str, ...]  # from GRPO/DAPO, slot by slot
-    rollouts: int | None  # trained
+    planned: int | None  # rollouts, over which the area is
+    rollouts: int | None  # trained: fewer where it collapsed
     area: float | None  # under the reward curve
     record: Mapping[str, Any] | None  # run.json
 
@@ -73,6 +74,7 @@ def _summary(run: Run, row: Mapping[str, str], tree: Tree) -> Summary:
         run=run,
         title=str(tree.methods[run.method]["title"]),
         differs=tuple(row["differs"].split("; ")) if row["differs"] else (),
+        planned=int(row["planned"] or 0) or None,
         rollouts=int(row["rollouts"] or 0) or None,
         area=number(row["area"]),
         record=tree.record(run),
@@ -90,11 +92,20 @@ def line(summary: Summary) -> dict[str, Any]:
         "title": summary.title,
         "seed": summary.run.seed,
         "differs": summary.differs,
-        "rollouts": "–" if summary.rollouts is None else str(summary.rollouts),
+        "reward": _reward(summary),
         "area": percent(summary.area) or "–",
         "state": state,
         "bad": state != "finished",
     }
+
+
+def _reward(summary: Summary) -> str:
+    """What the area is, in words: a collapsed run has it over more rollouts than it trained."""
+    if summary.area is None or summary.planned is None:
+        return "no mean reward yet (area)"
+    rest = summary.planned - (summary.rollouts or 0)
+    zeros = f", the {rest} after the collapse counted as 0" if rest else ""
+    return f"mean reward {percent(summary.area)} % over {summary.planned} rollouts{zeros} (area)"
 
 
 def groups(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
@@ -143,6 +154,7 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
                 if (found := stored(tree.layout.run(summary.run) / name))
             ],
             "curves": _curves(summary, tree),
+            "setting": _setting(summary.run, tree),
             "model_title": links.model_title(summary.run.model, tree),
             "columns": [AVERAGES.get(name, name) for name in names],
             "checkpoints": [
@@ -152,6 +164,11 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
         }
         for summary in runs
     ]
+
+
+def _setting(run: Run, tree: Tree) -> str:
+    """The title of the run's variant; empty for a run under the scale's own settings."""
+    return "" if run.variant is None else str(tree.matrix["variants"][run.variant]["title"])
 
 
 def _curves(summary: Summary, tree: Tree) -> str | None:
@@ -202,7 +219,7 @@ def machine(environment: Mapping[str, Any]) -> str:
     """Processor, cores and threads of a run."""
     text = f"{environment.get('cpu') or 'unknown processor'}, {environment.get('cores') or UNKNOWN} cores"
     threads = environment.get("threads")
-    return f"{text}, {threads} thread per job" if threads else text
+    return f"{text}, {threads} thread{'s' * (str(threads) != '1')} per job" if threads else text
 
 
 def commit(environment: Mapping[str, Any]) -> str:

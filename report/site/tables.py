@@ -124,7 +124,7 @@ def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
             "kind": row.kind,
             "columns": [column.heading for column in table.columns],
             "cells": [render.shown(row.cells[column.slot], table) for column in table.columns],
-            "lines": [_checkpoint(checkpoint, table, tree) for checkpoint in row.checkpoints],
+            "lines": [_checkpoint(checkpoint, row, table, tree) for checkpoint in row.checkpoints],
         }
         for table in tables
         for row in table.rows
@@ -132,10 +132,15 @@ def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
     ]
 
 
-def _checkpoint(checkpoint: Checkpoint, table: Table, tree: Tree) -> dict[str, Any]:
+def _checkpoint(checkpoint: Checkpoint, row: Row, table: Table, tree: Tree) -> dict[str, Any]:
     """One line of a row's page. It leads to the run, whose page has intervals and the way to each response; a base
     model has no run, and leads to its responses."""
-    found = runs.scores(checkpoint, tree, [column.benchmark or "" for column in table.columns])
+    scored = [column.benchmark for column in table.columns if column.benchmark is not None]
+    scores = dict(zip(scored, runs.scores(checkpoint, tree, scored), strict=True))
+    found = [
+        scores[column.benchmark] if column.benchmark is not None else _no_score(row.cells[column.slot], checkpoint)
+        for column in table.columns
+    ]
     is_base = checkpoint.run.method == BASE
     answers = next((score["href"] for score in found if score["href"]), None)
     return {
@@ -143,6 +148,16 @@ def _checkpoint(checkpoint: Checkpoint, table: Table, tree: Tree) -> dict[str, A
         "href": (answers and links.responses(checkpoint)) if is_base else links.run(checkpoint.run),
         "scores": found,
     }
+
+
+def _no_score(cell: Cell, checkpoint: Checkpoint) -> dict[str, Any]:
+    """A column that scores.csv knows nothing of: the cell's value of the checkpoint's seed, else the cell's own word
+    where it has no number, else a dash, as for a probability of being best, which no seed has by itself."""
+    # A row of a difference has the difference's value of a seed, which is neither checkpoint's.
+    value = cell.seed_values.get(checkpoint.run.seed) if cell.kind != "delta" else None
+    if value is not None:
+        return {"text": render.signed(cell, value), "number": True, "href": None}
+    return {"text": "–" if cell.value is not None else render.number(cell), "number": False, "href": None}
 
 
 # Averages as dots with their intervals, one picture per model.

@@ -19,8 +19,7 @@ from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
 from report.figures.drawing import number, points
-from report.figures.spec import css_colours, looks, offered
-from report.figures.spec import figures as declared_figures
+from report.figures.spec import css_colours, given, looks, offered
 from report.site import assets, links
 from report.tables.tidy import rows_of_curves
 
@@ -69,7 +68,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
 
     A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
     """
-    styles = {name: style for figure in declared_figures() for name, style in figure.lines.items()}
+    styles = {split(tree.method_for(name) or name)[0]: place for name, place in given().items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
     curves = _curves(tree)
     bands = _bands(tree, curves)
@@ -90,6 +89,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
             {"colour": css_colours()[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
             for colour, dashes, width in looks()
         ],
+        "given": sorted(styles.values()),
         "lines": lines,
         "models": [[str(model["key"]), str(model["title"])] for model in tree.models],
         "variants": [["", "the scale's own settings"], *_variants(tree)],

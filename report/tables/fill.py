@@ -307,14 +307,14 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     whole: dict[Place, Any] = {}  # of each comparison of the table
     for slot in table.columns:
-        # The runs of both sides: a row that repeats another's run is no second test, nor is a difference row beside its
-        # minuend. DELTA is the average's difference, and the baseline has no runs in it: without these, one method
-        # beside two baselines would be one test.
+        # What both sides are of: a row that repeats another's run is no second test, nor is a difference row beside its
+        # minuend, nor a learning curve beside a second checkpoint of its run. DELTA is the average's difference, and
+        # the baseline has no runs in it: without these, one method beside two baselines would be one test.
         of = POOLED if slot == DELTA else slot
         sides = {
             place: (
-                lines[cell.model, minuend.get(cell.row, cell.row), of].runs,
-                lines[cell.model, against[cell.row], of].runs,
+                lines[cell.model, minuend.get(cell.row, cell.row), of].sources,
+                lines[cell.model, against[cell.row], of].sources,
             )
             for place, cell in lines.items()
             if cell.column == slot and (cell.baseline is not None or cell.kind == AGAIN)

@@ -34,12 +34,11 @@ COLLAPSED = "†"
 
 def shown(cell: Cell, table: Table) -> dict[str, Any]:
     """One cell in words; an empty text where there is nothing to say."""
-    sign = "+" if _signed(cell) and float(percent(cell.value) or 0) > 0 else ""
     beside = cell.comparable and cell.value is not None
     return {
         "column": cell.column,
         "measured": cell.value is not None,
-        "text": _minus(sign + number(cell)),
+        "text": number(cell) if cell.value is None else signed(cell, cell.value),
         "interval": interval(cell) or ("no interval" if cell.value is not None and cell.column != BEST else ""),
         "mark": mark(cell),
         "best": (cell.row, cell.column) in table.best,
@@ -52,6 +51,12 @@ def number(cell: Cell) -> str:
     if cell.value is not None:
         return percent(cell.value)
     return "–" if cell.state == NOT_COMPARED else cell.state
+
+
+def signed(cell: Cell, value: float) -> str:
+    """A value of the cell in percent, of a difference with its sign: `+1.74`."""
+    text = percent(value)
+    return _minus(f"+{text}" if _signed(cell) and float(text) > 0 else text)
 
 
 def _signed(cell: Cell) -> bool:

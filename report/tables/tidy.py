@@ -93,6 +93,11 @@ class Cell(BaseModel):
         return [Checkpoint.parse(path) for path in self.runs]
 
     @property
+    def sources(self) -> tuple[object, ...]:
+        """What the number is of: checkpoints, or for a measure of learning curves whole runs, whatever their step."""
+        return tuple(c.run for c in self.checkpoints) if self.column in spec.MEASURES else self.runs
+
+    @property
     def seed_values(self) -> dict[int, float]:
         pairs = (text.split(":") for text in self.by_seed)
         return {int(seed): float(value) for seed, value in pairs}
@@ -189,8 +194,10 @@ class Table:
         where its difference to the baseline is outside noise, or if it is the baseline's own, all others' are.
 
         Compared are the printed digits, and of equal ones none is the best. Means compete with means, differences with
-        nothing, and one that has no competitor is not the best: a run that stands in several rows is one.
+        nothing, and one that has no competitor is not the best: a run that stands in several rows is one. A number that
+        is compared with no baseline, as a base model's or a probability of being best, is none either.
         """
+        baselines = {block.baseline for block in self.declared.blocks}
         groups: dict[tuple[str, str, bool], list[Cell]] = {}
         for cell in self.cells:
             if cell.kind != "delta" and cell.column != spec.DELTA and cell.value is not None:
@@ -199,10 +206,11 @@ class Table:
         for cells in groups.values():
             highest = max((percent(cell.value) for cell in cells), key=float)
             first = [cell for cell in cells if percent(cell.value) == highest]
-            others = [cell for cell in cells if cell.runs != first[0].runs]
-            judged = first if first[0].versus is not None else others
-            decided = all(cell.versus is None or cell.inside_noise is False for cell in judged)
-            if others and decided and len({cell.runs for cell in first}) == 1:
+            judged = [cell for cell in first if cell.versus is not None]
+            if not judged and any(cell.row in baselines for cell in first):
+                judged = [cell for cell in cells if cell.versus is not None]
+            decided = bool(judged) and all(cell.inside_noise is False for cell in judged)
+            if decided and len({cell.sources for cell in first}) == 1:
                 best |= {(cell.row, cell.column) for cell in first}
         return frozenset(best)
 

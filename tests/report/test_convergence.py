@@ -272,6 +272,22 @@ def test_the_points_of_a_method_are_mean_and_range_over_its_seeds() -> None:
     assert points([[4.0]]) == (Point(1, 4.0, None, None, 1),)
 
 
+def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: Path) -> None:
+    def band(seeds: int, starts: int) -> tuple[float, float | None]:
+        runs = [Run("tiny_qwen2", "grpo", seed) for seed in range(1, seeds + 1)]
+        root = tmp_path / f"{seeds}-{starts}"
+        synthetic.write_matrix(Results(root), runs, [], "mine", 1, model={**synthetic.MODEL, "starts": starts})
+        curves = {run: {name: [0.05 * run.seed**2] for name in convergence.SERIES} for run in runs}
+        rows = {row["series"]: row for row in convergence.bands(Tree(root), curves)}
+        return rows["reward"]["mean"], rows["reward"]["low"]
+
+    assert band(3, 2) == (0.225, None), "seeds 1 and 3 continue one clean model; over two an interval is too wide"
+    mean, low = band(4, 3)  # 1 and 4 are one
+    assert mean == pytest.approx((0.425 + 0.2 + 0.45) / 3)
+    assert low is not None
+    assert band(3, 3)[0] == pytest.approx(0.7 / 3)
+
+
 def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:
     first = [path.read_bytes() for path in convergence.write(tree)]
     assert [path.read_bytes() for path in convergence.write(Tree(tree.root))] == first

@@ -8,6 +8,7 @@ import json
 import random
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from core.errors import BenchError, ConfigError
 from core.layout import Results, Run
 from core.results_tree import Tree
 from report import captions
-from report.figures import draw, drawing, fill, spec
+from report.figures import draw, drawing, fill, frontier, spec
+from report.site import assets
 from report.tables.check import canonical
 from tests.merged_config import load
 from tests.report import synthetic
@@ -316,6 +318,29 @@ def test_pictures_are_equal_when_drawn_twice_fit_a_page_and_name_their_origin(re
 def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
     assert len({colour for colour, _, _ in spec.STYLES}) == len(spec.STYLES)
     assert len({(dashes, width) for _, dashes, width in spec.STYLES}) == len(spec.STYLES)
+
+
+def test_no_two_looks_are_alike_and_none_of_a_figures_method_is_given_away(tmp_path: Path) -> None:
+    looks = spec.looks()
+    assert len({(colour, dashes) for colour, dashes, _ in looks}) == len(looks) > 40
+    methods = ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(60))]
+    styles = frontier.line_styles([{"row": one, "title": one.upper()} for one in methods], "GRPO")
+    places = spec.given()
+    assert [styles[one.upper()]["color"] for one in ("grpo", "gspo", "tepo")] == [
+        spec.INK, *(spec.STYLES[places[one]][0] for one in ("gspo", "tepo")),
+    ]  # fmt: skip
+    others = [(styles[one.upper()]["color"], styles[one.upper()].get("dashes", ())) for one in ("clip_cov", "mine0")]
+    assert not {*others} & {spec.STYLES[place][:2] for place in places.values()}
+    assert len(styles) == len(methods)
+    # the page's curves
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node on PATH")
+    script = (assets.HTML / "js/charts.js").read_text().partition("\n{\n")[0]
+    call = "curves.looks(['a', 'b', 'c', 'd'], new Map([['c', 1]]), new Map([['d', 9]]), [0, 1, 4])"
+    (tmp_path / "looks.js").write_text(f"{script}\nconsole.log(JSON.stringify([...{call}]))")
+    done = subprocess.run([node, tmp_path / "looks.js"], capture_output=True, text=True, check=True)
+    assert dict(json.loads(done.stdout)) == {"c": 1, "d": 9, "a": 2, "b": 3}
 
 
 DECLARED = """

@@ -20,6 +20,7 @@ import pytest
 from core import digests
 from core.errors import BenchError, MissingInputError
 from core.files import write_json
+from core.layout import Run
 from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries, ledger
@@ -27,8 +28,9 @@ from paper.claims.claims import read_claims
 from paper.claims.entries import LEAST_ROLLOUTS, RULE
 from report import build, convergence, show
 from report.provenance import manifest
-from report.site import paper, samples
+from report.site import assets, paper, runs, samples, tables
 from report.tables import spec
+from report.tables.render import environment
 from tests.core.test_digests import flip
 from tests.paper import claim_trees
 from tests.report.finished import cut, rehash
@@ -291,6 +293,43 @@ def test_the_runs_are_a_row_a_method_and_the_column_that_matters_is_first(tmp_pa
     assert (start["title"], start["beside"]) == (
         "TEPO, learning rate 0.0002, seed 1, step 12", "tiny_qwen2/grpo@learning_rate-2e-4/seed1/step12",
     )  # fmt: skip
+
+
+def test_a_row_s_page_has_each_seed_s_value_and_calls_nothing_missing() -> None:
+    tree = Tree(ROOT / "results/reference/smollm")
+    filled = tables.read(tree)
+    pages = [one for one in tables.row_pages(filled, tree) if one["table"] == "runs"]
+    assert "missing" not in {score["text"] for one in pages for line in one["lines"] for score in line["scores"]}
+    (tepo,) = (one for one in pages if one["id"] == "row/runs/smollm2_135m/tepo/step8")
+    (row,) = (row for row in filled[-1].rows if row.id == "smollm2_135m/tepo/step8")
+    for slot, column in (("area", "Area under reward"), ("delta", "Δ GRPO/DAPO"), ("best", "P(best)")):
+        shown = [line["scores"][tepo["columns"].index(column)]["text"] for line in tepo["lines"]]
+        values = row.cells[slot].seed_values.values()
+        signs = "+" if slot == "delta" else ""
+        expected = [f"{100 * value:{signs}.2f}".replace("-", "−") for value in values] or ["–"] * len(shown)
+        assert shown == expected, column
+
+
+def test_a_collapsed_or_unfinished_run_says_what_its_reward_is_over() -> None:
+    run = Run("tiny_qwen2", "grpo", 1)
+    for planned, trained, area, said in (
+        (12, 12, 0.5, "mean reward 50.00 % over 12 rollouts (area)"),
+        (12, 3, 0.05, "mean reward 5.00 % over 12 rollouts, the 9 after the collapse counted as 0 (area)"),
+        (None, None, None, "no mean reward yet (area)"),
+    ):
+        summary = runs.Summary(run, "GRPO/DAPO", (), planned, trained, area, None)
+        assert runs.line(summary)["reward"] == said
+
+
+def test_a_run_of_grpo_in_other_settings_is_not_called_what_others_are_compared_with() -> None:
+    tree = Tree(ROOT / "results/reference/embedded")
+    summaries = [one for one in runs.summaries(tree) if one.run.method in ("grpo", "grpo@shuffled")]
+    template = environment(assets.HTML, autoescape=True).get_template("run.html.j2")
+    for view in runs.views(tree, [summaries[0], summaries[-1]]):
+        setting = tree.matrix["variants"]["shuffled"]["title"] if "@shuffled" in view["id"] else ""
+        assert view["setting"] == setting
+        under = f", under other settings: {setting}" if setting else ""
+        assert f"<p>None: the loss is that of GRPO/DAPO{under}.</p>" in template.render(run=view)
 
 
 def test_differences_name_the_slots_and_nothing_else() -> None:

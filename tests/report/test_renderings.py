@@ -16,6 +16,7 @@ import pytest
 
 from core.code_hashes import closure
 from core.errors import CorruptInputError, MissingInputError
+from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import read_scores
 from evals import score
@@ -302,6 +303,26 @@ def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(sc
             if row.id in (*changes, "T1.9")  # a difference is never bold
         )
         assert {row for row, slot in replace(filled, rows=rows).best if slot == "amc"} == bold, (tepo, grpo)
+
+
+def test_what_is_compared_with_no_baseline_is_not_bold() -> None:
+    kept = read_table(Tree(ROOT / "results/reference/smollm"), "runs")
+    assert {row.cells["best"].value for row in kept.rows} != {None}
+    assert not [row for row, column in kept.best if column == "best"], "nothing tests a P(best)"
+    filled = read_table(Tree(ROOT / "results/reference/embedded"), "1")
+    for changes in (
+        # a base model above all, although GRPO/DAPO differs from the other method
+        {"T1.1": {"value": 0.99}, "T1.2": {"value": 0.5}, "T1.8": {"value": 0.6, "versus": 0.1, "inside_noise": False}},
+        # no baseline was run
+        {"T1.8": {"value": 0.99, "versus": None}, "T1.7": {"value": 0.5, "versus": None}},
+    ):
+        rows = tuple(
+            replace(row, cells={slot: c.model_copy(update=changes[row.id]) for slot, c in row.cells.items()})
+            for row in filled.rows
+            if row.id in changes
+        )
+        assert len(rows) == len(changes)
+        assert replace(filled, rows=rows).best == frozenset()
 
 
 def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:

@@ -404,3 +404,19 @@ def test_the_lines_of_the_arm_are_read_back_and_missed_when_they_are_cut(tmp_pat
     path.write_text("\n".join(line for line in lines if not line.startswith("A/A")) + "\n", encoding="utf-8")
     with pytest.raises(CorruptInputError, match="not filled from"):
         tidy.read_table(found, "1")
+
+
+def test_a_learning_curve_beside_two_checkpoints_of_its_run_is_one_test(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    runs = {
+        ("q7", method): [{"score": mean + draw.gauss(0, 0.01), "reward": mean + draw.gauss(0, 0.01)} for _ in range(5)]
+        for method, mean in (("grpo", 0.3), ("tepo", 0.7))
+    }
+    table = filled(claim_tree(tmp_path / "t", runs), "runs")
+    early, late = (f"q7/tepo/step{step}" for step in (8, 15))
+    for column, tests in (("avg_pooled", 2), ("area", 1), ("final", 1)):
+        found = [cell(table, row, column) for row in (early, late)]
+        assert [c.versus_tests for c in found] == [tests, tests], column
+        assert tests == 2 or found[0].versus_p_holm == found[0].versus_p
+    # and the best run is not its own competitor
+    assert {(early, "area"), (late, "area")} <= table.best

@@ -37,8 +37,8 @@ const curves = (() => {
     return [low < 0 ? low * 1.05 : 0, high > 0 ? high * 1.05 : low < 0 ? 0 : 1];
   }
 
-  // Which look each chosen line has: the one that figures give it, the one it had, or the first that is free.
-  function looks(keys, preferred, before = new Map()) {
+  // Which look each chosen line has: the one that figures give it, the one it had, or the first that is free; `given` are the figures'.
+  function looks(keys, preferred, before = new Map(), given = []) {
     const found = new Map();
     const free = (look) => look !== undefined && look !== null && ![...found.values()].includes(look);
     for (const wanted of [(key) => before.get(key), (key) => preferred.get(key)])
@@ -46,7 +46,7 @@ const curves = (() => {
     let next = 0;
     for (const key of keys) {
       if (found.has(key)) continue;
-      while (!free(next)) next += 1;
+      while (!free(next) || given.includes(next)) next += 1;
       found.set(key, next);
     }
     return found;
@@ -198,9 +198,9 @@ const curves = (() => {
 
   // The overview's chart.
   function front(place, own) {
-    const { front: lines, looks } = data.dynamics;
-    const given = curves.looks([...lines.keys()], new Map(lines.map((line, n) => [n, line.look])));
-    const drawn = lines.map((line, n) => ({ ...line, ...looks[given.get(n) % looks.length], mean: Object.values(line.values.reward.seeds)[0], ...line.values.reward }));
+    const { front: lines, looks, given } = data.dynamics;
+    const worn = curves.looks([...lines.keys()], new Map(lines.map((line, n) => [n, line.look])), new Map(), given);
+    const drawn = lines.map((line, n) => ({ ...line, ...looks[worn.get(n) % looks.length], mean: Object.values(line.values.reward.seeds)[0], ...line.values.reward }));
     own.renew();
     place.replaceChildren(named(drawn), panel({ heading: "Reward while training", label: "% right", lines: drawn }, curves.range(drawn, false), { width: 1 }, own, () => {}));
   }
@@ -240,7 +240,7 @@ const curves = (() => {
 
     function draw() {
       const shown = lines.filter((line) => chosen.model.has(line.model) && chosen.method.has(line.method) && chosen.variant.has(line.variant));
-      given = curves.looks(shown.map(key), new Map(shown.map((line) => [key(line), line.look])), given);
+      given = curves.looks(shown.map(key), new Map(shown.map((line) => [key(line), line.look])), given, data.dynamics.given);
       const name = (line) => [line.title, chosen.model.size > 1 && models.find(([model]) => model === line.model)[1], chosen.variant.size > 1 && line.variant && variants.find(([variant]) => variant === line.variant)[1]].filter(Boolean).join(", ");
       const drawn = shown.map((line) => ({ ...line, ...looks[given.get(key(line)) % looks.length], title: name(line) }));
       const of = (line, id) => {
