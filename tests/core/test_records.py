@@ -433,7 +433,7 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            summary = runs.Summary(run, "", (), None, None, record)
+            summary = runs.Summary(run, "", (), None, None, None, record)
             runs.line(summary), runs._facts(summary), runs.groups(found, [summary])
             overview.facts(found, [summary]), overview.provenance([summary]), overview._unequal_runs(found, [summary])
 

@@ -192,8 +192,12 @@ def test_the_table_of_all_runs_counts_the_columns_difference_once(scored_twice: 
 
 def test_a_table_of_an_earlier_version_has_no_such_line() -> None:
     table = read_table(Tree(ROOT / "results/reference/embedded"), "1")
-    assert table.measured
-    assert render.table_lines(table) == []
+    assert render.table_lines(table) != []
+    without = [
+        replace(row, cells={k: c.model_copy(update={"versus_p_table": None}) for k, c in row.cells.items()})
+        for row in table.rows
+    ]
+    assert render.table_lines(replace(table, rows=tuple(without))) == []
 
 
 def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None:
