@@ -86,12 +86,12 @@ FILES = [
         r"matrix\.0\.steps: 40 lies beyond training\.rollouts = 12",
     ),
     (
-        "matrix: [{models: [tiny_qwen3], methods: [grpo], seeds: [1], steps: [12], variant: cold}]",
+        "matrix: [{models: [tiny_qwen3], methods: [grpo], seeds: [1], steps: [4], variant: cold}]",
         r"matrix\.variant: unknown value 'cold'",
     ),
     ("matrix: {}", r"matrix: must be a list, got dict"),
     (
-        "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1, 1], steps: [12]}]",
+        "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1, 1], steps: [4]}]",
         r"matrix\.0\.seeds: 1 is given twice",
     ),
     ("evaluation: {table_step: 5}", r"evaluation\.table_step: unknown value 5; allowed: 4"),
@@ -104,7 +104,7 @@ FILES = [
     ("variants: {warm: {title: warm, stream: 0}}", r"variants\.warm\.stream: must be greater"),
     ("variants: {a@b: {title: x}}", r"variants\.a@b: must match pattern .*, got 'a@b'"),
     (
-        "trainer: verl\nmatrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1], steps: [12], variant: coin}]",
+        "trainer: verl\nmatrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1], steps: [4], variant: coin}]",
         r"variants\.coin\.reward: coin: has no meaning with trainer: verl",
     ),
     ("prompts: {source: dapo_math_17k}", r"prompts: count: is missing"),
@@ -114,7 +114,7 @@ FILES = [
     ("settings: {tpeo: {beta: 1}}", r"settings: .*'tpeo'.*nearest: tepo"),
     ("settings: {tepo: {bta: 1}}", r"settings: .*'bta'.*nearest: beta"),
     (
-        'matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: ["1"], steps: [12]}]',
+        'matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: ["1"], steps: [4]}]',
         r"matrix\.0\.seeds\.0: must be .*, got '1'",
     ),
     ("matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1]}]", r"matrix\.0\.steps: is missing; add this key"),
