@@ -95,7 +95,7 @@ QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"
 
 
 AIME24, MINERVA = "syn_mix3", "syn_seq1"  # 32 responses to a problem, and one
-ALL = ("syn_mix3", "syn_inv2", "syn_add2q", "syn_as3", "syn_mix2", "syn_mul4", "syn_seq1")
+ALL = ("syn_mix3", "syn_inv2", "syn_add2q", "syn_as3_sampled", "syn_mix2", "syn_mul4", "syn_seq1")
 
 
 def box(response: str) -> str | None:
