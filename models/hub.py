@@ -1,8 +1,7 @@
-"""Ask the hub which commit a name means; whatever keeps it from answering is one line.
+"""Look up the commit of a name on the hub; a failure is one line.
 
-A module of its own, since `models.training_data` asks too: the hash of training prompts covers what that imports, and
-with `models.fetch` it would cover every file of config/models, so that a model that is added would make all prompts of
-data sets, and the runs that read them, again.
+A module of its own for the hash of training prompts, which covers what `models.training_data` imports. With
+`models.fetch` it would cover every file of config/models, and a new model would make all prompts and their runs again.
 """
 
 from __future__ import annotations

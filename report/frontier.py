@@ -122,7 +122,7 @@ def _against(
     sides, own, broken = [], [], []
     for every in (points, base):
         side = [point for point in every if not point.broken]
-        broken += [f"{point.row} at {', '.join(map(str, point.values.values()))}" for point in every if point.broken]
+        broken += [f"{point.row} at {' and '.join(map(str, point.values.values()))}" for point in every if point.broken]
         at = [number for number, point in enumerate(side) if _is_own(point)]
         if not at:
             return row | {"how": f"{every[0].row}: no arm at the scale's own settings that learns"}
@@ -137,7 +137,7 @@ def _against(
     row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
     row |= {name: getattr(found.comparison, name) for name in ("se", "df", "p", "how")}
-    row["how"] += f"; without what breaks a method: {'; '.join(broken)}" if broken else ""
+    row["how"] += f"; left out, because runs fail there: {', '.join(broken)}" if broken else ""
     return row | {"range_low": found.low, "range_high": found.high}
 
 

@@ -151,9 +151,9 @@ def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
     None unless the gold is a number and a noun is there. Not in `normalise`, as little as bare units: beside a symbolic
     gold the word may be letters.
     """
-    if gold.kind not in _NUMERIC or (said := without_noun(answer)) is None:
+    if gold.kind not in _NUMERIC or (rest := without_noun(answer)) is None:
         return None
-    text = normalise(said)
+    text = normalise(rest)
     decision = decide(gold, text)
     return None if decision is None else (text, decision)
 

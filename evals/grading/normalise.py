@@ -230,7 +230,7 @@ _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?
 # A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
 # text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays.
 WHERE = "\\where "
-LONGEST_CONDITIONED = 600  # characters of a text in which a condition is looked for
+LONGEST_CONDITIONED = 600  # characters of a text in which a condition, or a noun, is looked for
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
     rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"

@@ -415,7 +415,7 @@ def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swe
     *others, last = frontiers(0.05)
     broken = replace(last, area=dict.fromkeys(last.area, 0.01), failed=(1,), broken=True)
     (row,), (without,) = frontier.matched(swept, [*others, broken]), frontier.matched(swept, others)
-    assert row["how"] == f"{without['how']}; without what breaks a method: tepo at 0.04"
+    assert row["how"] == f"{without['how']}; left out, because runs fail there: tepo at 0.04"
     assert row | {"how": ""} == without | {"how": ""}
     assert [point["broken"] for point in frontier.arms(swept, [*others, broken])] == ["no"] * 7 + ["yes"]
     (row,) = frontier.matched(swept, [*others[:-2], replace(others[-2], broken=True), others[-1], broken])

@@ -199,8 +199,8 @@ const curves = (() => {
   // The overview's chart.
   function front(place, own) {
     const { front: lines, looks, given } = data.dynamics;
-    const worn = curves.looks([...lines.keys()], new Map(lines.map((line, n) => [n, line.look])), new Map(), given);
-    const drawn = lines.map((line, n) => ({ ...line, ...looks[worn.get(n) % looks.length], mean: Object.values(line.values.reward.seeds)[0], ...line.values.reward }));
+    const looksOfLines = curves.looks([...lines.keys()], new Map(lines.map((line, n) => [n, line.look])), new Map(), given);
+    const drawn = lines.map((line, n) => ({ ...line, ...looks[looksOfLines.get(n) % looks.length], mean: Object.values(line.values.reward.seeds)[0], ...line.values.reward }));
     own.renew();
     place.replaceChildren(named(drawn), panel({ heading: "Reward while training", label: "% right", lines: drawn }, curves.range(drawn, false), { width: 1 }, own, () => {}));
   }
