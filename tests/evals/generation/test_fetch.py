@@ -21,7 +21,10 @@ import pytest
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Generated, HubFile, RepositoryFile, Row
+from tests.merged_config import load
 from tests.models.test_fetch_model import COMMIT, environment, hub
+
+CONFIG = Path(__file__).resolve().parents[3] / "config"
 
 ROWS = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]
 
@@ -257,9 +260,12 @@ def test_entries_are_complete() -> None:
         assert (found.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key
         if not found.synthetic:
             assert len(found.revision) == 40, f"{key}: a commit, not a branch"
-    for first in ("syn_q_next", "syn_mix4", "syn_mix3"):  # each scale stands for each set once
-        start = SYNTHETIC.index(first)
-        assert [benchmark.benchmark(key).stands_for for key in SYNTHETIC[start : start + 7]] == list(benchmark.PAPER)
+
+
+@pytest.mark.parametrize("scale", ["quick", "embedded", "smollm"])
+def test_a_scales_benchmarks_stand_for_each_of_the_papers_once(scale: str) -> None:
+    keys = load([CONFIG / "embedded.yaml", CONFIG / f"{scale}.yaml"])["evaluation"]["benchmarks"]
+    assert [benchmark.benchmark(key).stands_for for key in keys] == list(benchmark.PAPER)
 
 
 def test_generated_sets_are_the_registered_ones_and_held_out() -> None:
