@@ -20,6 +20,7 @@ from core.provenance import ROOT
 
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w./-]*$")]  # of a repository or commit: a word of a shell line
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
 
 
@@ -106,8 +107,8 @@ class Model(Declared):
     title: str
     stands_for: str | None = None  # the paper's model; for the paper's own five, the model itself; None: no row of it
     made_here: MadeHere | None = None
-    hub: str | None = None  # repository on the hub
-    revision: str | None = None  # commit; null where this project never downloaded the model and cannot name one
+    hub: Name | None = None  # repository on the hub
+    revision: Name | None = None  # commit; null where this project never downloaded the model and cannot name one
     wheel: Wheel | None = None
     size: str | None = None  # "7B": what `cluster` and config/throughput.yaml call a model that is not made here
     shape: Shape | None = None  # of such a model

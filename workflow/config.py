@@ -32,6 +32,7 @@ from evals import placebo, questions
 from evals.benchmark import GENERATED
 from methods.training import spec
 from methods.training.spec import Trainer
+from models import registry
 
 COMMAND_LINE = "command line (--config)"
 TAKEN = ("cache", "eval", "reference")  # folders of results/ that hold something else
@@ -120,7 +121,7 @@ class Prompts(Declared):
     )  # of generated problems, else ignored; null: that of the bases
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
-    revision: str | None = None
+    revision: registry.Name | None = None
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")

@@ -153,6 +153,11 @@ def test_a_backend_that_no_rule_can_start_is_refused_before_any_training() -> No
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
 
 
+def test_a_revision_that_is_no_word_of_a_shell_line_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
+        load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})
+
+
 def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

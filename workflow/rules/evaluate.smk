@@ -22,7 +22,7 @@ rule benchmark_data:
         # A function here and in every rule: each job of a cluster reads this file again, and few need this hash.
         code=lambda wc: code_hashes.of_benchmarks("evals.fetch", wc.benchmark),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder}"
+        "TEPO_CODE={params.code} quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder:q}"
 
 
 # One job draws for all benchmarks, since loading a model takes longer than many of them.
@@ -59,7 +59,7 @@ rule generate:
         code=lambda wc: code_hashes.of_benchmarks("evals.generate", *BENCHMARKS),
     shell:
         "TEPO_CODE={params.code} python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
-        " --data {params.data} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
+        " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule grade:
@@ -88,7 +88,7 @@ rule grade:
         folder=subpath(output.json, parent=True),
         code=lambda wc: code_hashes.of_benchmarks("evals.grade", *BENCHMARKS),
     shell:
-        "TEPO_CODE={params.code} python -m evals.grade --samples {params.samples} --data {params.data} --out {params.folder} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule score:

@@ -304,7 +304,7 @@ rule report:
         data=lambda wc, input: Path(input.data[0]).parent,
         code=lambda wc: code_hashes.command("report.build"),
     shell:
-        "TEPO_CODE={params.code} python -m report.build --results {params.root} --data {params.data} 2>&1 | tee {log}"
+        "TEPO_CODE={params.code} python -m report.build --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.
