@@ -1,9 +1,10 @@
 """`python -m report.difference tepo cispo --results results/embedded`: one method minus another, any two of a tree.
 
-Over the seeds that both have, model by model: area under the reward curve, final reward, and the pooled score after
-each rollout that is evaluated. Of several trees of one configuration, made with other bases (another machine), the
-seeds of all count together. `--compared chosen` takes, of a sweep, each method at the value that its tree chose for it,
-on the seeds that chose nothing; `--compared own` at the scale's own value.
+Over the seeds that both have, model by model: area under the reward curve, final reward, and the averages of the
+benchmarks after each rollout that is evaluated; `--benchmarks KEY` has these benchmarks' own scores. `base` is the
+model before RL, which has scores only. Of several trees of one configuration, made with other bases (another machine),
+the seeds of all count together. `--compared chosen` takes, of a sweep, each method at the value that its tree chose for
+it, on the seeds that chose nothing; `--compared own` at the scale's own value.
 
 Mean, 95 % interval and p are Student's t over the clean models that the pairs continue, as in tables and claims
 (`evals.stats.compare.compare_seeds`). p is of this question alone: who asks several corrects for them.
@@ -25,7 +26,7 @@ from typing import Any
 from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown
 from core.files import stored, to_csv, write_text
-from core.layout import Checkpoint, Run
+from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import MACRO, POOLED
 from report.tables.render import markdown_table
@@ -39,7 +40,7 @@ HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs of one model and seed, in one tree."""
+    """Two runs of one model and seed, in one tree; b may be the model that a began with."""
 
     tree: Tree
     a: Run
@@ -58,13 +59,14 @@ class Pair:
 
         found = []
         for run in (self.a, self.b):
+            before = run.method == BASE
             if measure in CURVE:
-                found.append(learning_curves.measure_run(self.tree, run).values[measure])
+                found.append(None if before else learning_curves.measure_run(self.tree, run).values[measure])
             elif not stored(self.tree.layout.scores):
                 found.append(None)
             else:
                 benchmark, step = measure.split()
-                score = self.tree.scores.get((Checkpoint(run, int(step)), benchmark))
+                score = self.tree.scores.get((Checkpoint(run, 0 if before else int(step)), benchmark))
                 found.append(None if score is None else score.value)
         a, b = found
         return None if a is None or b is None else (a, b)
@@ -83,16 +85,20 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     for tree in trees:
         _same_settings(trees[0], tree)
         keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
+        if BASE in keys_a.values():
+            raise ConfigError(f"command line: {BASE} is no run: it can only be subtracted; write it second")
         if same := [key for model, key in keys_a.items() if keys_b.get(model) == key]:
             raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {same[0]}")
         for run in tree.runs:
             if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
                 continue
             other = Run(run.model, keys_b.get(run.model, run.method), run.seed)
-            if other == run or other not in tree.runs:
+            if other.method == BASE and (before := tree.base(run.model, run.seed)):
+                other = before.run
+            elif other == run or other not in tree.runs or tree.record(other) is None:
                 continue
             record = tree.record(run)
-            if record is None or tree.record(other) is None:
+            if record is None:
                 continue
             base = (run.model, run.seed, str(record["inputs"].get("base")))
             again += base in found
@@ -131,9 +137,9 @@ def _same_settings(first: Tree, tree: Tree) -> None:
             )
 
 
-def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
+def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
     """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
-    interval. by_tree: pairs of each tree."""
+    interval. benchmarks: whose scores. by_tree: pairs of each tree."""
     from evals.stats import compare
     from evals.stats.sizes import units_needed
 
@@ -143,7 +149,7 @@ def lines(found: Sequence[Pair]) -> list[dict[str, Any]]:
         # Curves say enough where nothing is evaluated, or not yet.
         scored = [pair for pair in own if stored(pair.tree.layout.scores)]
         steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
-        for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in SCORES)]:
+        for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in benchmarks)]:
             values = {place: both for place, pair in enumerate(own) if (both := pair.values(measure)) is not None}
             if not values:
                 continue
@@ -184,9 +190,9 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
 
 
 def _score(measure: str) -> str:
-    """`score after 12` for the pooled score."""
+    """`score after 12` for the pooled score, `syn_mix4 after 12` for a benchmark's."""
     benchmark, step = measure.split()
-    return f"{SCORES[benchmark]} {step}"
+    return f"{SCORES.get(benchmark, f'{benchmark} after')} {step}"
 
 
 def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
@@ -207,6 +213,7 @@ def main() -> None:
     parser.add_argument(
         "--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value"
     )
+    parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="instead of their averages")
     parser.add_argument(
         "--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution"
     )
@@ -215,14 +222,18 @@ def main() -> None:
     )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the lines there too")
     args = parser.parse_args()
-    for option in ("spread", "correlation") if args.results else ("compared", "csv"):
+    for option in ("spread", "correlation") if args.results else ("compared", "benchmarks", "csv"):
         if getattr(args, option) is not None:
             raise ConfigError(
                 f"command line: --{option} is for comparisons {'without' if args.results else 'with'} --results"
             )
     if args.results:
-        found, again = pairs([open_or_kept(root) for root in args.results], args.a, args.b, args.compared)
-        measured = lines(found)
+        trees = [open_or_kept(root) for root in args.results]
+        for key in args.benchmarks or ():
+            if key not in (known := [str(own["key"]) for tree in trees for own in tree.benchmarks]):
+                raise unknown("command line", "--benchmarks", key, known)
+        found, again = pairs(trees, args.a, args.b, args.compared)
+        measured = lines(found, args.benchmarks or tuple(SCORES))
         print(text(args.a, args.b, measured, again))
         if args.csv:
             write_text(args.csv, csv_text(args.a, args.b, measured))

@@ -296,6 +296,22 @@ def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(tmp_path: 
     ]  # fmt: skip
 
 
+def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() -> None:
+    """One hub model is the base of every seed; one made here has a base for each."""
+    kept = pd.read_csv(KEPT / "smollm/scores.csv.gz").query("benchmark == 'syn_q_words'")
+    after, before = (kept[kept.method == method].score.to_numpy() for method in ("tepo", "base"))
+    assert (len(after), len(before)) == (4, 1)
+    found, _ = difference.pairs([open_tree(KEPT / "smollm")], "tepo", "base")
+    (line,) = difference.lines(found, ["syn_q_words"])
+    test = stats.ttest_1samp(after - before, 0)
+    assert [line["difference"], line["p"]] == pytest.approx([after.mean() - before[0], test.pvalue], rel=1e-9)
+    assert "syn_q_words after 8, percent" in difference.text("tepo", "base", [line], 0)
+    found, _ = difference.pairs([open_tree(KEPT / "embedded")], "tepo", "base")
+    assert all(pair.b == Run(pair.a.model, "base", pair.a.seed) for pair in found)
+    with pytest.raises(ConfigError, match="base is no run: it can only be subtracted; write it second"):
+        difference.pairs([open_tree(KEPT / "embedded")], "base", "tepo")
+
+
 def test_without_a_finished_pair_there_is_no_table(tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1,)))
     (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
