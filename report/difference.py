@@ -1,10 +1,11 @@
 """`python -m report.difference tepo cispo --results results/embedded`: one method minus another, any two of a tree.
 
-Over the seeds that both have, model by model: area under the reward curve, final reward, and the averages of the
-benchmarks after each rollout that is evaluated; `--benchmarks KEY` has these benchmarks' own scores. `base` is the
-model before RL, which has scores only. Of several trees of one configuration, made with other bases (another machine),
-the seeds of all count together. `--compared chosen` takes, of a sweep, each method at the value that its tree chose for
-it, on the seeds that chose nothing; `--compared own` at the scale's own value.
+Over the seeds that both have, model by model: area under the reward curve, final reward, how far a rollout and the
+first one moved the policy, and the averages of the benchmarks after each rollout that is evaluated; `--benchmarks KEY`
+has these benchmarks' own scores. `base` is the model before RL, which has scores only. Of several trees of one
+configuration, made with other bases (another machine), the seeds of all count together. `--compared chosen` takes, of a
+sweep, each method at the value that its tree chose for it, on the seeds that chose nothing; `--compared own` at the
+scale's own value.
 
 Mean, 95 % interval and p are Student's t over the clean models that the pairs continue, as in tables and claims
 (`evals.stats.compare.compare_seeds`). p is of this question alone: who asks several corrects for them.
@@ -19,6 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -32,7 +34,8 @@ from core.scores import MACRO, POOLED
 from report.tables.render import markdown_table
 
 COMPARED = ("chosen", "own")
-CURVE = {"area": "area under the reward curve", "final": "final reward"}
+CURVE = {"area": "area under the reward curve", "final": "final reward",
+         "movement": "movement, nats a token", "movement_first": "movement of the first rollout"}  # fmt: skip
 SCORES = {POOLED: "score after", MACRO: "benchmarks' mean after"}  # a measure is `<benchmark> <rollouts>`
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "mean_b", "difference", "low", "high",
           "p", "detectable", "needed")  # fmt: skip
@@ -170,7 +173,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     rows = []
     for line in found:
         curve = CURVE.get(line["measure"])
-        form = (lambda value, sign="": f"{value:{sign}.3f}") if curve else (lambda v, sign="": f"{100 * v:{sign}.1f}")
+        form = partial(_form, line["measure"])
         counts = line["by_tree"].values()
         cells = [line["model"], curve or f"{_score(line['measure'])}, percent"]
         count = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
@@ -187,6 +190,13 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)
+
+
+def _form(measure: str, value: float, sign: str = "") -> str:
+    """Scores in percent; movements are thousandths of a nat."""
+    if measure not in CURVE:
+        return f"{100 * value:{sign}.1f}"
+    return f"{value:{sign}.{4 if measure.startswith('movement') else 3}f}"
 
 
 def _score(measure: str) -> str:
