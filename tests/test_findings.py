@@ -1,8 +1,9 @@
 """Numbers of a page are those that a command prints: the page names the command, and it is run on the kept trees.
 
-In docs/findings.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it: one line
-of the output has all numbers of a cell, in their order; the first cell is a label. A line of a `console` block below
-`$ command` is a line of the output. A page may round, and its minus may be −.
+In docs/findings.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it. So does
+every row of a table whose head ends with one. One line of the output has all numbers of a cell, in their order; the
+first cell is a label. A line of a `console` block below `$ command` is a line of the output. A page may round, and its
+minus may be −.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROW = re.compile(r"^\|(.+)\| *`(python -m [^`|]+)` *\|$", re.MULTILINE)
+TABLE = re.compile(r"^\|.+\| *`(python -m [^`|]+)` *\|\n\|[-:| ]+\|\n((?:\|.+\|\n)+)", re.MULTILINE)  # of one command
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?(?![\w])")
 
@@ -48,7 +50,8 @@ def on_one_line(cell: str, output: str) -> bool:
 
 def unprinted(page: str, run: Callable[[str], str]) -> Iterator[str]:
     """Cells and lines of a page that its commands do not print."""
-    for cells, command in ROW.findall(page):
+    shared = [(row.strip("| "), command) for command, rows in TABLE.findall(page) for row in rows.splitlines()]
+    for cells, command in [*ROW.findall(TABLE.sub("", page)), *shared]:
         told = [cell.strip() for cell in cells.split("|")[1:]]
         if not any(map(numbers, told)):
             yield f"{command}: no number in its row"
@@ -103,6 +106,12 @@ OUTPUT = "| tiny | area | 24 (8 + 8) | 0.617 | +0.0914 [+0.0755, -0.106] | 8.8e-
 def test_a_number_that_is_not_printed_is_found(cell: str, printed: bool) -> None:
     page = f"| area of 12 rollouts | 0.617 | {cell} | `python -m x` |\n"
     assert list(unprinted(page, lambda command: OUTPUT)) == ([] if printed else [f"python -m x: {cell}"])
+
+
+def test_rows_of_a_table_share_the_command_of_its_head() -> None:
+    table = "| row | x | `python -m x` |\n|---|---|---|\n| area | 0.617 | 24 |\n| final | 5,902 | |\n"
+    page = f"{table}\n| b | 1 | `python -m y` |\n"
+    assert list(unprinted(page, {"python -m x": OUTPUT, "python -m y": "1"}.__getitem__)) == ["python -m x: 5,902"]
 
 
 def test_a_console_block_holds_lines_of_the_output() -> None:
