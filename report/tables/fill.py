@@ -200,7 +200,7 @@ def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Content:
     gap = _gap((a, b))
     comparison = None if gap else _comparison(a, b, tree)
     if comparison is None:  # without a gap: no seed in common
-        return {"state": gap or MISSING}
+        return {"state": gap or NOT_COMPARED}
     checkpoints = dict.fromkeys([*a.checkpoints, *b.checkpoints])
     left, right = a.seed_values, b.seed_values
     by_seed = {seed: left[seed] - right[seed] for seed in left if seed in right}

@@ -31,7 +31,7 @@ State = Literal["measured", "missing", "not run", "not compared"]
 MEASURED: State = "measured"
 NOT_RUN: State = "not run"  # this scale does not plan the run or the benchmark
 MISSING: State = "missing"  # planned, but scores.csv has no number for it
-NOT_COMPARED: State = "not compared"  # there is nothing to say: a base model's reward, a baseline minus itself
+NOT_COMPARED: State = "not compared"  # a base model's reward, a baseline minus itself, two rows without a common seed
 
 
 def _words(value: Any) -> Any:

@@ -210,6 +210,15 @@ def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None
     )
 
 
+def test_rows_without_a_common_seed_have_no_difference_and_are_not_called_missing(scored_twice: Tree) -> None:
+    sides = []
+    for row, kept in (("T1.8", "seed1"), ("T1.2", "seed2")):
+        whole = cell(fill(scored_twice, "1"), row, "amc")
+        runs = tuple(run for run in whole.runs if kept in run)
+        sides.append(whole.model_copy(update={"runs": runs}))
+    assert filling._difference(*sides, "T1.2", scored_twice) == {"state": tidy.NOT_COMPARED}
+
+
 def test_the_mark_and_the_interval_of_the_difference_say_the_same() -> None:
     for p, difference, half, mark in (
         (0.2, 0.1, 0.11, "≈"),
