@@ -54,6 +54,8 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     else:
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
+        if (source / digests.SUMS).is_file():
+            digests.check_folder(source, advice="copy it again")
         commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         _copy(source, out)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from core import digests
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT, sha256_bytes, sha256_file
@@ -102,6 +103,15 @@ def test_an_incomplete_model_has_no_record(tmp_path: Path) -> None:
         with pytest.raises(kind, match=message):
             fetch.fetch(HUB, COMMIT, out, source=source)
         assert not (out / "base.json").exists()
+
+
+def test_a_carried_folder_with_its_list_of_hashes_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
+    source = folder(tmp_path / "carried", SHARDED)
+    digests.write_folder(source)
+    fetch.fetch(HUB, COMMIT, tmp_path / "out", source=source)
+    flip(source / "model-00002-of-00002.safetensors", 0.5)
+    with pytest.raises(CorruptInputError, match=r"00002-of-00002\.safetensors: differs .*; copy it again"):
+        fetch.fetch(HUB, COMMIT, tmp_path / "again", source=source)
 
 
 def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:
