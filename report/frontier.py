@@ -1,5 +1,6 @@
 """`python -m report.frontier --results results/tuned`: methods at equal movement, from a tree with a sweep.
-With `--versus METHOD` it prints the comparison with another method than the baseline.
+With `--versus METHOD` it prints the comparison with another method than the baseline, with `--first` that at equal
+movement in the first rollout.
 
 sweep/frontier.csv   a row for each model, method and point of the sweep: movement, area and score, means over seeds
 sweep/matched.csv    a row for each model, measure and method: area minus the baseline's, at the scale's settings
@@ -41,6 +42,7 @@ MATCHED = (
     "p", "p_holm", "tests", "mark", "how",
 )  # fmt: skip
 FIELDS = ("difference", "low", "high")
+MOVEMENTS = {"movement": "median over a run's rollouts", "movement_first": "of a run's first rollout"}
 MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 
@@ -154,9 +156,11 @@ def _is_own(point: Point) -> bool:
     return point.method == point.base
 
 
-def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> str:
+def markdown(
+    tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], movement: str = "movement"
+) -> str:
     """frontier.md: a table for each model and measure, and how it goes with movement. points: the rows of
-    frontier.csv."""
+    frontier.csv. movement: the measure that is taken as movement."""
     lines = ["# Methods at equal movement", ""]
     for model, by in product(tree.models, MEASURES):
         own = [row for row in rows if (row["model"], row["measure"]) == (model["key"], by)]
@@ -172,7 +176,7 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Map
             r = correlation(*zip(*moved, strict=True))
             lines += [f"Over {len(moved)} methods there, {by} and log movement correlate: r = {r:.2f}.", ""]
     note = (
-        "Movement: KL of the policy after a rollout to that before it, nats a token; median over a run's rollouts, "
+        f"Movement: KL of the policy after a rollout to that before it, nats a token; {MOVEMENTS[movement]}, "
         "geometric mean over seeds. Differences to the baseline, in points with 95 % intervals: at the scale's own "
         "settings, then at equal movement, interpolated within each method's points and averaged over the range "
         "between both movements. Points at which a method breaks are left out: a run ends with no more reward than it "
@@ -220,16 +224,18 @@ def main() -> None:
     parser = Parser(description="Methods at equal movement, of a sweep.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
     parser.add_argument("--versus", metavar="METHOD", help="print the page against this method, and write nothing")
+    parser.add_argument("--first", action="store_true", help="likewise, at equal movement in the first rollout")
     args = parser.parse_args()
     tree = open_tree(args.results)
-    if args.versus is None:
+    if args.versus is None and not args.first:
         for path in write(tree):
             print(path)
         return
-    found = selecting(tree)
-    if args.versus not in {name for point in found for name in (point.base, point.row)}:
+    movement = "movement_first" if args.first else "movement"
+    found = selecting(tree, movement)
+    if args.versus is not None and args.versus not in {name for point in found for name in (point.base, point.row)}:
         raise unknown("command line", "--versus", args.versus, dict.fromkeys(point.row for point in found))
-    print(markdown(tree, matched(tree, found, args.versus), arms(tree, found)), end="")
+    print(markdown(tree, matched(tree, found, args.versus), arms(tree, found), movement), end="")
 
 
 if __name__ == "__main__":

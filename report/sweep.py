@@ -78,13 +78,16 @@ def of_sweep(tree: Tree) -> Mapping[str, Any]:
     return dict(sweep)
 
 
-def selecting(tree: Tree) -> list[Point]:
-    """Every point of the tree's sweep on the selection seeds, in its order. Raises where a seed is not finished."""
+def selecting(tree: Tree, by: str = "movement") -> list[Point]:
+    """Every point of the tree's sweep on the selection seeds, in its order. Raises where a seed is not finished.
+
+    by: the measure of a learning curve that is taken as movement.
+    """
     sweep = of_sweep(tree)
-    return [measured(tree, entry, sweep["select_seeds"]) for entry in sweep["points"]]
+    return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
 
 
-def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Point:
+def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str = "movement") -> Point:
     """A point of matrix.json's sweep on `seeds`. Raises MissingInputError for the first that is not trained, or not
     scored although that was planned."""
     from evals import learning_curves
@@ -104,7 +107,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int]) -> Poin
             raise MissingInputError(
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
             )
-        area[seed], movement[seed] = curve.values["area"], curve.values["movement"]
+        area[seed], movement[seed] = curve.values["area"], curve.values[by]
         if planned and value is not None and value.value is not None:
             score[seed] = value.value
         # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.

@@ -23,6 +23,7 @@ from evals.stats import frontier
 from evals.stats.sequential import decide
 from report import compare, difference, sweep
 from report import decide as deciding
+from report import frontier as report_frontier
 from tests.report import synthetic
 from tests.report.finished import edit, finish, rehash, replace, rewrite
 
@@ -261,6 +262,20 @@ def test_what_a_gap_between_rates_costs_is_as_the_page_has_it() -> None:
             outside.append(found.difference)
     assert (len(by_row), len(outside)) == (14, 9)
     assert -0.055 < min(outside) < max(outside) < -0.015, "by 2 to 5 points, in one direction"
+
+
+def test_methods_are_compared_at_equal_movement_in_the_first_rollout_too() -> None:
+    tree = open_tree(KEPT / "tuned")
+    kept = pd.read_parquet(KEPT / "tuned/runs/rollouts.parquet").query("rollout == '1'").set_index("run").kl_step
+    found = sweep.selecting(tree, "movement_first")
+    assert {
+        f"tiny_qwen2/{point.method}/seed{seed}": value for point in found for seed, value in point.movement.items()
+    } == kept[[f"tiny_qwen2/{point.method}/seed{seed}" for point in found for seed in point.movement]].astype(
+        float
+    ).to_dict()
+    tepo = next(row for row in report_frontier.matched(tree, found) if row["row"] == "tepo")
+    assert tepo["movement"] > 2.5 * tepo["versus_movement"]
+    assert tepo["difference"] < tepo["total"] / 5, "docs/findings.md: little of the difference is left"
 
 
 def test_what_cannot_be_compared_is_said() -> None:
