@@ -121,7 +121,12 @@ def _against(
     seeds = sorted(points[0].area)
     clusters = list(compare.first_of(seeds, starts).values())
     row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
-    sides, own, broken = [], [], []
+    own = [next((point for point in every if _is_own(point)), None) for every in (points, base)]
+    if own[0] and own[1]:
+        total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)
+        row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
+        row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
+    sides, broken = [], []
     for every in (points, base):
         side = [point for point in every if not point.broken]
         broken += [f"{point.row} at {' and '.join(map(str, point.values.values()))}" for point in every if point.broken]
@@ -132,11 +137,7 @@ def _against(
             return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
         sides.append(frontier.of_arms(movement, [point.figures(by) for point in side], at[0]))
-        own.append(side[at[0]])
-    total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)
     found = frontier.compare(sides[0], sides[1], clusters)
-    row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
-    row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
     row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
     row |= {name: getattr(found.comparison, name) for name in ("se", "df", "p", "how")}
     row["how"] += f"; left out, because runs fail there: {', '.join(broken)}" if broken else ""

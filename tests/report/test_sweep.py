@@ -418,6 +418,9 @@ def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swe
     assert row["how"] == f"{without['how']}; left out, because runs fail there: tepo at 0.04"
     assert row | {"how": ""} == without | {"how": ""}
     assert [point["broken"] for point in frontier.arms(swept, [*others, broken])] == ["no"] * 7 + ["yes"]
+    (row,) = frontier.matched(swept, [replace(point, broken=True) for point in [*others, last]])
+    assert (row["difference"], row["how"]) == (None, "tepo: no arm at the scale's own settings that learns")
+    assert (row["movement"], row["total"]) == (without["movement"], without["total"]), "what was measured stays there"
     (row,) = frontier.matched(swept, [*others[:-2], replace(others[-2], broken=True), others[-1], broken])
     assert row["difference"] is None
     assert "at least 3 are needed" in row["how"]
