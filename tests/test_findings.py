@@ -79,7 +79,7 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
         for path in [ROOT / "docs/findings.md", *sorted((ROOT / "docs/notebook").glob("*.md"))]
     }
     assert len(ROW.findall(pages["findings.md"])) >= 3
-    assert CONSOLE.findall(pages["findings.md"])
+    assert TABLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}
     assert {name: found for name, found in wrong.items() if found} == {}
 
