@@ -2,8 +2,7 @@
 
 In docs/findings.md and docs/notebook/*.md a table row whose last cell is a command gets its numbers from it. So does
 every row of a table whose head ends with one. One line of the output has all numbers of a cell, in their order; the
-first cell is a label. A line of a `console` block below `$ command` is a line of the output. A page may round, and its
-minus may be −.
+first cell is a label. A page may round, and its minus may be −.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROW = re.compile(r"^\|(.+)\| *`(python -m [^`|]+)` *\|$", re.MULTILINE)
 TABLE = re.compile(r"^\|.+\| *`(python -m [^`|]+)` *\|\n\|[-:| ]+\|\n((?:\|.+\|\n)+)", re.MULTILINE)  # of one command
-CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?(?![\w])")
 
 
@@ -49,18 +47,13 @@ def on_one_line(cell: str, output: str) -> bool:
 
 
 def unprinted(page: str, run: Callable[[str], str]) -> Iterator[str]:
-    """Cells and lines of a page that its commands do not print."""
+    """Cells of a page that its commands do not print."""
     shared = [(row.strip("| "), command) for command, rows in TABLE.findall(page) for row in rows.splitlines()]
     for cells, command in [*ROW.findall(TABLE.sub("", page)), *shared]:
         told = [cell.strip() for cell in cells.split("|")[1:]]
         if not any(map(numbers, told)):
             yield f"{command}: no number in its row"
         yield from (f"{command}: {cell}" for cell in told if not on_one_line(cell, run(command)))
-    for block in CONSOLE.findall(page):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, *lines = part.splitlines()
-            output = run(command).splitlines()
-            yield from (f"{command}: {line}" for line in lines if line not in output)
 
 
 @cache
@@ -114,9 +107,5 @@ def test_rows_of_a_table_share_the_command_of_its_head() -> None:
     assert list(unprinted(page, {"python -m x": OUTPUT, "python -m y": "1"}.__getitem__)) == ["python -m x: 5,902"]
 
 
-def test_a_console_block_holds_lines_of_the_output() -> None:
-    page = "```console\n$ python -m x\na 1\nb 2\n$ python -m y\na 1\n```\n"
-    assert list(unprinted(page, {"python -m x": "a 1\nb 2\n", "python -m y": "a 2\n"}.__getitem__)) == [
-        "python -m y: a 1"
-    ]
+def test_a_row_without_a_number_is_found() -> None:
     assert list(unprinted("| x | y | `python -m x` |", lambda command: "")) == ["python -m x: no number in its row"]
