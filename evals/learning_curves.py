@@ -230,11 +230,12 @@ def _mean(*columns: str, aggregate: str = "mean") -> Callable[[FinishedRun], flo
     return of
 
 
-def _movement(of: Callable[[Sequence[float]], float], run: FinishedRun) -> float | str:
+def _movement(rollouts: slice, run: FinishedRun) -> float | str:
+    """The median over these rollouts, which one that runs away does not decide."""
     if "kl_step" not in run.curve.rollouts[0][0]:
         return "not recorded: trained before curves had kl_step"
-    values = [value for value in run.curve.series(["kl_step"]) if value is not None]
-    return of(values) if values else "no rollout was trained on"
+    values = [value for value in run.curve.series(["kl_step"])[rollouts] if value is not None]
+    return median(values) if values else "no rollout was trained on"
 
 
 def _entropy_at_the_end(run: FinishedRun) -> float | str:
@@ -268,10 +269,10 @@ MEASURES: Mapping[str, Measure] = {
         Measure("clip_sequences", "clipped sequences", "fraction of sequences", _mean("clip_fraction_sequences"), 1.0),
         # How far the importance weights spread, per rollout.
         Measure("ratio_spread", "ratio spread", "sd of the log weight", _mean("ratio_spread")),
-        # KL to the policy before a rollout, of the policy after it: how far a run moves. The median, which one rollout
-        # that runs away does not decide; and the first rollout, from the weights that all methods share.
-        Measure("movement", "movement", "nats per token, a rollout", partial(_movement, median)),
-        Measure("movement_first", "first movement", "nats per token", partial(_movement, AGGREGATES["first"])),
+        # KL to the policy before a rollout, of the policy after it: how far a run moves; and the first rollout, which
+        # all methods begin from the same weights.
+        Measure("movement", "movement", "nats per token, a rollout", partial(_movement, slice(None))),
+        Measure("movement_first", "first movement", "nats per token", partial(_movement, slice(1))),
         # Mean over the updates of the last rollout trained.
         Measure("entropy_end", "entropy at the end", "nats per token", _entropy_at_the_end),
         # Wall seconds per rollout with its updates: of this machine, and of what else ran on it.

@@ -244,6 +244,11 @@ def main() -> None:
                 raise unknown("command line", "--benchmarks", key, known)
         found, again = pairs(trees, args.a, args.b, args.compared)
         measured = lines(found, args.benchmarks or tuple(SCORES))
+        scored = {line["measure"].split()[0] for line in measured}
+        lacking = [key for key in args.benchmarks or () if key not in scored]
+        if lacking or not measured:  # without curves, as beside the model before RL, there may be nothing else
+            of = f" of {lacking[0]}" if lacking else ""
+            raise MissingInputError(f"{args.results[0]}: no seed of both {args.a} and {args.b} has a score{of}")
         print(text(args.a, args.b, measured, again))
         if args.csv:
             write_text(args.csv, csv_text(args.a, args.b, measured))

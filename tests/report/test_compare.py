@@ -334,11 +334,16 @@ def test_without_a_finished_pair_there_is_no_table(tmp_path: Path) -> None:
         difference.pairs([tree], "tepo", "grpo")
 
 
-def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path) -> None:
+def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path, command: Command) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
     tree.layout.scores.unlink()
     found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == ["area", "final"]
+    for b, wanted, of in (("base", [], ""), ("grpo", ["--benchmarks", "syn_mix3"], " of syn_mix3")):
+        words = ["tepo", b, "--results", str(tree.root), *wanted]
+        code, _, line = command(difference.main, *words)
+        assert code != 0
+        assert line.endswith(f"no seed of both tepo and {b} has a score{of}\n")
 
 
 def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: Tree) -> None:

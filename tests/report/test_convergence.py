@@ -99,7 +99,10 @@ def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
     def moved(row: dict[str, str]) -> dict[str, str]:
         return row | {"kl_step": str(0.01 * int(row["rollout"]) ** 2) if row["minibatch"] == "1" else ""}
 
-    rewrite(tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv", moved)
+    first = tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv"
+    rewrite(first, lambda row: moved(row) | ({"kl_step": ""} if row["rollout"] == "1" else {}))
+    assert of(tree, "grpo").why["movement_first"] == "no rollout was trained on", "not the second rollout's"
+    rewrite(first, moved)
     for key, (method, expected) in BY_HAND.items():
         assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12), key
 
