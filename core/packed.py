@@ -2,9 +2,8 @@
 
     runs/records.json.gz    what each run.json holds, by run (`<model>/<method>/seed<k>`)
     runs/rollouts.parquet   every curve with a row per rollout (`evals.learning_curves.rollout_rows`)
-    runs/curves.parquet     in references of older versions: every row of every curve.csv, byte for byte
 
-The column `run` names the run. Cells are text; the oldest references have numbers, whose `repr` is that text.
+The column `run` names the run. Cells are text.
 `core.files` finds a run's file here when the run has none of its own, so that hardly any reader knows of this form.
 """
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 AFFECTS_RESULTS = False  # a reference's form of files; training and evaluation read no reference
 
 MANIFEST = "manifest.json"
-RECORDS, ROLLOUTS, CURVES = "records.json.gz", "rollouts.parquet", "curves.parquet"
-_HOLDERS = {"run.json": (RECORDS,), "curve.csv": (ROLLOUTS, CURVES)}  # a run's file -> those that have it for all runs
+RECORDS, ROLLOUTS = "records.json.gz", "rollouts.parquet"
+_HOLDERS = {"run.json": RECORDS, "curve.csv": ROLLOUTS}  # a run's file -> the one that has it for all runs
 _RUN = "run"
 
 # Reading
@@ -41,9 +40,8 @@ def holder(path: Path) -> Path | None:
     """The file that has run.json or curve.csv of the run whose folder `path` names; None: no file has it."""
     if path.name not in _HOLDERS or len(path.parts) < 5 or path.parts[-5] != "runs":
         return None
-    files = (path.parents[3] / name for name in _HOLDERS[path.name])
-    run = "/".join(path.parts[-4:-1])
-    return next((file for file in files if file.is_file() and run in _open(*_version(file))), None)
+    file = path.parents[3] / _HOLDERS[path.name]
+    return file if file.is_file() and "/".join(path.parts[-4:-1]) in _open(*_version(file)) else None
 
 
 def read(path: Path) -> bytes | None:
@@ -107,9 +105,7 @@ def _content(file: Path, changed: int, size: int, run: str) -> bytes:
     found = _open(file, changed, size)[run]
     if file.name == RECORDS:
         return json.dumps(found, ensure_ascii=False).encode("utf-8")
-    columns = [
-        ["" if v is None else v if isinstance(v, str) else repr(v) for v in c.to_pylist()] for c in found.columns
-    ]
+    columns = (column.to_pylist() for column in found.columns)
     lines = [",".join(found.column_names), *(",".join(cells) for cells in zip(*columns, strict=True))]
     return ("\n".join(lines) + "\n").encode("utf-8")
 

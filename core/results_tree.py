@@ -303,7 +303,7 @@ class Tree:
 
     @cached_property
     def bases(self) -> dict[str, dict[int, Checkpoint]]:
-        """The evaluated bases by model and seed. A hub model has one, and so have models of older trees."""
+        """The evaluated bases by model and seed. A hub model has one."""
         found: dict[str, dict[int, Checkpoint]] = {}
         for checkpoint in self.checkpoints:
             if checkpoint.run.method == BASE:
@@ -313,8 +313,7 @@ class Tree:
     def clean_models(self, model: str) -> dict[int, int] | None:
         """By planned seed the number of the clean model that its base continues; None: a model that was made elsewhere.
 
-        Seeds of one clean model are no independent repetitions (`evals.stats.compare.by_clean_model`). An older
-        matrix.json may not record them: then None, and a line on stderr.
+        Seeds of one clean model are no independent repetitions (`evals.stats.compare.by_clean_model`).
         """
         return self.once(_clean_models, model)
 
@@ -445,11 +444,7 @@ class Tree:
 
 def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
     entry = next(entry for entry in tree.models if entry["key"] == model)
-    if "starts" not in entry:
-        print(
-            f"{tree.layout.matrix}: models: {model}: starts: not recorded; seeds count as independent", file=sys.stderr
-        )
-    starts: int | None = entry.get("starts")
+    starts: int | None = entry["starts"]
     runs = [*tree.runs, *(checkpoint.run for checkpoint in tree.checkpoints)]
     return None if starts is None else {run.seed: run.seed % starts for run in runs if run.model == model}
 

@@ -233,7 +233,7 @@ def _mean(*columns: str, aggregate: str = "mean") -> Callable[[FinishedRun], flo
 def _movement(rollouts: slice, run: FinishedRun) -> float | str:
     """The median over these rollouts, which one that runs away does not decide."""
     if "kl_step" not in run.curve.rollouts[0][0]:
-        return "not recorded: trained before curves had kl_step"
+        return "not recorded by its trainer"
     values = [value for value in run.curve.series(["kl_step"])[rollouts] if value is not None]
     return median(values) if values else "no rollout was trained on"
 

@@ -100,16 +100,6 @@ class Entry:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
-ADDED = (
-    "model",
-    "margin_low",
-    "margin_high",
-    "placebo",
-    "method",
-    "untested",
-    "bases",
-)  # a file of an older version lacks them
-REQUIRED = tuple(name for name in COLUMNS if name not in ADDED)
 NUMBERS = (
     "learning_rate", "estimate", "null", "low", "high", "margin_low", "margin_high", "p", "p_holm", "detectable",
 )  # fmt: skip
@@ -134,7 +124,7 @@ def read(path: Path | str) -> list[Entry]:
     Raises MissingInputError or CorruptInputError naming file, line and what is wrong.
     """
     entries = []
-    for number, row in enumerate(read_csv(path, "the verdicts on the claims", REQUIRED), 2):
+    for number, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
         try:
             entries.append(_entry(row))
         except ValueError as error:
@@ -143,7 +133,6 @@ def read(path: Path | str) -> list[Entry]:
 
 
 def _entry(row: dict[str, str]) -> Entry:
-    row = dict.fromkeys(COLUMNS, "") | row
     values: dict[str, Any] = {name: row[name] for name in COLUMNS}
     for name in NUMBERS:
         values[name] = float(row[name]) if row[name] else None

@@ -211,9 +211,9 @@ class Runs:
         if self.variant or self.only or model is None or not stored(path):
             raise Gap("not part of this scale: several step sizes of one method", planned=False)
         self.tree.check_written(MATCHED.removesuffix("matched.csv") + "frontier", MATCHED)
-        rows = read_csv(path, "methods at equal movement", ("model", "row", "versus", *FIELDS))
-        rows = [row for row in rows if row.get("measure", "area") == "area"]  # of an older tree: all
-        row = next((r for r in rows if [r["model"], r["row"], r["versus"]] == [model["key"], *methods]), None)
+        rows = read_csv(path, "methods at equal movement", ("model", "measure", "row", "versus", *FIELDS))
+        wanted = [model["key"], "area", *methods]
+        row = next((r for r in rows if [r["model"], r["measure"], r["row"], r["versus"]] == wanted), None)
         if row is None:
             raise Gap(f"not part of this scale: a sweep of {methods[0]} and {methods[1]}", planned=False)
         if not row["difference"]:
@@ -241,7 +241,7 @@ class Runs:
         )
 
     def bases(self, runs: Sequence[str]) -> str:
-        """`titles (family)` of the models of these folders; a kept tree of an older version has recorded no family."""
+        """`titles (family)` of the models of these folders."""
         keys = {run.split("/")[1] for run in runs}
         families: dict[str, list[str]] = {}
         for model in self.tree.models:
@@ -249,7 +249,7 @@ class Runs:
                 stands_for = model.get("stands_for")
                 own = stands_for is None or plain(stands_for) == plain(model["title"])
                 name = model["title"] if own else f"{model['title']} for {stands_for}"
-                families.setdefault(model.get("bases") or "family not recorded", []).append(name)
+                families.setdefault(model["bases"], []).append(name)
         return "; ".join(f"{', '.join(names)} ({family})" for family, names in families.items())
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:

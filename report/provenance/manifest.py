@@ -38,7 +38,6 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "runs/*/curve.csv.gz": "curve",
     f"runs/{packed.RECORDS}": "run record",
     f"runs/{packed.ROLLOUTS}": "curve",
-    f"runs/{packed.CURVES}": "curve",
     "samples/*/samples.json": "samples record",
     "samples/*.parquet": "samples",
     "grades/*/grades.json": "grades record",

@@ -16,9 +16,8 @@ from core.errors import written_by
 from core.files import read_csv, read_json, stored
 from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
-from methods.training.movement import MOVEMENT
 from report import captions
-from report.figures.drawing import number, points
+from report.figures.drawing import number
 from report.figures.spec import css_colours, given, looks, offered
 from report.site import assets, links
 from report.tables.tidy import rows_of_curves
@@ -71,7 +70,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     styles = {split(tree.method_for(name) or name)[0]: place for name, place in given().items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
     curves = _curves(tree)
-    bands = _bands(tree, curves)
+    bands = _bands(tree)
     for run in tree.runs:
         if run in curves:
             seeds[tree.is_fresh(run)].setdefault((run.model, run.method), {})[run] = curves[run]
@@ -121,31 +120,22 @@ def _rounded(value: float | None, scale: float) -> float | None:
 
 def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     """Of each run that has a curve: column -> value by rollout."""
-    # a tree written before these columns existed has none
-    needed = ("model", "method", "seed", *(panel.column for panel in PANELS if panel.column not in MOVEMENT))
+    needed = ("model", "method", "seed", *(panel.column for panel in PANELS))
     found: dict[Run, dict[str, Series]] = {}
     with rows_of_curves(tree, {"convergence_curves.csv": ("the curves by rollout", needed)}) as (rows,):
         for row in rows:
             run = Run(row["model"], row["method"], int(row["seed"]))
             curve = found.setdefault(run, {panel.column: [] for panel in PANELS})
             for column, values in curve.items():
-                values.append(number(row.get(column, "")))
+                values.append(number(row[column]))
     return found
 
 
-def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
-    """The means and intervals over seeds. A reference from before the file existed shows means alone."""
-    name, found = "convergence_bands.csv", Bands()
-    if tree.is_reference and not stored(tree.layout.figures / name):
-        groups: dict[tuple[str, str, bool], list[Mapping[str, Series]]] = {}
-        for run, curve in curves.items():
-            groups.setdefault((run.model, run.method, tree.is_fresh(run)), []).append(curve)
-        for key, seeds in groups.items():
-            for column in seeds[0] if len(seeds) > 1 else ():
-                found[*key, column] = {"mean": [point.value for point in points(seed[column] for seed in seeds)]}
-        return found
+def _bands(tree: Tree) -> Bands:
+    """The means and intervals over seeds."""
+    found: Bands = {}
     needed = ("model", "method", "fresh", "series", *ENDS)
-    with rows_of_curves(tree, {name: ("the curves over seeds", needed)}) as (rows,):
+    with rows_of_curves(tree, {"convergence_bands.csv": ("the curves over seeds", needed)}) as (rows,):
         for row in rows:
             band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
             for end in ENDS:

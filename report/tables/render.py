@@ -145,7 +145,7 @@ def again_lines(table: Table) -> list[str]:
 
 def table_lines(table: Table) -> list[str]:
     """How many marks also hold corrected over the whole table, and how likely chance alone makes one; no line where
-    nothing is compared, or for a table of an earlier version.
+    nothing is compared.
 
     Each column has a false mark in at most 5 % of tables (Holm), so that C columns have one in at most C times 5 %.
     """

@@ -104,7 +104,6 @@ class Cell(BaseModel):
 
 
 TIDY = tuple(Cell.model_fields)
-NEWER = ("versus_p_table",)  # columns that tables of earlier versions lack
 # An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
 # with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
 WIDE = 0.5
@@ -251,9 +250,9 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     """
     declared = declaration(tree, key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
-    cells, needed = [], [name for name in TIDY if name not in NEWER]
+    cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
-        for number, line in enumerate(read_csv(file, "the table", needed, allow_empty=True), 2):
+        for number, line in enumerate(read_csv(file, "the table", TIDY, allow_empty=True), 2):
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)

@@ -9,8 +9,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -232,14 +230,6 @@ def test_curves_come_back_byte_for_byte(root: Path) -> None:
         assert content(path) == data
         cell = next(row["loss"] for row in read_csv(path, "curve", ("loss",)))
         assert cell == data.split(b"\n")[1].split(b",")[2].decode()
-
-
-def test_numbers_as_older_references_have_them_come_back_as_the_trainer_wrote_them(root: Path) -> None:
-    loss, entropy = [np.float32(0.1), np.float32(1e-3)], [0.1, None]
-    table = {"run": [NAMES[0]] * 2, "rollout": [1, 2], "loss": pa.array(loss, pa.float32()), "entropy": entropy}
-    (root / "runs" / packed.CURVES).write_bytes(packed.parquet(pa.table(table)))
-    text = b"rollout,loss,entropy\n1,0.10000000149011612,0.1\n2,0.0010000000474974513,\n"
-    assert content(listed(root) / "runs" / NAMES[0] / "curve.csv") == text
 
 
 def test_equal_curves_give_an_equal_file(root: Path) -> None:

@@ -55,8 +55,8 @@ def tree(
         "training": {"rollouts": ROLLOUTS, "learning_rate": 1e-4},
         "variants": variants or {},
         "models": [
-            {"key": _key(slot, stand_ins), "title": slot, "starts": None}
-            | ({"stands_for": STANDS_FOR[slot], "bases": "injected noise"} if stand_ins else {})
+            {"key": _key(slot, stand_ins), "title": slot, "starts": None, "bases": "injected noise"}
+            | ({"stands_for": STANDS_FOR[slot]} if stand_ins else {})
             for slot in dict.fromkeys(slot for slot, _ in runs)
         ],
         "methods": [{"key": m, "row": m, "title": m.upper(), "variant": m.partition("@")[2] or None} for m in methods],

@@ -101,7 +101,7 @@ def write_matrix(
         "title": "Invented run",
         "note": "Invented figures: nothing was trained.",
         "table_step": rollouts,
-        "models": [{"starts": None, **model}],
+        "models": [{"starts": None, "bases": "injected noise", **model}],
         "methods": [{"key": key, "row": key, "title": title} for key, (title, _) in methods.items()],
         "seeds": sorted({run.seed for run in runs}),
         "benchmarks": BENCHMARKS,

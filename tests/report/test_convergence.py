@@ -94,7 +94,7 @@ BY_HAND: dict[str, tuple[str, float]] = {
 
 def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
     assert BY_HAND.keys() == MEASURES.keys()
-    assert of(tree, "grpo").why["movement"] == "not recorded: trained before curves had kl_step"
+    assert of(tree, "grpo").why["movement"] == "not recorded by its trainer"
 
     def moved(row: dict[str, str]) -> dict[str, str]:
         return row | {"kl_step": str(0.01 * int(row["rollout"]) ** 2) if row["minibatch"] == "1" else ""}
