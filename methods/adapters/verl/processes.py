@@ -212,6 +212,17 @@ def short_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 
+def port_range() -> list[int]:
+    """First and last port, [2], between which verl looks for the one that its worker group's first process listens on.
+
+    By itself verl takes a free port of the system's choice and listens on it seconds later. Any new connection on the
+    machine may have that port by then. Linux gives connections ports from 32768 on, and Ray's workers may use ports up
+    to 19999; a start drawn at random keeps runs that begin together apart.
+    """
+    first = 20000 + secrets.randbelow(12000)
+    return [first, 32767]
+
+
 def own_token(folder: Path) -> dict[str, str]:
     """A new token in `folder`, and the variables that make a Ray started from here ask for it."""
     # In a file, not in a variable: every process of the user's jobs could inherit that one and log it.

@@ -21,6 +21,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,8 +33,10 @@ import transformers
 from omegaconf import OmegaConf
 from ray.exceptions import RayActorError, RayTaskError
 from tensordict import TensorDict
+from verl.single_controller.ray import RayWorkerGroup
 from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -570,6 +573,8 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
 
 
 TRAINER_REGISTRY[TRAINER] = MethodTrainer
+# verl's configuration has no key for this argument of its own.
+trainer_base.RayWorkerGroup = partial(RayWorkerGroup, master_port_range=processes.port_range())
 
 # --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
 
