@@ -43,12 +43,9 @@ class Contrast:
     at_least: bool = False  # the true value may be larger, never smaller
     margin: tuple[float, float] | None = None  # values that make no difference that matters; None: none is declared
     units: tuple[tuple[str, float], ...] = ()  # what was averaged, by seed or model
-    # As one of so many tests that Holm's rule corrects together (`evals.stats.compare.detectable`)
-    detectable_of: Callable[[int], float | None] = field(default=lambda tests: None, compare=False)
-
-    def detectable(self, tests: int = 1) -> float | None:
-        """Smallest distance from the null found at 5 % in 80 % of repetitions."""
-        return self.detectable_of(tests)
+    # Smallest distance from the null found at 5 % in 80 % of repetitions, as one of so many tests that Holm's rule
+    # corrects together (`evals.stats.compare.detectable`)
+    detectable: Callable[[int], float | None] = field(default=lambda tests: None, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -60,7 +57,7 @@ class Contrast:
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
         """The same evidence in another unit; `function` rises, and no value is too far from the null."""
         value, low, high = (None if x is None else function(x) for x in (self.value, self.low, self.high))
-        of_many, start, null = self.detectable_of, self.null, function(self.null)
+        of_many, start, null = self.detectable, self.null, function(self.null)
 
         def mapped(tests: int) -> float | None:
             distance = of_many(tests)
@@ -74,7 +71,7 @@ class Contrast:
             null=null,
             unit=unit,
             units=tuple((name, function(x)) for name, x in self.units),
-            detectable_of=mapped,
+            detectable=mapped,
         )
 
 
@@ -96,7 +93,7 @@ def of_t(comparison: Comparison, what: str, *, null: float, unit: str, reach: fl
         n=comparison.n,
         runs=tuple(runs),
         farthest=reach,
-        detectable_of=partial(compare.detectable_in_family, comparison),
+        detectable=partial(compare.detectable_in_family, comparison),
     )
 
 
@@ -212,7 +209,7 @@ def ratio_of_sds(
         how=f"F with {df_a} and {df_b} degrees of freedom",
         n=df_a + df_b + len(left) + len(right),
         runs=tuple(runs),
-        detectable_of=found,
+        detectable=found,
     )
 
 
@@ -254,7 +251,7 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
         n=seeds,
         runs=tuple(runs),
         # log(sd ratio) has about this standard error near equal variances
-        detectable_of=lambda tests: 1 - math.exp(-detectable(math.sqrt(unshared / free), free, tests)),
+        detectable=lambda tests: 1 - math.exp(-detectable(math.sqrt(unshared / free), free, tests)),
     )
 
 

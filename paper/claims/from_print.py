@@ -1,10 +1,9 @@
 """The printed tables as a source: differences of cells, and how far chance alone would put them apart.
 
-Two runs that differ in their seed only differ by chance of generation and of training. Two estimates of that, and the
-wider interval counts:
+Two estimates of chance, and the wider interval counts:
 - generation alone (`sd`, from the counts behind the cells; normal law). Training adds to it.
 - Table 4's three pairs of seeds: the mean of their squared distances over what generation alone predicts is a column's
-  factor; carried over to all rows and models, none of which has a second seed; Student-t with 3 degrees of freedom.
+  factor, carried over to all rows and models; Student-t with 3 degrees of freedom.
 Mean rows (Table 4) are means of so many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
 """
 
@@ -183,5 +182,5 @@ class Prints(Source):
             how=f"{name}: sd {100 * spread:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
             n=n,
             runs=runs,
-            detectable_of=partial(detectable, spread, df),
+            detectable=partial(detectable, spread, df),
         )

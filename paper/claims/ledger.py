@@ -26,8 +26,8 @@ class Direction(NamedTuple):
     claimed: bool | None  # as claimed (True), the opposite (False), or neither (None)
     contrast: Contrast  # the one that decides
     p: float | None
-    equal: bool = False  # every contrast lies inside its margin
-    side: Side = "above"  # of the null, on which the claim puts the contrast
+    equal: bool  # every contrast lies inside its margin
+    side: Side  # of the null, on which the claim puts the contrast
 
 
 def direction(outcome: Outcome) -> Direction:
@@ -46,17 +46,18 @@ def direction(outcome: Outcome) -> Direction:
     opposite = [(_certainty(p), n) for n, p in enumerate(corrected) if (distances[n] or 0.0) < 0]
     needed = len(outcome.contrasts) - outcome.allow
     equal = all(contrast.equal for contrast in outcome.contrasts)
+    claimed: bool | None
+    p_of_test: float | None
     if len(as_claimed) >= needed:
         p, n = sorted(as_claimed)[needed - 1]
-        p = min(1.0, (outcome.allow + 1) * p)
-        return Direction(True, outcome.contrasts[n], None if outcome.contrasts[n].p is None else p, equal, outcome.side)
-    if len(opposite) > outcome.allow:
+        claimed, p_of_test = True, None if outcome.contrasts[n].p is None else min(1.0, (outcome.allow + 1) * p)
+    elif len(opposite) > outcome.allow:
         _, n = sorted(opposite)[outcome.allow]
-        return Direction(False, outcome.contrasts[n], corrected[n], equal, outcome.side)
-    # Neither: show a contrast without a value if there is one, else the one furthest on the wrong side.
-    n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
-    p_neither = None if all(contrast.p is None for contrast in outcome.contrasts) else 1.0
-    return Direction(None, outcome.contrasts[n], p_neither, equal, outcome.side)
+        claimed, p_of_test = False, corrected[n]
+    else:  # show a contrast without a value if there is one, else the one furthest on the wrong side
+        n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
+        claimed, p_of_test = None, None if all(contrast.p is None for contrast in outcome.contrasts) else 1.0
+    return Direction(claimed, outcome.contrasts[n], p_of_test, equal, outcome.side)
 
 
 def _certainty(p: float | None) -> float:
@@ -65,11 +66,7 @@ def _certainty(p: float | None) -> float:
 
 
 def verdicts_of_family(directions: Sequence[Direction]) -> list[tuple[Verdict, float | None]]:
-    """Verdict and corrected p of each claim of a family.
-
-    Holm runs over a family and not over all claims: its claims are about one thing, and a reader takes the best of them
-    as evidence for it. Claims about other things would only cost power.
-    """
+    """Verdict and corrected p of each claim. Holm runs over a family, not over all claims: it is about one thing."""
     corrected = holm([each.p for each in directions])
     return [(_verdict(each, p), p) for each, p in zip(directions, corrected, strict=True)]
 
@@ -295,7 +292,7 @@ def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
         how=f"{contrast.how}; {units}" if units else contrast.how,
         seeds=tuple(sorted(seeds)),
         p=seen.p,
-        detectable=contrast.detectable(),
+        detectable=contrast.detectable(1),
         **same,
     )
 
@@ -343,10 +340,9 @@ def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
 # Placebo rewards: an effect that a coin as reward shows too is no effect of the reward.
 #
 # A placebo of some settings is a variant that changes the reward besides them, and nothing else. A claim about what is
-# learnt, that one side's scores or rewards are above another's, is compared with each placebo that has runs of both
-# sides: the claim's own test must be supported (p below 5 %, interval on the claimed side) for the contrast under the
-# true reward minus the same contrast under the placebo, against 0. All placebos must be beaten, so their p need no
-# correction. Claims about a loss itself (clipped tokens, gradient norm, entropy) hold or fail under any reward.
+# learnt is compared with each placebo that has runs of both sides: the claim's own test must be supported for the
+# contrast under the true reward minus the same contrast under the placebo, against 0. All placebos must be beaten, so
+# their p need no correction. Claims about a loss itself hold or fail under any reward.
 
 # Measures of what is learnt: scores, and the figures of a curve that are computed from its reward.
 LEARNT = (SCORE, "area", "final", *ROLLOUTS_UNTIL, "reward_falls", "reward_gain")

@@ -90,18 +90,6 @@ def test_clear_differences_have_the_verdict_of_their_side(tmp_path: Path, id: st
         assert {f"runs/q7/{m}/seed{s}" for m in ("tepo", "grpo") for s in (1, 2, 3)} == set(entry.runs)
 
 
-NOISY = (0.2, 0.9, 0.5)
-
-
-@pytest.mark.parametrize("id", ["gain-q7", "higher-gradient-norm", "faster-reward"])
-def test_noise_is_undecided_and_says_what_would_have_been_seen(tmp_path: Path, id: str) -> None:
-    name = APART[id][0]
-    entry = verdicts(tmp_path / "t", both(seeds(**{name: NOISY}), seeds(**{name: NOISY[::-1]})))[id]
-    assert entry.verdict == "undecided"
-    assert "would have found" in entry.reason
-    assert entry.low <= entry.null <= entry.high  # type: ignore[operator]
-
-
 def test_at_equal_movement_the_sweep_of_the_tree_decides_on_each_method(tmp_path: Path) -> None:
     id, runs = "faster-at-equal-movement", both(seeds(reward=HIGH), seeds(reward=LOW))
     assert "several step sizes" in verdicts(tmp_path / "none", runs)[id].reason
@@ -455,6 +443,7 @@ def test_planted_effects(tmp_path: Path, id: str, shape: str) -> None:
     runs = both([{column: x} for x in left], [{column: x} for x in right])
     (entry,) = judged_alone(tmp_path / "t", runs, id)
     assert entry.verdict == verdict
+    assert ("would have found" in entry.reason) == (verdict == "undecided")
     if sign < 0:
         words = words.replace("above", "BELOW").replace("below", "above").replace("BELOW", "below")
     assert words in entry.reason
@@ -693,16 +682,6 @@ def test_an_entry_without_an_interval_outside_the_null_has_no_verdict(
         Entry("ours", verdict=verdict, estimate=0.1, null=0.0, low=ends[0], high=ends[1], **words)  # type: ignore[arg-type]
 
 
-def test_one_model_is_tested_over_seeds_as_tables_are() -> None:
-    a, b = {1: 0.61, 2: 0.64, 3: 0.66}, {1: 0.52, 2: 0.57, 3: 0.55}
-    found = compare.compare_seeds(a, b)
-    made = over_runs("x", {"m": {s: a[s] - b[s] for s in a}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
-    assert (made.value, made.low, made.high, made.p, made.detectable()) == pytest.approx(
-        (found.difference, found.low, found.high, found.p, found.detectable)
-    )
-    assert (made.level, made.n) == ("seed", 3)
-
-
 def test_several_models_are_tested_over_their_means() -> None:
     """Seeds of a model that agree closely do not make three models more than three."""
     values = {"a": {1: 0.1, 2: 0.1}, "b": {1: 0.2, 2: 0.2}, "c": {1: 0.3, 2: 0.3, 3: 0.3}}
@@ -736,7 +715,7 @@ def test_undecided_by_holm_says_so_and_detectable_counts_the_family() -> None:
     contrast = over_runs("x", {"m": {s: a[s] - b[s] for s in a}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
     assert contrast.low > 0  # type: ignore[operator]
     assert contrast.detectable(2) == pytest.approx(compare.detectable_in_family(comparison, 2))
-    assert contrast.detectable(2) > contrast.detectable()  # type: ignore[operator]
+    assert contrast.detectable(2) > contrast.detectable(1)  # type: ignore[operator]
     seen = ledgers.direction(Outcome((contrast,)))
     ((verdict, p), _) = ledgers.verdicts_of_family([seen, seen])
     assert (verdict, p) == ("undecided", pytest.approx(2 * comparison.p))
