@@ -129,11 +129,8 @@ class CatalogTrainer(GRPOTrainer):
         )
         mode, accumulated, shares = "eval", 1, 1
         if self.model.training:
-            mode, accumulated, shares = (
-                "train",
-                self.current_gradient_accumulation_steps,
-                self.args.steps_per_generation,
-            )
+            accumulated, shares = self.current_gradient_accumulation_steps, self.args.steps_per_generation
+            mode = "train"
         # Gradients of the accumulated batches add up, and those of processes are averaged: TRL's own normalisers.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes * accumulated / shares
         # Clip-Cov draws tokens: the same ones whatever else has drawn random numbers

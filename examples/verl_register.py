@@ -27,8 +27,6 @@ from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 
 import tepo_bench
 
-COUNTS = {"tokens": "batch_num_tokens", "sequences": "global_batch_size"}
-
 
 def check(method: tepo_bench.Method) -> None:
     """Raise `ConfigError` for a method that needs more than verl hands on."""
@@ -91,13 +89,10 @@ def register(key: str) -> str:
         )
         whole = config.global_batch_info  # of the minibatch, over all ranks; empty until verl has filled it
         ranks = whole.get("dp_size", 1)
+        counts = {"tokens": whole.get("batch_num_tokens"), "sequences": whole.get("global_batch_size")}
         # None: the counts of this micro-batch, as in verl
-        counts = {ours: whole.get(verls) for ours, verls in COUNTS.items()}
-        loss = method.loss(
-            batch,
-            **{name: None if count is None else count / ranks for name, count in counts.items()},
-            generator=draws,
-        )
+        shares = {name: None if count is None else count / ranks for name, count in counts.items()}
+        loss = method.loss(batch, **shares, generator=draws)
         metrics = {f"tepo_bench/{metric}": value for metric, value in method.diagnostics(batch).items()}
         return loss, {metric: value for metric, value in metrics.items() if value is not None}
 

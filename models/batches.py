@@ -1,9 +1,7 @@
 """Training batches of a tiny base: problems with solutions, as token tensors, and the gradient of their loss.
 
-The loss is the mean cross-entropy over answer tokens. Its gradient is computed in two parts, on one thread or two, with
-the same bits. Torch's own threads cannot do that: one and two of them round differently, and on a busy machine they
-wait for each other by spinning (measured: 30 times slower). Here the parts of a batch, not the operations, run side by
-side, each on one core.
+The gradient is computed in two parts, on one thread or two, with the same bits. Torch's own threads round differently,
+and on a busy machine they wait for each other (measured: 30 times slower).
 """
 
 from __future__ import annotations
@@ -117,10 +115,7 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """The shorter and the longer pairs, so that both parts hold about the same number of padded tokens.
-
-    Padded as a whole, a batch is one quarter padding.
-    """
+    """The shorter and the longer pairs, so that both parts hold about the same number of padded tokens."""
     ordered = sorted(pairs, key=_length)
     longest = _length(ordered[-1])
     cut = next(at for at in range(1, len(ordered)) if at * _length(ordered[at]) >= (len(ordered) - at) * longest)

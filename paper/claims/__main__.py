@@ -65,13 +65,13 @@ def main() -> None:
     from core.provenance import ROOT
     from core.results_tree import open_tree
     from paper.claims import entries, ledger
-    from paper.claims.claims import read_claims, read_margins
+    from paper.claims.claims import declared, read_claims
 
     kept = ROOT / DATA[1]
     if args.page:
         printed = ledger.printed_entries()
         write_text(kept, entries.to_text(printed))
-        write_text(args.page, paper_page(printed, read_margins()))
+        write_text(args.page, paper_page(printed, declared().margins))
         print(args.page)
         raise SystemExit(0)  # it has written a file that other commands read: no result of theirs follows from this one
     tree, claims = open_tree(args.results), read_claims()

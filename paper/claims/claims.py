@@ -13,9 +13,11 @@ from core.declared import Declared, Tuple, arguments_model, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.provenance import ROOT
+from evals import learning_curves
 from paper import printed
+from paper.claims.from_runs import EXTRAS
 from paper.claims.tests import KINDS, MATCHED, SCORE, listed, rows_of
-from paper.printed import HEADINGS, Paper
+from paper.printed import AVERAGE, HEADINGS, Paper
 
 DATA = ("paper/claims.yaml",)
 CLAIMS = ROOT / DATA[0]
@@ -94,14 +96,14 @@ class Claim:
         return self.declared.id
 
 
-def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[Claim]:
+def read_claims(path: Path | str = CLAIMS) -> list[Claim]:
     """All claims of a file.
 
     Raises `ConfigError` naming file and claim: an id given twice; an unknown or missing key; an unknown kind of test,
     row, column, measure or reason; two sides with rows of different models.
     """
-    file = validated(ClaimsFile, read_yaml(path), str(path))
-    rows = with_arms(printed.read() if paper is None else paper, path)
+    file = declared(path)
+    rows = with_arms(printed.read(), path)
     claims: dict[str, Claim] = {}
     for number, body in enumerate(file.claims):
         at = str(body["id"]) if isinstance(body, dict) and "id" in body else f"claims.{number}"
@@ -112,16 +114,10 @@ def read_claims(path: Path | str = CLAIMS, paper: Paper | None = None) -> list[C
     return list(claims.values())
 
 
-def read_margins(path: Path | str = CLAIMS) -> Mapping[str, Margin]:
-    """The margins of practical equivalence, by measure or kind of test."""
-    return validated(ClaimsFile, read_yaml(path), str(path)).margins
-
-
 def with_arms(paper: Paper, path: Path | str = CLAIMS) -> Paper:
     """The printed rows, and the arms of `claims.yaml` as rows without cells, each beside the row that it changes."""
-    arms = validated(ClaimsFile, read_yaml(path), str(path)).arms
     rows = dict(paper)
-    for name, arm in arms.items():
+    for name, arm in declared(path).arms.items():
         _check_names([arm.row], [id for id, row in paper.items() if row.run], str(path), f"arms.{name}: row")
         row = paper[arm.row]
         assert row.run is not None
@@ -130,9 +126,15 @@ def with_arms(paper: Paper, path: Path | str = CLAIMS) -> Paper:
     return rows
 
 
+def declared(path: Path | str = CLAIMS) -> ClaimsFile:
+    """The file as it is written, its claims still unread."""
+    return validated(ClaimsFile, read_yaml(path), str(path))
+
+
 def _claim(declaration: Declaration, where: str, file: ClaimsFile, rows: Paper) -> Claim:
     test = _question(declaration.test, where, "test", rows)
-    needs = _needs(test)
+    of_scores = test.kind in SCORED and test.arguments.get("measure", SCORE) == SCORE
+    needs = NEEDS.get(test.kind, SCORES if of_scores else CURVES)
     told = declaration.print or (declaration.test if needs in (SCORES, NEEDS["algebra"]) else "no_print")
     in_print = _reason(told, file.reasons, where) if isinstance(told, str) else _question(told, where, "print", rows)
     if isinstance(in_print, Question):
@@ -145,11 +147,6 @@ def _claim(declaration: Declaration, where: str, file: ClaimsFile, rows: Paper) 
     measure = test.arguments.get("measure", SCORE if test.kind in SCORED else "")
     margin = file.margins.get(test.kind) or file.margins.get(measure)
     return Claim(declaration, test, in_print, needs, why, margin)
-
-
-def _needs(test: Question) -> str:
-    of_scores = test.kind in SCORED and test.arguments.get("measure", SCORE) == SCORE
-    return NEEDS.get(test.kind, SCORES if of_scores else CURVES)
 
 
 def _reason(name: str, reasons: Mapping[str, str], where: str) -> str:
@@ -173,14 +170,9 @@ def _question(value: Mapping[str, Any], where: str, at: str, rows: Paper) -> Que
         raise ConfigError(
             f"{where}: left and right must name a row of the same models, got {', '.join(left)} and {', '.join(right)}"
         )
-    columns = [*arguments.get("columns", ())]
-    if "column" in arguments:
-        columns.append(arguments["column"])
+    columns = [*arguments.get("columns", ()), arguments.get("column", AVERAGE)]
     _check_names(columns, HEADINGS, where, "column")
     if "measure" in arguments:
-        from evals import learning_curves
-        from paper.claims.from_runs import EXTRAS
-
         _check_names([arguments["measure"]], [SCORE, *learning_curves.MEASURES, *EXTRAS], where, "measure")
     return Question(kind, arguments)
 

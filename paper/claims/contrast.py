@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+
+from evals.stats import compare, intervals
+from evals.stats.compare import ALPHA, POWER, ROUNDING, detectable
+from evals.stats.estimate import Comparison
 
 # By model: which clean model each seed continues (`core.results_tree.Tree.clean_models`).
 CleanModels = Callable[[str], Mapping[int, int] | None]
@@ -29,7 +34,6 @@ class Contrast:
     low: float | None  # 95 % interval of the value
     high: float | None
     p: float | None  # two-sided, raw
-    detectable: float | None  # smallest distance from the null found at 5 % in 80 % of repetitions
     unit: str
     level: str  # what is imagined drawn again
     how: str
@@ -39,8 +43,9 @@ class Contrast:
     at_least: bool = False  # the true value may be larger, never smaller
     margin: tuple[float, float] | None = None  # values that make no difference that matters; None: none is declared
     units: tuple[tuple[str, float], ...] = ()  # what was averaged, by seed or model
-    # `detectable` as one of so many tests that Holm's rule corrects together (`evals.stats.compare.detectable`)
-    detectable_of: Callable[[int], float] | None = field(default=None, compare=False)
+    # Smallest distance from the null found at 5 % in 80 % of repetitions, as one of so many tests that Holm's rule
+    # corrects together (`evals.stats.compare.detectable`)
+    detectable: Callable[[int], float | None] = field(default=lambda tests: None, compare=False)
 
     @property
     def equal(self) -> bool:
@@ -52,19 +57,44 @@ class Contrast:
     def map(self, function: Callable[[float], float], unit: str) -> Contrast:
         """The same evidence in another unit; `function` rises, and no value is too far from the null."""
         value, low, high = (None if x is None else function(x) for x in (self.value, self.low, self.high))
-        detectable, of_many, start = None, self.detectable_of, self.null
-        if self.detectable is not None:
-            detectable = function(start + self.detectable) - function(start)
+        of_many, start, null = self.detectable, self.null, function(self.null)
 
-        def mapped(tests: int) -> float:
-            return math.nan if of_many is None else function(start + of_many(tests)) - function(start)
+        def mapped(tests: int) -> float | None:
+            distance = of_many(tests)
+            return None if distance is None else function(start + distance) - null
 
-        units = tuple((name, function(x)) for name, x in self.units)
-        null = function(self.null)
-        changed = replace(
-            self, value=value, low=low, high=high, null=null, detectable=detectable, unit=unit, units=units
+        return replace(
+            self,
+            value=value,
+            low=low,
+            high=high,
+            null=null,
+            unit=unit,
+            units=tuple((name, function(x)) for name, x in self.units),
+            detectable=mapped,
         )
-        return replace(changed, detectable_of=None if of_many is None else mapped)
+
+
+def of_t(comparison: Comparison, what: str, *, null: float, unit: str, reach: float, runs: Iterable[str]) -> Contrast:
+    """A t test of a difference from `null`. reach: how far from the null a value can lie."""
+    value, low, high = (
+        None if x is None else x + null for x in (comparison.difference, comparison.low, comparison.high)
+    )
+    return Contrast(
+        what=what,
+        value=value,
+        null=null,
+        low=low,
+        high=high,
+        p=comparison.p,
+        unit=unit,
+        level=comparison.level,
+        how=comparison.how,
+        n=comparison.n,
+        runs=tuple(runs),
+        farthest=reach,
+        detectable=partial(compare.detectable_in_family, comparison),
+    )
 
 
 def over_runs(
@@ -82,8 +112,6 @@ def over_runs(
     Several models: the unit is the model. Its seeds are averaged first, so that the interval covers other models too;
     all seeds as one sample would only support a claim about these models. bounds: between which value - null lies.
     """
-    from evals.stats import compare
-
     clusters = None
     if len(by_model) == 1:
         ((model, values),) = by_model.items()
@@ -92,28 +120,9 @@ def over_runs(
         own = [compare.by_clean_model(values, clean_models(model)) for model, values in by_model.items()]
         units = {place: sum(values.values()) / len(values) for place, values in enumerate(own)}
     comparison = compare.compare_seeds(units, dict.fromkeys(units, null), bounds=bounds, clusters=clusters)
-    value, low, high = (
-        None if x is None else x + null for x in (comparison.difference, comparison.low, comparison.high)
-    )
-    contrast = Contrast(
-        what=what,
-        value=value,
-        null=null,
-        low=low,
-        high=high,
-        p=comparison.p,
-        detectable=comparison.detectable,
-        unit=unit,
-        level="seed",
-        how=comparison.how,
-        n=comparison.n,
-        runs=tuple(runs),
-        farthest=max(map(abs, bounds)),
-        units=tuple((f"seed {seed}", x) for seed, x in units.items()),
-        detectable_of=_detectable_of(comparison.se, comparison.df),
-    )
+    contrast = of_t(comparison, what, null=null, unit=unit, reach=max(map(abs, bounds)), runs=runs)
     if len(by_model) == 1:
-        return contrast
+        return replace(contrast, units=tuple((f"seed {seed}", x) for seed, x in units.items()))
     several = f"{len(by_model)} models, {sum(map(len, by_model.values()))} runs or pairs of runs"
     how = f"{several} agree exactly: their spread is unknown" if comparison.p is None else f"Student-t over {several}"
     return replace(contrast, level=MODELS, how=how, units=tuple(zip(by_model, units.values(), strict=True)))
@@ -134,41 +143,24 @@ def of_two_samples(
     Seeds that both have are not paired: where a seed does the same to both, the interval is too wide. reach: how large
     the difference can be. clusters: which clean model each seed continues.
     """
-    from evals.stats import compare, intervals
-
     how = f"Welch's t over {compare.units(left, clusters)} and {compare.units(right, clusters)}"
     left, right = compare.by_clean_model(left, clusters), compare.by_clean_model(right, clusters)
     value = math.fsum(left.values()) / len(left) - math.fsum(right.values()) / len(right)
-    low = high = p = detectable = se = df = None
-    if min(len(left), len(right)) < 2:
-        how += ": the spread of one seed is unknown"
-    else:
-        (_, a, df_a), (_, b, df_b) = (intervals.seed_variance(list(of.values())) for of in (left, right))
-        total, degrees = intervals.welch([(a / len(left)) ** 0.5, (b / len(right)) ** 0.5], [df_a, df_b])
-        se, df = float(total), float(degrees)
-        if se < compare.ROUNDING:
-            se = df = None
-            how += ": all agree, their spread is unknown"
-        else:
-            half = float(intervals.quantile(df)) * se
-            low, high = max(-reach, value - half), min(reach, value + half)
-            p, detectable = float(intervals.p_value(value, se, df)), compare.detectable(se, df)
-    return Contrast(
-        what=what,
-        value=value,
-        null=0.0,
-        low=low,
-        high=high,
-        p=p,
-        detectable=detectable,
-        unit=unit,
-        level="seed",
-        how=how,
-        n=min(len(left), len(right)),
-        runs=tuple(runs),
-        farthest=reach,
-        detectable_of=_detectable_of(se, df),
-    )
+    n = min(len(left), len(right))
+    unknown = Comparison(value, None, None, None, None, None, "seed", f"{how}: the spread of one seed is unknown", n)
+    if n < 2:
+        return of_t(unknown, what, null=0.0, unit=unit, reach=reach, runs=runs)
+    (_, a, df_a), (_, b, df_b) = (intervals.seed_variance(list(of.values())) for of in (left, right))
+    total, degrees = intervals.welch([(a / len(left)) ** 0.5, (b / len(right)) ** 0.5], [df_a, df_b])
+    se, df = float(total), float(degrees)
+    if se < ROUNDING:
+        unknown = replace(unknown, how=f"{how}: all agree, their spread is unknown")
+        return of_t(unknown, what, null=0.0, unit=unit, reach=reach, runs=runs)
+    half = float(intervals.quantile(df)) * se
+    ends = max(-reach, value - half), min(reach, value + half)
+    p = float(intervals.p_value(value, se, df))
+    found = Comparison(value, se, *ends, p, detectable(se, df), "seed", how, n, df)
+    return of_t(found, what, null=0.0, unit=unit, reach=reach, runs=runs)
 
 
 def of_share(what: str, hits: int, n: int, *, null: float, how: str) -> Contrast:
@@ -179,13 +171,7 @@ def of_share(what: str, hits: int, n: int, *, null: float, how: str) -> Contrast
     high = float(betaincinv(hits + 1, n - hits, 0.975)) if hits < n else 1.0
     tails = float(bdtr(hits, n, null)), 1.0 - float(bdtr(hits - 1, n, null)) if hits else 1.0
     p = min(1.0, 2 * min(tails))
-    return Contrast(what, hits / n, null, low, high, p, None, "share", "policy", how, n)
-
-
-def _detectable_of(se: float | None, df: float | None) -> Callable[[int], float] | None:
-    from evals.stats.compare import detectable
-
-    return None if se is None or df is None else lambda tests: detectable(se, df, tests)
+    return Contrast(what, hits / n, null, low, high, p, "share", "policy", how, n)
 
 
 def ratio_of_sds(
@@ -198,8 +184,6 @@ def ratio_of_sds(
     """
     from scipy.special import fdtr, fdtri
 
-    from evals.stats.compare import ALPHA, POWER
-
     (variance_a, df_a), (variance_b, df_b) = _within(left), _within(right)
     # F and not a permutation of seeds: with two or three seeds a side, no permutation reaches p < .05.
     if not (df_a and df_b):
@@ -208,8 +192,11 @@ def ratio_of_sds(
         raise Gap("seeds agree exactly: their spread is unknown")
     f = variance_a / variance_b
     below = float(fdtr(df_a, df_b, f))
-    # the ratio r < 1 that is found in 80 %: F < critical value, where F/r^2 is distributed as F(df_a, df_b)
-    visible = math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2)) / float(fdtri(df_a, df_b, POWER)))
+
+    def found(tests: int) -> float:
+        # the ratio r < 1 that is found in 80 %: F < critical value, where F/r^2 is distributed as F(df_a, df_b)
+        return 1 - math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2 / tests)) / float(fdtri(df_a, df_b, POWER)))
+
     return Contrast(
         what=what,
         value=math.sqrt(f),
@@ -217,15 +204,12 @@ def ratio_of_sds(
         low=math.sqrt(f / fdtri(df_a, df_b, 1 - ALPHA / 2)),
         high=math.sqrt(f / fdtri(df_a, df_b, ALPHA / 2)),
         p=min(1.0, 2 * min(below, 1 - below)),
-        detectable=1 - visible,
         unit="ratio",
         level="seed",
         how=f"F with {df_a} and {df_b} degrees of freedom",
         n=df_a + df_b + len(left) + len(right),
         runs=tuple(runs),
-        detectable_of=lambda tests: (
-            1 - math.sqrt(float(fdtri(df_a, df_b, ALPHA / 2 / tests)) / float(fdtri(df_a, df_b, POWER)))
-        ),
+        detectable=found,
     )
 
 
@@ -235,9 +219,6 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
     groups: by model, one pair of figures for each seed. a + b and a - b are uncorrelated exactly when the variances are
     equal. Seeds are centred model by model. Figures are taken as normal. Null: 1.
     """
-    from evals.stats import intervals
-    from evals.stats.compare import ROUNDING, detectable
-
     variance_a, df = _within([[a for a, _ in group] for group in groups])
     variance_b, _ = _within([[b for _, b in group] for group in groups])
     if df < 2:
@@ -256,8 +237,6 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
     se = math.sqrt((1 - tilt**2) / free)
     k = 1 + 2 * unshared * float(intervals.quantile(free)) ** 2 / free
     low, high = (math.sqrt(f * (k + side * math.sqrt(k * k - 1))) for side in (-1, 1))
-    # log(sd ratio) has about this standard error near equal variances
-    visible = math.exp(-detectable(math.sqrt(unshared / free), free))
     seeds = sum(map(len, groups))
     return Contrast(
         what=what,
@@ -266,13 +245,13 @@ def ratio_of_paired_sds(what: str, groups: Sequence[Sequence[tuple[float, float]
         low=low,
         high=high,
         p=float(intervals.p_value(tilt, se, free)),
-        detectable=1 - visible,
         unit="ratio",
         level="seed",
         how=f"Pitman-Morgan over {seeds} paired seeds of {len(groups)} model{'s' if len(groups) > 1 else ''}",
         n=seeds,
         runs=tuple(runs),
-        detectable_of=lambda tests: 1 - math.exp(-detectable(math.sqrt(unshared / free), free, tests)),
+        # log(sd ratio) has about this standard error near equal variances
+        detectable=lambda tests: 1 - math.exp(-detectable(math.sqrt(unshared / free), free, tests)),
     )
 
 

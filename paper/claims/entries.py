@@ -5,7 +5,7 @@ Imports nothing that computes verdicts, so that rendering stays cheap and cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -54,12 +54,12 @@ class Entry:
     quote: str  # verbatim, from the first of these places
     statement: str  # what exactly was tested
     scale: str
-    variant: str | None  # other training settings; None: the scale's own
-    learning_rate: float | None  # under these settings
-    reading: str | None  # label of another reading of the paper; None: the default one
-    kind: str  # kind of test, a function of `paper.claims.tests`; "" where there is none
-    verdict: Verdict
-    reason: str  # why there is no verdict, or what to know about it
+    variant: str | None = None  # other training settings; None: the scale's own
+    learning_rate: float | None = None  # under these settings
+    reading: str | None = None  # label of another reading of the paper; None: the default one
+    kind: str = ""  # kind of test, a function of `paper.claims.tests`; "" where there is none
+    verdict: Verdict = "not tested"
+    reason: str = ""  # why there is no verdict, or what to know about it
     model: str | None = None  # key of the one model that counts; None: all that the claim speaks of
     tested: str = ""  # the contrast that decides
     parts: int = 0  # how many contrasts the test has
@@ -100,21 +100,23 @@ class Entry:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
-NUMBERS = (
-    "learning_rate", "estimate", "null", "low", "high", "margin_low", "margin_high", "p", "p_holm", "detectable",
-)  # fmt: skip
-INTEGERS = ("parts", "n", "tests")
-LISTS = ("seeds", "runs")  # written with a blank between the items
+# How a cell is read, by the field's annotation: None is written as an empty cell, as the empty text is.
+READ: dict[str, Callable[[str], Any]] = {
+    "float | None": lambda cell: float(cell) if cell else None,
+    "int | None": lambda cell: int(cell) if cell else None,
+    "int": int,
+    "str | None": lambda cell: cell or None,
+    "tuple[int, ...]": lambda cell: tuple(map(int, cell.split())),
+    "tuple[str, ...]": lambda cell: tuple(cell.split()),
+}
 
 
 def to_text(entries: Iterable[Entry]) -> str:
-    """claims.csv. Floats keep every digit; None and the empty text are both written as an empty cell."""
+    """claims.csv. Floats keep every digit; a list has a blank between its items."""
     rows = []
     for entry in entries:
-        cells = {name: getattr(entry, name) for name in COLUMNS}
-        for name in LISTS:
-            cells[name] = " ".join(str(item) for item in cells[name])
-        rows.append(cells)
+        cells = vars(entry)
+        rows.append({name: " ".join(map(str, x)) if isinstance(x, tuple) else x for name, x in cells.items()})
     return to_csv(COLUMNS, rows)
 
 
@@ -126,23 +128,11 @@ def read(path: Path | str) -> list[Entry]:
     entries = []
     for number, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
         try:
-            entries.append(_entry(row))
+            cells = {field.name: READ.get(str(field.type), str)(row[field.name]) for field in fields(Entry)}
+            entries.append(Entry(**cells))
         except ValueError as error:
             raise CorruptInputError(f"{path}: line {number}: {error}") from None
     return entries
-
-
-def _entry(row: dict[str, str]) -> Entry:
-    values: dict[str, Any] = {name: row[name] for name in COLUMNS}
-    for name in NUMBERS:
-        values[name] = float(row[name]) if row[name] else None
-    for name in INTEGERS:
-        values[name] = int(row[name]) if row[name] else None
-    for name in ("variant", "reading", "model", "method"):
-        values[name] = row[name] or None
-    values["seeds"] = tuple(int(seed) for seed in row["seeds"].split())
-    values["runs"] = tuple(row["runs"].split())
-    return Entry(**values)
 
 
 # What an entry looks like in words: shared by claims.md and the page.
@@ -186,17 +176,11 @@ def margin(entry: Entry) -> str:
 
 def setting(entry: Entry) -> str:
     """The training settings, the reading and the one model that an entry is about."""
-    alone = "" if entry.model is None else f"{entry.model} alone"
-    return ", ".join(part for part in (_settings(entry), alone, entry.method) if part)
-
-
-def _settings(entry: Entry) -> str:
     rate = "" if entry.learning_rate is None else f"learning rate {entry.learning_rate:g}"
-    if entry.reading:
-        return entry.reading
     if entry.variant:
-        return f"{entry.variant} ({rate})" if rate else entry.variant
-    return rate
+        rate = f"{entry.variant} ({rate})" if rate else entry.variant
+    alone = "" if entry.model is None else f"{entry.model} alone"
+    return ", ".join(part for part in (entry.reading or rate, alone, entry.method) if part)
 
 
 # claims.md of a results tree.

@@ -1,10 +1,9 @@
 """The printed tables as a source: differences of cells, and how far chance alone would put them apart.
 
-Two runs that differ in their seed only differ by chance of generation and of training. Two estimates of that, and the
-wider interval counts:
+Two estimates of chance, and the wider interval counts:
 - generation alone (`sd`, from the counts behind the cells; normal law). Training adds to it.
 - Table 4's three pairs of seeds: the mean of their squared distances over what generation alone predicts is a column's
-  factor; carried over to all rows and models, none of which has a second seed; Student-t with 3 degrees of freedom.
+  factor, carried over to all rows and models; Student-t with 3 degrees of freedom.
 Mean rows (Table 4) are means of so many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
 """
 
@@ -13,13 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 
+from evals.stats import intervals
+from evals.stats.compare import detectable
 from paper.arithmetic import RESPONSES, count, implied, status
 from paper.claims.contrast import Contrast, Gap, ratio_of_sds
 from paper.claims.entries import POINTS
-from paper.claims.tests import SCORE, Rows, listed
+from paper.claims.tests import SCORE, Rows, Source, listed
 from paper.printed import AVERAGE, COLUMN, HEADINGS, MODELS, POOL, SPREAD, Paper, Row, measured
 
 PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}  # benchmarks whose responses are 32 samples of fewer problems
@@ -36,18 +37,8 @@ def sd(share: float, n: int) -> float:
     return math.sqrt(2 * share * (1 - share) * SPREAD / (1 + SPREAD) / n)
 
 
-def seed_pairs(paper: Paper) -> list[tuple[Row, Row]]:
-    """Distinct runs that differ in their seed only."""
-    by_runs: dict[object, tuple[Row, Row]] = {}
-    for a, b in combinations(measured(paper), 2):
-        if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None):
-            # The last pair of rows wins: a table of seeds comes after the one that prints a single seed.
-            by_runs[frozenset((a.run, b.run))] = (a, b)
-    return list(by_runs.values())
-
-
-class Prints:
-    """A `Source` (`paper.claims.tests`) that reads the printed tables.
+class Prints(Source):
+    """The printed tables.
 
     follow_cells: in place of a printed average that does not follow from its row's cells, take the middle of what they
     imply; `replaced` then names the rows where that happened.
@@ -64,18 +55,18 @@ class Prints:
         """Cell minus cell (fractions); several rows: the mean over models."""
         if measure != SCORE or times != 1:
             raise Gap(f"{measure.replace('_', ' ')} is not printed as numbers")
+
+        def variance(a: str, b: str) -> float:
+            """By generation alone; shrunk for means of several runs."""
+            runs = (1 / len(self._parts(a)) + 1 / len(self._parts(b))) / 2
+            return runs * self._generation(a, b, column) ** 2
+
         pairs = list(zip(listed(left), listed(right), strict=True))
         gains = [self.cell(a, column) - self.cell(b, column) for a, b in pairs]
         value = math.fsum(gains) / len(pairs)
-        se = math.sqrt(math.fsum(self._variance(a, b, column) for a, b in pairs)) / len(pairs)
+        se = math.sqrt(math.fsum(variance(a, b) for a, b in pairs)) / len(pairs)
         what = f"{' '.join(listed(left))} − {' '.join(listed(right))}, {HEADINGS[column]}"
         return self._wider(what, value, null, se, column, [id for pair in pairs for id in pair])
-
-    def value(self, rows: Rows, measure: str, null: float) -> Contrast:
-        raise Gap(f"{measure.replace('_', ' ')} is not printed")
-
-    def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
-        raise Gap("learning curves are drawn, not printed as numbers")
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """sd of a single run over printed seeds; F distribution."""
@@ -85,9 +76,6 @@ class Prints:
         scores_a, scores_b = ([[self.cell(part, column) for part in self._parts(id)] for id in ids] for ids in (a, b))
         what = f"sd over seeds of {' '.join(a)} over that of {' '.join(b)}, {HEADINGS[column]}"
         return ratio_of_sds(what, scores_a, scores_b, runs=[*a, *b])
-
-    def matched(self, left: str, right: str) -> Contrast:
-        raise Gap("no movement of a policy is printed")
 
     def bases(self, runs: Sequence[str]) -> str:
         return f"{', '.join(dict.fromkeys(MODELS[self.paper[id].model] for id in runs))} (pretrained)"
@@ -106,7 +94,6 @@ class Prints:
             low=0.0,
             high=1 - 0.025 ** (1 / problems),
             p=min(1.0, 2 * (1 - below) ** problems),
-            detectable=None,
             unit=POINTS,
             level="problem",
             how=f"0 right; Clopper-Pearson over {problems} problems; the step is in the row's label only",
@@ -126,7 +113,13 @@ class Prints:
 
     @cached_property
     def seed_pairs(self) -> list[tuple[Row, Row]]:
-        return seed_pairs(self.paper)
+        """Distinct runs that differ in their seed only."""
+        by_runs: dict[object, tuple[Row, Row]] = {}
+        for a, b in combinations(measured(self.paper), 2):
+            if a.run and b.run and a.run.seed != b.run.seed and a.run._replace(seed=None) == b.run._replace(seed=None):
+                # The last pair of rows wins: a table of seeds comes after the one that prints a single seed.
+                by_runs[frozenset((a.run, b.run))] = (a, b)
+        return list(by_runs.values())
 
     def factor(self, column: str) -> float:
         """Variance between the seeds of Table 4 over that of generation alone."""
@@ -152,11 +145,6 @@ class Prints:
     def _parts(self, id: str) -> tuple[str, ...]:
         return self.paper[id].of or (id,)
 
-    def _variance(self, a: str, b: str, column: str) -> float:
-        """Of the difference of two rows by generation alone; shrunk for means of several runs."""
-        runs = (1 / len(self._parts(a)) + 1 / len(self._parts(b))) / 2
-        return runs * self._generation(a, b, column) ** 2
-
     def _generation(self, a: str, b: str, column: str) -> float:
         """sd of the difference of two single runs by generation alone, as a fraction."""
         if column != AVERAGE:
@@ -173,14 +161,11 @@ class Prints:
 
     def _wider(self, what: str, value: float, null: float, se: float, column: str, ids: Sequence[str]) -> Contrast:
         """se: by generation alone. Interval, p and power of whichever estimate of chance is the more cautious."""
-        from evals.stats import intervals
-        from evals.stats.compare import detectable
-
         pairs, factor = len(self.seed_pairs), self.factor(column)
         n = min(len(self._parts(id)) for id in ids)
         runs = tuple(dict.fromkeys(part for id in ids for part in self._parts(id)))
         if se == 0:
-            return Contrast(what, value, null, None, None, None, None, POINTS, "seed", "no spread", n, runs)
+            return Contrast(what, value, null, None, None, None, POINTS, "seed", "no spread", n, runs)
         # Three seed pairs can lie closer together than generation alone allows, by chance; then generation decides.
         laws = ((se, NORMAL, "generation noise of the counts"), (se * math.sqrt(factor), pairs, "Table 4's seed pairs"))
         spread, df, name = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
@@ -192,11 +177,10 @@ class Prints:
             low=value - half,
             high=value + half,
             p=float(intervals.p_value(value - null, spread, df)),
-            detectable=detectable(spread, df),
             unit=POINTS,
             level="seed",
             how=f"{name}: sd {100 * spread:.2f} points (variance x {factor:.2f} of generation alone in {pairs} pairs)",
             n=n,
             runs=runs,
-            detectable_of=lambda tests: detectable(spread, df, tests),
+            detectable=partial(detectable, spread, df),
         )

@@ -15,10 +15,11 @@ from core.layout import Checkpoint, Run
 from core.results_tree import Tree, plain
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
-from evals.stats.compare import by_clean_model, detectable
-from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds
+from evals.stats.compare import by_clean_model
+from evals.stats.estimate import Comparison
+from paper.claims.contrast import Contrast, Gap, of_t, of_two_samples, over_runs, ratio_of_paired_sds
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
-from paper.claims.tests import MATCHED, SCORE, Rows, listed
+from paper.claims.tests import MATCHED, SCORE, Rows, Source, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 
 POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
@@ -61,10 +62,6 @@ def entropy_kept(curve: Curve) -> float | None:
     return last / entropy[0] if last is not None and entropy[0] > 0 else None
 
 
-def mean_over_rollouts(column: str, aggregate: str, curve: Curve) -> float | None:
-    return _mean(curve.series([column], aggregate))
-
-
 def _check_long_enough(rollouts: int, done: str) -> None:
     if rollouts < LEAST_ROLLOUTS:
         raise Gap(f"{rollouts} rollouts {done}; a verdict needs {LEAST_ROLLOUTS}")
@@ -81,15 +78,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 EXTRAS: dict[str, Extra] = {
     # Share of tokens on which entropy moves against the sign of the advantage.
-    "sign_agreement": Extra(partial(mean_over_rollouts, "theorem_sign_agreement", "mean"), "share", 0.0, 1.0),
+    "sign_agreement": Extra(lambda curve: _mean(curve.series(["theorem_sign_agreement"], "mean")), "share", 0.0, 1.0),
     "entropy_fall": Extra(entropy_fall, "nats per token"),
     "reward_falls": Extra(reward_falls, "reward", 0.0, 1.0),
     "reward_gain": Extra(reward_gain, "reward", -1.0, 1.0),
     "entropy_kept": Extra(entropy_kept, "share", 0.0),
     # Length of a sampled response.
-    "response_tokens": Extra(partial(mean_over_rollouts, "response_tokens", "first"), "tokens", 0.0),
+    "response_tokens": Extra(lambda curve: _mean(curve.series(["response_tokens"], "first")), "tokens", 0.0),
 }
-
 
 # Measures in which a run that never gets there is later than its end.
 ROLLOUTS_UNTIL = ("to_50", "to_80", "to_grpo")
@@ -122,8 +118,8 @@ class Arm:
 Pairs = Sequence[tuple[Arm, Arm]]
 
 
-class Runs:
-    """A `Source` (`paper.claims.tests`) that reads a results tree.
+class Runs(Source):
+    """A results tree.
 
     variant: which training settings (None: the scale's own). instead: printed row -> the method that another reading of
     the paper puts in its place. only: key of the one model that counts (None: all that a claim speaks of).
@@ -223,22 +219,10 @@ class Runs:
         versus = next((m["title"] for m in self.tree.methods.values() if m["row"] == methods[1]), methods[1])
         runs = [Run(model["key"], key, seed) for key in keys for seed in seeds]  # at the scale's own step size
         value, low, high, p, se, df = (float(row[name]) if row[name] else None for name in FIELDS[:6])
-        return Contrast(
-            what=f"{row['title']} − {versus} at equal movement, {self.name('area')}",
-            value=value,
-            null=0.0,
-            low=low,
-            high=high,
-            p=p,
-            detectable=None if se is None or df is None else detectable(se, df),
-            unit=learning_curves.MEASURES["area"].unit,
-            level="seed",
-            how=row["how"],
-            n=len(seeds),
-            runs=tuple(folder(run) for run in runs if run in self.tree.runs),
-            farthest=1.0,
-            detectable_of=None if se is None or df is None else partial(detectable, se, df),
-        )
+        comparison = Comparison(value, se, low, high, p, None, "seed", row["how"], len(seeds), df)
+        what = f"{row['title']} − {versus} at equal movement, {self.name('area')}"
+        unit, used = learning_curves.MEASURES["area"].unit, [folder(run) for run in runs if run in self.tree.runs]
+        return of_t(comparison, what, null=0.0, unit=unit, reach=1.0, runs=used)
 
     def bases(self, runs: Sequence[str]) -> str:
         """`titles (family)` of the models of these folders."""
@@ -407,10 +391,8 @@ class Excess(Runs):
     def difference(
         self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
     ) -> Contrast:
-        def figure(source: Runs, run: Run, arm: Arm) -> float:
-            return source.figure(run, arm, measure, column)
-
         unit, low, top = unit_and_range(measure)
+        figure = partial(Runs.figure, measure=measure, column=column)
         return self._excess(left, right, figure, self.name(measure, column), unit, 2 * (top - low))
 
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
@@ -446,15 +428,14 @@ class Excess(Runs):
                 sides, clusters = (true[model], placebo[model]), self.tree.clean_models(model)
                 return of_two_samples(what, *sides, unit=unit, reach=reach, runs=runs, clusters=clusters)
             excess = {model: {seed: true[model][seed] - placebo[model][seed] for seed in true[model]}}
-        else:  # the unit is the model
-            means = [
-                {m: fmean(by_clean_model(side[m], self.tree.clean_models(m)).values()) for m in models}
-                for side in (true, placebo)
-            ]
-            excess = {model: {0: means[0][model] - means[1][model]} for model in models}
-            # Seed 0 stands for all seeds of a model: it continues no clean model.
-            return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
-        return self.over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
+            return self.over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
+
+        # The unit is the model. Seed 0 stands for all seeds of a model: it continues no clean model.
+        def mean(side: dict[str, dict[int, float]], model: str) -> float:
+            return fmean(by_clean_model(side[model], self.tree.clean_models(model)).values())
+
+        excess = {model: {0: mean(true, model) - mean(placebo, model)} for model in models}
+        return over_runs(what, excess, null=0.0, unit=unit, bounds=(-reach, reach), runs=runs)
 
 
 def folder(run: Run) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from core.results_tree import Tree, plain
+from evals.stats.compare import ALPHA, holm
 from paper import printed
 from paper.claims.claims import Claim, Margin, Question, read_claims, with_arms
 from paper.claims.contrast import Contrast, Gap
@@ -15,10 +16,6 @@ from paper.claims.entries import NO_RUN, Entry, Verdict, amount
 from paper.claims.from_print import Prints
 from paper.claims.from_runs import ROLLOUTS_UNTIL, Excess, Runs
 from paper.claims.tests import KINDS, SCORE, Outcome, Side, Source, listed, rows_of
-from paper.printed import Paper
-
-ALPHA = 0.05
-
 
 # From contrasts to a verdict: which of them decides, how sure that is, and Holm over the claims of a family.
 
@@ -29,8 +26,8 @@ class Direction(NamedTuple):
     claimed: bool | None  # as claimed (True), the opposite (False), or neither (None)
     contrast: Contrast  # the one that decides
     p: float | None
-    equal: bool = False  # every contrast lies inside its margin
-    side: Side = "above"  # of the null, on which the claim puts the contrast
+    equal: bool  # every contrast lies inside its margin
+    side: Side  # of the null, on which the claim puts the contrast
 
 
 def direction(outcome: Outcome) -> Direction:
@@ -42,8 +39,6 @@ def direction(outcome: Outcome) -> Direction:
     the m could have been the one that fails by chance, so those p are Holm's over m. In neither case its p is 1: it was
     tested.
     """
-    from evals.stats.compare import holm
-
     sign = 1.0 if outcome.side == "above" else -1.0
     distances = [None if c.value is None else sign * (c.value - c.null) for c in outcome.contrasts]
     corrected = holm([c.p for c in outcome.contrasts])
@@ -51,17 +46,18 @@ def direction(outcome: Outcome) -> Direction:
     opposite = [(_certainty(p), n) for n, p in enumerate(corrected) if (distances[n] or 0.0) < 0]
     needed = len(outcome.contrasts) - outcome.allow
     equal = all(contrast.equal for contrast in outcome.contrasts)
+    claimed: bool | None
+    p_of_test: float | None
     if len(as_claimed) >= needed:
         p, n = sorted(as_claimed)[needed - 1]
-        p = min(1.0, (outcome.allow + 1) * p)
-        return Direction(True, outcome.contrasts[n], None if outcome.contrasts[n].p is None else p, equal, outcome.side)
-    if len(opposite) > outcome.allow:
+        claimed, p_of_test = True, None if outcome.contrasts[n].p is None else min(1.0, (outcome.allow + 1) * p)
+    elif len(opposite) > outcome.allow:
         _, n = sorted(opposite)[outcome.allow]
-        return Direction(False, outcome.contrasts[n], corrected[n], equal, outcome.side)
-    # Neither: show a contrast without a value if there is one, else the one furthest on the wrong side.
-    n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
-    p_neither = None if all(contrast.p is None for contrast in outcome.contrasts) else 1.0
-    return Direction(None, outcome.contrasts[n], p_neither, equal, outcome.side)
+        claimed, p_of_test = False, corrected[n]
+    else:  # show a contrast without a value if there is one, else the one furthest on the wrong side
+        n = min(range(len(distances)), key=lambda n: (distances[n] is not None, distances[n] or 0.0))
+        claimed, p_of_test = None, None if all(contrast.p is None for contrast in outcome.contrasts) else 1.0
+    return Direction(claimed, outcome.contrasts[n], p_of_test, equal, outcome.side)
 
 
 def _certainty(p: float | None) -> float:
@@ -70,13 +66,7 @@ def _certainty(p: float | None) -> float:
 
 
 def verdicts_of_family(directions: Sequence[Direction]) -> list[tuple[Verdict, float | None]]:
-    """Verdict and corrected p of each claim of a family.
-
-    Holm runs over a family and not over all claims: its claims are about one thing, and a reader takes the best of them
-    as evidence for it. Claims about other things would only cost power.
-    """
-    from evals.stats.compare import holm
-
+    """Verdict and corrected p of each claim. Holm runs over a family, not over all claims: it is about one thing."""
     corrected = holm([each.p for each in directions])
     return [(_verdict(each, p), p) for each, p in zip(directions, corrected, strict=True)]
 
@@ -113,14 +103,13 @@ class Case:
     margin: Margin | None = None  # of what is measured
 
 
-def printed_entries(claims: Iterable[Claim] | None = None, paper: Paper | None = None) -> list[Entry]:
+def printed_entries() -> list[Entry]:
     """The ledger of the printed numbers.
 
     Each claim is judged twice: with the averages as printed, and with those that follow from their rows' cells. Where
     the verdicts differ it is undecided, because print cannot tell which of the two is right.
     """
-    paper = printed.read() if paper is None else paper
-    claims = read_claims(paper=paper) if claims is None else list(claims)
+    paper, claims = printed.read(), read_claims()
     by_cells = Prints(paper, follow_cells=True)
     entries, entries_by_cells = (
         judge([Case(_unjudged(claim, "paper", "paper"), claim.printed, source) for claim in claims])
@@ -146,35 +135,36 @@ def run_entries(tree: Tree, claims: Iterable[Claim] | None = None) -> list[Entry
     claims = read_claims() if claims is None else claims
     tiny = stands_in(tree)
     own_settings = Runs(tree, paper)
-    names = [name for name in tree.matrix.get("variants", {}) if not is_control(tree, name)]
-    variants = {name: Runs(tree, paper, variant=name) for name in names}
+    variants = {  # claims are compared with controls, and not judged under them
+        name: Runs(tree, paper, variant=name)
+        for name in tree.matrix.get("variants", {})
+        if not {"reward", "stream"} & _changes(tree, name).keys()
+    }
     rate = tree.matrix.get("training", {}).get("learning_rate")
-    cases = []
+    cases: list[Case] = []
     for claim in claims:
         entry = replace(_unjudged(claim, "ours", tree.scale), learning_rate=rate, needs=claim.needs)
         untestable = claim.untestable if tiny else None
         cases.append(Case(entry, claim.test, own_settings, untestable, margin=claim.margin))
+        others: list[tuple[Runs, dict[str, Any]]] = []  # no entry where the scale does not have them
         # Five models are a small sample of models, whatever their seeds: the main model's seeds have their own line.
-        main = _main_model(claim, own_settings)
-        if main is not None:
-            alone = Runs(tree, paper, only=main)
-            cases.append(Case(replace(entry, model=main), claim.test, alone, untestable, True, claim.margin))
+        if main := _main_model(claim, own_settings):
+            others.append((Runs(tree, paper, only=main), {"model": main}))
         for name, source in variants.items():
             if claim.test.kind != "algebra":  # a formula holds or not whatever the training settings are
-                changed = tree.matrix["variants"][name].get("changes", {}).get("training.learning_rate", rate)
-                variant = replace(entry, variant=name, learning_rate=changed)
-                cases.append(Case(variant, claim.test, source, untestable, True, claim.margin))
+                changed = _changes(tree, name).get("training.learning_rate", rate)
+                others.append((source, {"variant": name, "learning_rate": changed}))
         for label, instead in claim.declared.readings.items():
-            reading = replace(entry, reading=label, statement=f"{entry.statement} Read as: {label}.")
-            source = Runs(tree, paper, instead=instead)
-            cases.append(Case(reading, claim.test, source, untestable, True, claim.margin))
+            statement = f"{entry.statement} Read as: {label}."
+            others.append((Runs(tree, paper, instead=instead), {"reading": label, "statement": statement}))
         for name in claim.declared.methods:  # beside the claim's own method, in one family with it
             title = next((m["title"] for m in tree.methods.values() if m["row"] == name), name)
             left = claim.test.arguments["left"]
             statement = f"{title} in the place of {paper[left].label}: {entry.statement}"
-            method = replace(entry, method=title, statement=statement, where="", quote="", untested="")
-            source = Runs(tree, paper, instead={left: name})
-            cases.append(Case(method, claim.test, source, untestable, True, claim.margin))
+            changes = {"method": title, "statement": statement, "where": "", "quote": "", "untested": ""}
+            others.append((Runs(tree, paper, instead={left: name}), changes))
+        for source, changes in others:
+            cases.append(Case(replace(entry, **changes), claim.test, source, untestable, True, claim.margin))
     return judge(cases)
 
 
@@ -207,12 +197,7 @@ def _unjudged(claim: Claim, ledger: str, scale: str) -> Entry:
         statement=declared.tests,
         untested=declared.untested,
         scale=scale,
-        variant=None,
-        learning_rate=None,
-        reading=None,
         kind=test.kind if isinstance(test, Question) else "",
-        verdict="not tested",
-        reason="",
     )
 
 
@@ -249,29 +234,23 @@ def judge(cases: Sequence[Case]) -> list[Entry]:
         tests = sum(directions[n].p is not None for n in members)
         verdicts = verdicts_of_family([directions[n] for n in members])
         for n, (verdict, p) in zip(members, verdicts, strict=True):
-            contrast = directions[n].contrast
-            if p is not None and contrast.detectable_of is not None:  # as one of the family that Holm corrects
-                contrast = replace(contrast, detectable=contrast.detectable_of(tests))
-            seen = directions[n]._replace(contrast=contrast)
+            seen = directions[n]
+            # as one of the family that Holm corrects
+            detectable = seen.contrast.detectable(1 if p is None else tests)
             reason = _why_undecided(seen, p, tests) if verdict in ("undecided", "not tested") else ""
             if verdict == "equal within the margin":
-                reason = _though_equal(directions[n].contrast, p)
+                reason = _though_equal(seen.contrast, p)
             counted = tests if p is not None else None
-            entries[n] = replace(entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason)
-            entries[n] = replace(entries[n], detectable=contrast.detectable)
-            if verdict == "supported":
-                entries[n] = _held_against_placebos(entries[n], cases[n])
+            entries[n] = replace(
+                entries[n], verdict=verdict, p_holm=p, tests=counted, reason=reason, detectable=detectable
+            )
+            source, test = cases[n].source, cases[n].test
+            if verdict == "supported" and isinstance(source, Runs) and isinstance(test, Question) and learns(test):
+                placebo, why_not = unbeaten(source, test)
+                entries[n] = replace(entries[n], placebo=placebo)
+                if why_not is not None:
+                    entries[n] = replace(entries[n], verdict="undecided", reason=why_not)
     return [entries[n] for n in sorted(entries)]
-
-
-def _held_against_placebos(entry: Entry, case: Case) -> Entry:
-    """A supported claim about what is learnt stays so only if it beats every placebo that was trained."""
-    if not (isinstance(case.source, Runs) and isinstance(case.test, Question) and learns(case.test)):
-        return entry
-    said, why_not = unbeaten(case.source, case.test)
-    if why_not is not None:
-        return replace(entry, verdict="undecided", reason=why_not, placebo=said)
-    return replace(entry, placebo=said)
 
 
 def _with_margin(outcome: Outcome, margin: Margin | None) -> Outcome:
@@ -301,25 +280,20 @@ def _with_evidence(entry: Entry, outcome: Outcome, seen: Direction) -> Entry:
     units = ", ".join(f"{name} {amount(value, contrast.unit)}" for name, value in contrast.units)
     # Folders are `runs/<model>/<method>/seed<k>`; printed rows have no seed folder.
     seeds = {int(run.rpartition("/seed")[2]) for run in contrast.runs if "/seed" in run}
+    same = {name: getattr(contrast, name) for name in ("null", "low", "high", "unit", "level", "n", "runs")}
     return replace(
         entry,
         tested=contrast.what,
         parts=len(outcome.contrasts),
         claimed=outcome.side,
         estimate=contrast.value,
-        null=contrast.null,
-        low=contrast.low,
-        high=contrast.high,
         margin_low=contrast.margin[0] if contrast.margin else None,
         margin_high=contrast.margin[1] if contrast.margin else None,
-        unit=contrast.unit,
-        level=contrast.level,
         how=f"{contrast.how}; {units}" if units else contrast.how,
-        n=contrast.n,
         seeds=tuple(sorted(seeds)),
         p=seen.p,
-        detectable=contrast.detectable,
-        runs=contrast.runs,
+        detectable=contrast.detectable(1),
+        **same,
     )
 
 
@@ -353,9 +327,10 @@ def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
         )
     if bound := _bound(contrast, seen.side):
         reasons.append(bound)
-    if contrast.detectable is not None:
-        distance = f"{amount(contrast.detectable, contrast.unit)} {contrast.unit}"
-        if contrast.detectable < contrast.farthest:
+    detectable = contrast.detectable(1 if p_holm is None else tests)
+    if detectable is not None:
+        distance = f"{amount(detectable, contrast.unit)} {contrast.unit}"
+        if detectable < contrast.farthest:
             reasons.append(f"would have found a distance of {distance} from the null (80 % of repetitions)")
         else:
             reasons.append("would have found no distance that is possible here")
@@ -365,33 +340,25 @@ def _why_undecided(seen: Direction, p_holm: float | None, tests: int) -> str:
 # Placebo rewards: an effect that a coin as reward shows too is no effect of the reward.
 #
 # A placebo of some settings is a variant that changes the reward besides them, and nothing else. A claim about what is
-# learnt, that one side's scores or rewards are above another's, is compared with each placebo that has runs of both
-# sides: the claim's own test must be supported (p below 5 %, interval on the claimed side) for the contrast under the
-# true reward minus the same contrast under the placebo, against 0. All placebos must be beaten, so their p need no
-# correction. Claims about a loss itself (clipped tokens, gradient norm, entropy) hold or fail under any reward.
+# learnt is compared with each placebo that has runs of both sides: the claim's own test must be supported for the
+# contrast under the true reward minus the same contrast under the placebo, against 0. All placebos must be beaten, so
+# their p need no correction. Claims about a loss itself hold or fail under any reward.
 
-REWARD, STREAM = "reward", "stream"  # what controls change: keys of `changes` in matrix.json
 # Measures of what is learnt: scores, and the figures of a curve that are computed from its reward.
 LEARNT = (SCORE, "area", "final", *ROLLOUTS_UNTIL, "reward_falls", "reward_gain")
 # Kinds of test that set one side against another; their measure is the score where they name none.
 SIDED = ("difference_of_rows", "highest", "ordering", "rank", "convergence", "curve_ratio", "curve_mean_difference")
 
 
-def is_control(tree: Tree, variant: str) -> bool:
-    """Whether a variant is a control: claims are compared with it, and not judged under it."""
-    return bool({REWARD, STREAM} & _changes(tree, variant).keys())
-
-
 def placebos(tree: Tree, variant: str | None = None) -> list[str]:
     """The placebo variants of the settings of `variant`; None: of the scale's own."""
     settings = {} if variant is None else _changes(tree, variant)
-    found = {name: dict(_changes(tree, name)) for name in tree.matrix.get("variants", {})}
-    return [name for name, changes in found.items() if changes.pop(REWARD, None) is not None and changes == settings]
+    found = {name: _changes(tree, name) for name in tree.matrix.get("variants", {})}
+    return [name for name, changes in found.items() if changes.pop("reward", None) is not None and changes == settings]
 
 
-def _changes(tree: Tree, variant: str) -> Mapping[str, Any]:
-    changes: Mapping[str, Any] = tree.matrix["variants"][variant].get("changes", {})
-    return changes
+def _changes(tree: Tree, variant: str) -> dict[str, Any]:
+    return dict(tree.matrix["variants"][variant].get("changes", {}))
 
 
 def learns(question: Question) -> bool:

@@ -7,10 +7,10 @@ claim puts them and how many may fail; `paper.claims.ledger` decides. Rows are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal
 
 from core.errors import unknown
 from core.files import read_csv
@@ -27,31 +27,38 @@ SCORE = "score"  # the measure that has a column: share of right responses
 MATCHED = "sweep/matched.csv"  # what `report.frontier` writes, below the results folder
 
 
-class Source(Protocol):
+class Source:
     """Where numbers come from. Every method raises `contrast.Gap` when it has none."""
 
     def difference(
         self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
     ) -> Contrast:
-        """left minus `times` right, held against `null`."""
+        """left minus `times` right, held against `null`; several rows: the mean over models."""
+        raise NotImplementedError
 
     def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
         """left over right."""
+        raise Gap("learning curves are drawn, not printed as numbers")
 
     def value(self, rows: Rows, measure: str, null: float) -> Contrast:
         """The mean of the rows."""
+        raise Gap(f"{measure.replace('_', ' ')} is not printed")
 
     def matched(self, left: str, right: str) -> Contrast:
         """Area under the reward curve of left minus that of right, where both moved the policy equally far."""
+        raise Gap("no movement of a policy is printed")
 
     def bases(self, runs: Sequence[str]) -> str:
         """Which models are behind a contrast's `runs`, and of which family their bases are."""
+        raise NotImplementedError
 
     def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
         """Standard deviation over seeds, the first over the second, held against 1."""
+        raise NotImplementedError
 
     def collapsed(self, row: str, by: int, below: float) -> Contrast:
         """What the run still gets right after `by` steps, held against `below`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -119,14 +126,9 @@ def equal_movement(source: Source, *, left: str, right: str) -> Outcome:
     return Outcome((source.matched(left, right),))
 
 
-def curve_level(source: Source, *, rows: Rows, measure: str, against: float, side: Side = "above") -> Outcome:
-    """A figure of the rows' learning curves is above (or below) a number."""
-    return Outcome((source.value(rows, measure, against),), side)
-
-
 def sign_agreement(source: Source, *, rows: Rows, against: float) -> Outcome:
     """On more than this share of tokens entropy moves against the sign of the advantage (Theorem 3.1)."""
-    return curve_level(source, rows=rows, measure="sign_agreement", against=against)
+    return Outcome((source.value(rows, "sign_agreement", against),))
 
 
 def collapse_by(source: Source, *, row: str, by: int, below: float) -> Outcome:
@@ -154,21 +156,10 @@ def algebra(source: Source, *, check: str, against: float) -> Outcome:
 KINDS: dict[str, Callable[..., Outcome]] = {
     kind.__name__: kind
     for kind in (
-        difference_of_rows,
-        highest,
-        ordering,
-        rank,
-        convergence,
-        curve_ratio,
-        curve_mean_difference,
-        equal_movement,
-        gain_kept,
-        sign_agreement,
-        collapse_by,
-        seed_spread,
-        algebra,
+        difference_of_rows, highest, ordering, rank, convergence, curve_ratio, curve_mean_difference, equal_movement,
+        gain_kept, sign_agreement, collapse_by, seed_spread, algebra,
     )
-}
+}  # fmt: skip
 
 
 def listed(rows: Rows) -> list[str]:
@@ -178,17 +169,15 @@ def listed(rows: Rows) -> list[str]:
 
 def rows_of(arguments: Mapping[str, object]) -> list[str]:
     """Every row that the arguments of a test name."""
-    rows: list[str] = []
 
-    def walk(value: object) -> None:
+    def named(value: object) -> Iterator[str]:
         if isinstance(value, str):
-            rows.append(value)
+            yield value
         elif isinstance(value, Mapping):
-            walk([*value, *value.values()])
+            yield from named([*value, *value.values()])
         elif isinstance(value, Sequence):
             for part in value:
-                walk(part)
+                yield from named(part)
 
-    for name in ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than", "held", "free"):
-        walk(arguments.get(name, ()))
-    return list(dict.fromkeys(rows))
+    sides = ("left", "right", "row", "rows", "among", "over", "tiers", "steadier", "than", "held", "free")
+    return list(dict.fromkeys(named([arguments.get(side, ()) for side in sides])))

@@ -55,16 +55,16 @@ def answers(
     stem = framework["name"].replace(" ", "-")
     asked, told = work / "batches.npz", work / f"{stem}.npz"
     np.savez(asked, **packed(batches()))  # type: ignore[arg-type]
-    path = [str(front)] if front else []
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
-        "PYTHONUTF8": "1",
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
+    environment = {"PYTHONPATH": str(front or ""), "PYTHONUTF8": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
     command = [sys.executable, str(HERE / f"runners/{framework['runner']}.py"), str(asked), str(told)]
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=RUNNER_SECONDS, check=False
+        command,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=RUNNER_SECONDS,
+        check=False,
     )
     if done.returncode:
         raise BenchError(f"{framework['name']}: {' '.join(done.stderr.split())[-400:]}")
@@ -140,25 +140,6 @@ def moved(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]
     return said
 
 
-def split(frameworks: Sequence[Mapping[str, Any]], only: Sequence[str] | None, out: Path, folder: Path) -> None:
-    """Print and keep what each split does to the gradient. Versions that do not run keep their lines."""
-    kept = read_csv(out, "the kept micro-batches", microbatches.COLUMNS) if out.is_file() else []
-    rows: list[dict[str, str]] = []
-    for framework in frameworks:
-        name = framework["name"]
-        before = [row for row in kept if f"{row['framework']} {row['version']}" == name]
-        if only and name not in only:
-            rows += before
-            continue
-        print(f"{name}: running", flush=True)
-        found = microbatches.gradients(framework, installed(framework, folder), folder / "answers")
-        now = list(microbatches.lines(name, found))
-        print(*microbatches.table(now), *(["moved since the kept file"] if now != before else []), sep="\n", flush=True)
-        rows += now
-    write_text(out, to_csv(microbatches.COLUMNS, rows))
-    print(f"{out}  {len(rows)} lines, {sum(map(microbatches.departs, rows))} not the whole batch's gradient")
-
-
 def main() -> None:
     parser = Parser(description="Run every framework's own loss code on the same batches.")
     parser.add_argument("--out", type=Path, help="default: the kept file")
@@ -174,35 +155,35 @@ def main() -> None:
     for name in args.only or ():
         if name not in names:
             raise unknown("--only", "framework", name, names)
-    if args.microbatches:
-        split(frameworks, args.only, args.out or microbatches.KEPT, args.folder)
-        return
-    args.out = args.out or KEPT
-    kept = read_csv(args.out, "the kept atlas", COLUMNS) if args.out.is_file() else []
-    rows = []
+    columns = microbatches.COLUMNS if args.microbatches else COLUMNS
+    out = args.out or (microbatches.KEPT if args.microbatches else KEPT)
+    kept = read_csv(out, "the kept answers", columns) if out.is_file() else []
+    rows: list[dict[str, str]] = []
     for framework in frameworks:
         name = framework["name"]
-        if args.only and name not in args.only:
-            rows += [row for row in kept if row["framework"] == name]
+        before = [row for row in kept if name == " ".join(filter(None, (row["framework"], row.get("version"))))]
+        if args.only and name not in args.only:  # keeps its lines
+            rows += before
             continue
         print(f"{name}: running", flush=True)
-        front = installed(framework, args.folder)
-        rows += lines(name, *answers(framework, front, args.folder / "answers"), declared["notes"])
-    rows += [
-        {
-            **dict.fromkeys(COLUMNS, ""),
-            "name": r["name"],
-            "framework": r["framework"],
-            "verdict": "read",
-            "differs": r["says"],
-            "note": r["where"],
-        }
-        for r in declared["read"]
-    ]
-    for sentence in moved(kept, rows) or ["nothing moved"]:
-        print(sentence)
-    write_text(args.out, to_csv(COLUMNS, rows))
-    print(f"{args.out}  {len(rows)} lines")
+        front, work = installed(framework, args.folder), args.folder / "answers"
+        if args.microbatches:
+            now = list(microbatches.lines(name, microbatches.gradients(framework, front, work)))
+            said = microbatches.table(now) + ["moved since the kept file"] * (now != before)
+            print(*said, sep="\n", flush=True)
+        else:
+            now = list(lines(name, *answers(framework, front, work), declared["notes"]))
+        rows += now
+    departing = ""
+    if args.microbatches:
+        departing = f", {sum(map(microbatches.departs, rows))} not the whole batch's gradient"
+    else:
+        for r in declared["read"]:
+            cells = {"name": r["name"], "framework": r["framework"], "differs": r["says"], "note": r["where"]}
+            rows.append({**dict.fromkeys(COLUMNS, ""), "verdict": "read", **cells})
+        print(*moved(kept, rows) or ["nothing moved"], sep="\n")
+    write_text(out, to_csv(columns, rows))
+    print(f"{out}  {len(rows)} lines{departing}")
 
 
 if __name__ == "__main__":

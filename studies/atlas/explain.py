@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -88,12 +87,13 @@ def _family(
     tokens: Mapping[str, Part | None] | None = None, kl: tuple[str, ...] = ("none",),
 ) -> Iterator[tuple[Ingredients, Parts]]:  # fmt: skip
     """Every composition; a bound is a surrogate, or for a clip its low and high ends, which a second bound joins."""
+    advantage = catalog.parse("grpo").parts.advantage  # not asked: the batch brings its advantages
     for weight, (word, bound), dual, (chosen, mask), (unit, reduce), term in product(
         weights, bounds.items(), second, (tokens or {"all": None}).items(), REDUCERS.items(), kl
     ):
         surrogate = bound if isinstance(bound, Part) else surrogates.clipped(low=bound[0], high=bound[1], dual=dual)
         parts = Parts(
-            advantage=catalog.parse("grpo").parts.advantage,  # not asked: the batch brings its advantages
+            advantage=advantage,
             ratio=RATIOS[weight],
             surrogate=surrogate,
             mask=mask,
@@ -134,17 +134,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "weights": ("sequence, product",),
         "bounds": {"gamma 2/3, 3/2": surrogates.gamma_weighted(k_pos=2.0, lambda_pos=3.0, k_neg=3.0, lambda_neg=2.0)},
     },
-    "DPPO-TV": {
-        "weights": ("token",),
-        "bounds": _CAPS | _CLIPS,
-        "tokens": {**DPPO_TV, "all": None},
-        "second": SECOND[:2],
-    },
-    "DPPO-KL": {
-        "weights": ("token",),
-        "bounds": _CAPS | _CLIPS,
-        "tokens": {**DPPO_KL, "all": None},
-        "second": SECOND[:2],
+    **{
+        name: {"weights": ("token",), "bounds": _CAPS | _CLIPS, "tokens": {**tokens, "all": None}, "second": SECOND[:2]}
+        for name, tokens in (("DPPO-TV", DPPO_TV), ("DPPO-KL", DPPO_KL))
     },
 }
 # Where the catalog has the other form as an option: word -> key.
@@ -167,17 +159,11 @@ OURS = {
 }  # fmt: skip
 
 
-def batch_of(fields: Fields) -> tuple[Batch, torch.Tensor]:
-    """The batch that our losses read, and its leaf."""
-    tensors = {name: torch.from_numpy(fields[name]) for name in fields if name != "reward"}
-    leaf = tensors.pop("logp").clone().requires_grad_()
-    tensors["old_entropy"] = tensors["entropy"]
-    return Batch(logp=leaf, max_tokens=leaf.shape[1], **tensors), leaf
-
-
 def answer(method: Method, fields: Fields) -> Answer:
     """Value and gradient (B, T) of a method's loss."""
-    batch, leaf = batch_of(fields)
+    tensors = {name: torch.from_numpy(fields[name]) for name in fields if name != "reward"}
+    leaf = tensors.pop("logp").clone().requires_grad_()
+    batch = Batch(logp=leaf, old_entropy=tensors["entropy"], max_tokens=leaf.shape[1], **tensors)
     loss = method.loss(batch, generator=torch.Generator().manual_seed(0))
     (gradient,) = torch.autograd.grad(loss, leaf)
     return float(loss.detach()), gradient
@@ -203,11 +189,6 @@ def ours(name: str, fields: Fields) -> Answer:
     return advantages(method, fields) if name.startswith("advantage") else answer(method, fields)
 
 
-@cache
-def _compositions(name: str) -> list[tuple[Ingredients, Parts]]:
-    return list(_family(**FAMILIES[name]))
-
-
 def ingredients(
     name: str, theirs: Mapping[str, Answer], batches: Mapping[str, Fields], near: Ingredients | None
 ) -> Ingredients | None:
@@ -221,7 +202,7 @@ def ingredients(
             return Ingredients("", "", "", "", "", "", other=word)
     if name not in FAMILIES:
         return None
-    candidates = _compositions(name)
+    candidates = list(_family(**FAMILIES[name]))
     if near is not None:
         candidates = sorted(candidates, key=lambda c: len(near.changes(c[0])))
     for found, parts in candidates:

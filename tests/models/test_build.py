@@ -261,11 +261,13 @@ def test_base_training_reads_no_held_out_prompt() -> None:
             assert not arithmetic.is_test(prompt.removeprefix(arithmetic.BOS)), (ladder, prompt)
 
 
+PAIRS = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
+
+
 def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
     letters = tokenizer.tokenizer()
-    pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
-    ids_BT, target_BT = tensors(pairs, letters)
-    for row, (prompt, answer) in enumerate(pairs):
+    ids_BT, target_BT = tensors(PAIRS, letters)
+    for row, (prompt, answer) in enumerate(PAIRS):
         seen = target_BT[row] != IGNORED
         assert letters.decode(target_BT[row][seen]) == answer + tokenizer.EOS
         first = int(seen.nonzero()[0])
@@ -278,22 +280,20 @@ def test_a_step_learns_from_the_answer_only() -> None:
     import torch
 
     letters = tokenizer.tokenizer()
-    pairs = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
     for model_type in CLASSES:
         model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
         losses = []
-        for pair in pairs:
+        for pair in PAIRS:
             ids_BT, target_BT = tensors([pair], letters)
             logits_TV = model(input_ids=ids_BT).logits[0]
-            losses.append(
-                torch.nn.functional.cross_entropy(logits_TV, target_BT[0], reduction="none", ignore_index=IGNORED)
-            )
-        count = sum(int((tensors([pair], letters)[1] != IGNORED).sum()) for pair in pairs)
+            cross_entropy = torch.nn.functional.cross_entropy
+            losses.append(cross_entropy(logits_TV, target_BT[0], reduction="none", ignore_index=IGNORED))
+        count = sum(int((tensors([pair], letters)[1] != IGNORED).sum()) for pair in PAIRS)
         expected = torch.cat(losses).sum().item() / count
         for threads in (1, 2):
             with gradients(model, letters, threads=threads) as add:
                 model.zero_grad()
-                assert add(pairs) == pytest.approx(expected, rel=1e-5), (model_type, threads)
+                assert add(PAIRS) == pytest.approx(expected, rel=1e-5), (model_type, threads)
 
 
 def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
@@ -312,31 +312,20 @@ TEXTS = [
 ]
 
 
-def small_tokenizer(model_type: str) -> Architecture:
-    return Architecture(
-        model_type=model_type, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, head_dim=16,
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for model_type in CLASSES:
         made[model_type] = tmp_path_factory.mktemp(model_type)
-        fresh(small_tokenizer(model_type), seed=1).save_pretrained(made[model_type])
+        fresh(Architecture(model_type=model_type, **SIZES), seed=1).save_pretrained(made[model_type])
         tokenizer.save(made[model_type])
     return made
 
 
-@pytest.fixture(scope="module")
-def made() -> Any:
-    return tokenizer.tokenizer()
-
-
-def test_auto_tokenizer_round_trips(folders: dict[str, Path], made: Any) -> None:
+def test_auto_tokenizer_round_trips(folders: dict[str, Path]) -> None:
     from transformers import AutoTokenizer
 
+    made = tokenizer.tokenizer()
     for model_type, folder in folders.items():
         loaded = AutoTokenizer.from_pretrained(folder)
         assert len(loaded) <= tokenizer.VOCAB_SIZE
@@ -350,12 +339,12 @@ def test_auto_tokenizer_round_trips(folders: dict[str, Path], made: Any) -> None
     assert list(lengths.values()) == [1, 1, 1, 1, 1, 2]
 
 
-def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path], made: Any) -> None:
+def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path]) -> None:
     """lm-eval decides about special tokens by itself: the beginning must stand there once."""
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    text = arithmetic.prompt_string("6+8-9*9?")
+    made, text = tokenizer.tokenizer(), arithmetic.prompt_string("6+8-9*9?")
     base_training = made([text])["input_ids"][0]
     assert base_training.count(made.bos_token_id) == 1
     for model_type, folder in folders.items():
@@ -367,7 +356,8 @@ def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path], mad
         assert rl == [base_training], model_type
 
 
-def test_no_answer_is_longer_than_a_response_may_be(made: Any) -> None:
+def test_no_answer_is_longer_than_a_response_may_be() -> None:
+    made = tokenizer.tokenizer()
     most = recipe("tiny_qwen2", "wide", 1).start.completion_tokens
     for family, k in sorted({cell for ladder in arithmetic.LADDERS.values() for cell in ladder}):
         for problem in arithmetic.held_out(family, k, 10, seed=0):

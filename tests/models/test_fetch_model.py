@@ -7,11 +7,12 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -206,16 +207,12 @@ def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "he"]
     words += [f"unused{n}" for n in range(SHAPE["vocab_size"] - len(words))]
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(SHAPE["hidden_size"])
-    writer.add_block_count(1)
-    writer.add_feed_forward_length(SHAPE["intermediate_size"])
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_rope_dimension_count(16)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(SHAPE["vocab_size"])
+    for name, value in {
+        "context_length": 64, "embedding_length": 32, "block_count": 1, "feed_forward_length": 32, "head_count": 2,
+        "head_count_kv": 1, "rope_freq_base": 10000.0, "rope_dimension_count": 16, "layer_norm_rms_eps": 1e-5,
+        "vocab_size": SHAPE["vocab_size"],
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{name}")(value)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(words)
@@ -293,53 +290,36 @@ def hub(repositories: Mapping[str, Mapping[str, bytes]]) -> Iterator[tuple[str, 
     """Serve `models/<id>` and `datasets/<id>` with their files; the `main` of all is COMMIT. Yields the address and the
     requests so far."""
     asked: list[str] = []
+    with tempfile.TemporaryDirectory() as served:
+        for repository, files in repositories.items():
+            place, siblings = repository.removeprefix("models/"), [{"rfilename": file} for file in files]
+            about = {"id": repository.split("/", 1)[1], "sha": COMMIT, "siblings": siblings}
+            tree = [{"type": "file", "path": n, "size": len(b), "oid": "0" * 40} for n, b in files.items()]
+            for revision in ("main", COMMIT):
+                answers = {f"{place}/resolve/{revision}/{file}": body for file, body in files.items()}
+                answers[f"api/{repository}/revision/{revision}"] = json.dumps(about).encode()
+                answers[f"api/{repository}/tree/{revision}"] = json.dumps(tree).encode()
+                folder(Path(served), answers)
 
-    class Handler(BaseHTTPRequestHandler):
-        def _send(self, status: int, body: bytes, **headers: str) -> None:
-            asked.append(f"{self.command} {self.path}")
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
+        class Handler(SimpleHTTPRequestHandler):
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments, directory=served)
 
-        def _answer(self) -> None:
-            path = self.path.split("?")[0]
-            for repository, files in repositories.items():
-                if answer := _found(path, repository, files):
-                    return self._send(200, answer[0], **answer[1])
-            self._send(404, b"", X_Error_Code="EntryNotFound")
+            def end_headers(self) -> None:
+                self.send_header("X-Repo-Commit", COMMIT)
+                self.send_header("ETag", f'"{abs(hash(self.path))}"')
+                super().end_headers()
 
-        do_GET = do_HEAD = _answer  # noqa: N815 - the names http.server calls
+            def log_message(self, format: str, *arguments: object) -> None:
+                asked.append(" ".join(map(str, arguments)))
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _found(path: str, repository: str, files: Mapping[str, bytes]) -> tuple[bytes, dict[str, str]] | None:
-    """Body and headers for a request of this repository: its commit, its list of files, or a file."""
-    name = repository.split("/", 1)[1]
-    place = name if repository.startswith("models/") else repository
-    for revision in ("main", COMMIT):
-        if path == f"/api/{repository}/revision/{revision}":
-            siblings = [{"rfilename": file} for file in files]
-            return json.dumps({"id": name, "sha": COMMIT, "siblings": siblings}).encode(), {}
-        if path == f"/api/{repository}/tree/{revision}":
-            entries = [{"type": "file", "path": n, "size": len(b), "oid": "0" * 40} for n, b in files.items()]
-            return json.dumps(entries).encode(), {}
-        file = path.removeprefix(f"/{place}/resolve/{revision}/")
-        if file != path and file in files:
-            return files[file], {"X_Repo_Commit": COMMIT, "ETag": f'"{abs(hash(file))}"'}
-    return None
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            server.server_close()
 
 
 def environment(address: str, home: Path) -> dict[str, str]:

@@ -62,8 +62,7 @@ def equation_3(log_NA: Array) -> Holds:
     stepped_NA = np.exp(_log_softmax(log_NA + 1j * TINY * direction_NA))
     true_N = (stepped_NA * advantage_NA).sum(-1).imag / TINY
     scale_N = _norm(printed_NA) * _norm(direction_NA)
-    error_N = abs((printed_NA * direction_NA).sum(-1) - true_N) / scale_N
-    return error_N < EQUAL
+    return abs((printed_NA * direction_NA).sum(-1) - true_N) / scale_N < EQUAL
 
 
 def inner_product(log_NA: Array) -> Holds:
@@ -107,8 +106,7 @@ def equation_8(log_NA: Array) -> Holds:
     divergence_N = (p_NA * (other_NA - target_NA)).sum(-1)
     printed_N = (p_NA * (other_NA - log_NA - advantage_NA / beta_N1)).sum(-1)
     log_z_N = np.log((np.exp(log_NA + advantage_NA / beta_N1)).sum(-1))
-    error_N = abs(divergence_N - printed_N - log_z_N) / np.maximum(1.0, abs(divergence_N))
-    return error_N < EQUAL
+    return abs(divergence_N - printed_N - log_z_N) / np.maximum(1.0, abs(divergence_N)) < EQUAL
 
 
 def ppo_penalty(log_NA: Array) -> Holds:
@@ -116,8 +114,7 @@ def ppo_penalty(log_NA: Array) -> Holds:
     advantage_NA, beta_N1, target_NA = _target(log_NA)
     slope_NA = _policy_slope(target_NA, advantage_NA)
     slope_NA -= beta_N1 * (np.exp(target_NA) - np.exp(log_NA))
-    relative_N = _norm(slope_NA) / _norm(_policy_slope(target_NA, advantage_NA))
-    return relative_N < EQUAL
+    return _norm(slope_NA) / _norm(_policy_slope(target_NA, advantage_NA)) < EQUAL
 
 
 def _sampled_action(log_NA: Array) -> tuple[NDArray[np.intp], Array]:
@@ -137,32 +134,6 @@ def lemma_holds(log_NA: Array, action_N: NDArray[np.intp], advantage_N: Array) -
 def premise_holds(log_NA: Array, action_N: NDArray[np.intp]) -> Holds:
     """log pi(a) + H < 0: what both cases of the proof of Lemma 3.2 derive the sign from."""
     return (log_NA[np.arange(len(log_NA)), action_N] + _entropy(log_NA)) < 0
-
-
-def entropy_signs(log_NA: Array) -> Holds:
-    """Lemma 3.2 for a sampled action, all cases together."""
-    action_N, advantage_N = _sampled_action(log_NA)
-    return lemma_holds(log_NA, action_N, advantage_N)
-
-
-def suboptimal_rare(log_NA: Array) -> Holds:
-    """Lemma 3.2, case 1: the rarest action, A < 0."""
-    return lemma_holds(log_NA, log_NA.argmin(-1), np.full(len(log_NA), -1.0))
-
-
-def suboptimal_rare_premise(log_NA: Array) -> Holds:
-    """Case 1: log pi + H < 0 for the rarest action. The proof also lets H go to 0, which does not follow."""
-    return premise_holds(log_NA, log_NA.argmin(-1))
-
-
-def optimal_probable(log_NA: Array) -> Holds:
-    """Lemma 3.2, case 2: an action with pi > `CERTAIN`, A > 0."""
-    return lemma_holds(log_NA, log_NA.argmax(-1), np.ones(len(log_NA)))
-
-
-def optimal_probable_premise(log_NA: Array) -> Holds:
-    """Case 2: log pi + H = (1 - pi) log pi < 0 for that action."""
-    return premise_holds(log_NA, log_NA.argmax(-1))
 
 
 def premise_gives_sign(log_NA: Array) -> Holds:
@@ -261,15 +232,17 @@ def responses() -> Responses:
     )
 
 
+def _gradient(w: Responses, advantage_NS: Array) -> Array:
+    """Of J = E[A], (N, P), with A held fixed."""
+    return w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * advantage_NS).sum(-1))
+
+
 def equation_3_in_responses(w: Responses) -> Holds:
     """Equation 3 where a state is a prefix and A(s, a) the mean advantage of the responses that go on with a.
 
     The gradient of J = E[A(y)] has the probability of reaching s as a factor, which Equation 3 lacks.
     """
     advantage_NS = w.standardised_NS(w.logits_NXV)
-    true_NXV = w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * advantage_NS).sum(-1)).reshape(
-        w.logits_NXV.shape
-    )
     p_NS = np.exp(w.logp_NST(w.logits_NXV).sum(-1))
     policy_NXV = np.exp(_log_softmax(w.logits_NXV))
     through_SXV = (
@@ -278,20 +251,13 @@ def equation_3_in_responses(w: Responses) -> Holds:
     mass_NXV = np.einsum("ns,sxv->nxv", p_NS, through_SXV)
     action_NXV = np.einsum("ns,sxv->nxv", p_NS * advantage_NS, through_SXV) / mass_NXV
     printed_NXV = policy_NXV * (action_NXV - (policy_NXV * action_NXV).sum(-1, keepdims=True))
-    error_N = _apart(printed_NXV.reshape(len(p_NS), -1), true_NXV.reshape(len(p_NS), -1))
-    return error_N < EQUAL
+    return _apart(printed_NXV.reshape(len(p_NS), -1), _gradient(w, advantage_NS)) < EQUAL
 
 
 def _with_weight(w: Responses, weight_NST: Array) -> Array:
     """E under the old policy of A sum_t weight_t grad log pi_t, (N, P), with the old policy's A."""
     p_NS = np.exp(w.old_logp_NST.sum(-1)) * w.standardised_NS(w.old_NXV)
     return np.einsum("ns,nst,nstp->np", p_NS, weight_NST, w.slope_NSTP)
-
-
-def _true_gradient(w: Responses) -> Array:
-    """Of J = E[A], (N, P), with the old policy's A held fixed."""
-    advantage_NS = w.standardised_NS(w.old_NXV)
-    return w.derivative_NP(lambda x: (np.exp(w.logp_NST(x).sum(-1)) * advantage_NS).sum(-1))
 
 
 def _ratios(w: Responses) -> Array:
@@ -301,7 +267,7 @@ def _ratios(w: Responses) -> Array:
 
 def appendix_b_steps(w: Responses) -> Holds:
     """Appendix B from the score function to the last expression, A_old held fixed: all are the gradient of J."""
-    true_NP, ratio_NST = _true_gradient(w), _ratios(w)
+    true_NP, ratio_NST = _gradient(w, w.standardised_NS(w.old_NXV)), _ratios(w)
     advantage_NS = w.standardised_NS(w.old_NXV)
     p_NS, old_NS = (np.exp(x.sum(-1)) for x in (w.logp_NST(w.logits_NXV), w.old_logp_NST))
     score_NSP = w.slope_NSTP.sum(2)
@@ -339,13 +305,12 @@ def appendix_b_omission(w: Responses) -> Holds:
         ratio = np.exp(w.logp_NST(logits_NXV) - w.old_logp_NST) * w.mask_ST
         return np.einsum("ns,nst->n", p_NS, ratio)
 
-    apart_N = _apart(_with_weight(w, ratio_NST), w.derivative_NP(surrogate))
-    return apart_N < EQUAL
+    return _apart(_with_weight(w, ratio_NST), w.derivative_NP(surrogate)) < EQUAL
 
 
 def appendix_b_weight(w: Responses) -> Holds:
     """Does TEPO's weight, the geometric mean of the ratios, give the gradient that Appendix B derives?"""
-    true_NP, ratio_NST = _true_gradient(w), _ratios(w)
+    true_NP, ratio_NST = _gradient(w, w.standardised_NS(w.old_NXV)), _ratios(w)
     product_NS = ratio_NST.prod(-1)
     mean_NST = np.broadcast_to((product_NS ** (1 / w.length_S))[..., None], ratio_NST.shape)
     return _apart(_with_weight(w, mean_NST), true_NP) < EQUAL
@@ -357,7 +322,6 @@ class Algorithm1(NamedTuple):
     printed: Array  # line 20 with line 21
     true: Array  # of the objective of line 18
     gspo: Array  # of sum_i w_i A_i / G
-    tokens: Array  # (N, 1): M of line 6
     responses: NDArray[np.intp]  # (N, G)
     advantage: Array  # (N, G)
 
@@ -388,7 +352,7 @@ def algorithm_1(w: Responses) -> Algorithm1:
     factor_NG = advantage_NG * weight(w.logits_NXV) / length_NG / tokens_N1
     printed_NP = np.einsum("ng,ngp->np", factor_NG, w.slope_NSTP.sum(2)[pick])
     true_NP, gspo_NP = w.derivative_NP(line_18), w.derivative_NP(gspo)
-    return Algorithm1(printed_NP, true_NP, gspo_NP, tokens_N1, chosen_NG, advantage_NG)
+    return Algorithm1(printed_NP, true_NP, gspo_NP, chosen_NG, advantage_NG)
 
 
 def line_21(w: Responses) -> Holds:
@@ -412,16 +376,25 @@ POPULATIONS: dict[str, Callable[[], Any]] = {
 ANY, DECIDED, LISTED = POPULATIONS
 _ON: dict[str, tuple[Callable[[Any], Holds], ...]] = {
     ANY: (
-        entropy_gradient, equation_3, inner_product, tilting, equation_8, ppo_penalty, entropy_signs, suboptimal_rare,
-        suboptimal_rare_premise, premise_gives_sign, covariance,
+        entropy_gradient, equation_3, inner_product, tilting, equation_8, ppo_penalty, premise_gives_sign, covariance,
     ),
-    DECIDED: (optimal_probable, optimal_probable_premise),
     LISTED: (
         equation_3_in_responses, appendix_b_steps, appendix_b_advantage, appendix_b_omission, appendix_b_weight,
         line_21,
     ),
 }  # fmt: skip
-CHECKS = {check.__name__: (check, population) for population, checks in _ON.items() for check in checks}
+CHECKS: dict[str, tuple[Callable[[Any], Holds], str]] = {
+    check.__name__: (check, population) for population, checks in _ON.items() for check in checks
+} | {
+    # Lemma 3.2 for a sampled action, all cases together
+    "entropy_signs": (lambda log_NA: lemma_holds(log_NA, *_sampled_action(log_NA)), ANY),
+    # case 1: the rarest action, A < 0. The proof also lets H go to 0, which does not follow.
+    "suboptimal_rare": (lambda log_NA: lemma_holds(log_NA, log_NA.argmin(-1), np.full(len(log_NA), -1.0)), ANY),
+    "suboptimal_rare_premise": (lambda log_NA: premise_holds(log_NA, log_NA.argmin(-1)), ANY),
+    # case 2: an action with pi > `CERTAIN`, A > 0. Its premise: log pi + H = (1 - pi) log pi < 0.
+    "optimal_probable": (lambda log_NA: lemma_holds(log_NA, log_NA.argmax(-1), np.ones(len(log_NA))), DECIDED),
+    "optimal_probable_premise": (lambda log_NA: premise_holds(log_NA, log_NA.argmax(-1)), DECIDED),
+}
 
 
 # ---- Softmax ---------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from core.errors import ConfigError
 from paper import printed
 from paper.claims import ledger
 from paper.claims.__main__ import main, paper_page
-from paper.claims.claims import CLAIMS, Question, read_claims, read_margins, with_arms
+from paper.claims.claims import CLAIMS, Question, declared, read_claims, with_arms
 from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
 from paper.claims.from_print import Prints, sd
@@ -163,12 +163,11 @@ def test_bad_claims_are_refused_by_name(tmp_path: Path) -> None:
 
 
 PAPER = printed.read()
-PRINTED_CLAIMS = read_claims(paper=PAPER)
 
 
 @pytest.fixture(scope="module")
 def entries() -> dict[str, Entry]:
-    return {e.id: e for e in ledger.printed_entries(PRINTED_CLAIMS, PAPER)}
+    return {e.id: e for e in ledger.printed_entries()}
 
 
 def test_chance_by_hand() -> None:
@@ -237,9 +236,8 @@ def test_verdicts_turn_with_the_printed_numbers(entries: dict[str, Entry], case:
     id, cells, before, after = TURNED[case]
     assert entries[id].verdict == before
     prints = Prints(_shift(cells))
-    claim = next(claim for claim in PRINTED_CLAIMS if claim.id == id)
     blank = replace(entries[id], verdict="not tested", reason="")
-    (entry,) = ledger.judge([ledger.Case(blank, claim.printed, prints)])
+    (entry,) = ledger.judge([ledger.Case(blank, ALL[id].printed, prints)])
     assert entry.verdict == after
 
 
@@ -262,9 +260,9 @@ def test_undecided_entries_say_what_they_could_have_seen(entries: dict[str, Entr
             assert "would have found" in entry.reason, entry.id
 
 
-def test_the_page_in_docs_is_what_the_ledger_says() -> None:
-    printed = ledger.printed_entries()
-    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == paper_page(printed, read_margins())
+def test_the_page_in_docs_is_what_the_ledger_says(entries: dict[str, Entry]) -> None:
+    printed = list(entries.values())
+    assert (ROOT / "docs" / "claims.md").read_text(encoding="utf-8") == paper_page(printed, declared().margins)
     assert (ROOT / "paper" / "claims.csv").read_text(encoding="utf-8") == to_text(printed)
 
 
@@ -279,14 +277,16 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return call
 
 
-def test_command_writes_both_ledgers(tmp_path: Path, command: Callable[..., tuple[object, str]]) -> None:
+def test_command_writes_both_ledgers(
+    tmp_path: Path, command: Callable[..., tuple[object, str]], entries: dict[str, Entry]
+) -> None:
     seeds = [{"score": 0.7}, {"score": 0.71}]
     found = tree(tmp_path / "tiny", both(seeds, [{"score": 0.6}, {"score": 0.62}]), stand_ins=True)
     assert command("--results", found.root) == (0, "")
     rows = list(csv.DictReader(io.StringIO((found.root / "claims.csv").read_text(encoding="utf-8"))))
     assert tuple(rows[0]) == COLUMNS
     assert {row["ledger"] for row in rows} == {"paper", "ours"}
-    assert read(found.root / "claims.csv") == [*ledger.printed_entries(), *ledger.run_entries(found)]
+    assert read(found.root / "claims.csv") == [*entries.values(), *ledger.run_entries(found)]
     text = (found.root / "claims.md").read_text(encoding="utf-8")
     folders = [
         f"{method}/seed{seed}"
@@ -305,7 +305,7 @@ def test_a_kept_ledger_of_other_claims_is_refused(
     tmp_path: Path, command: Callable[..., tuple[object, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = tree(tmp_path / "tiny", both([{"score": 0.7}], [{"score": 0.6}]))
-    monkeypatch.setattr("paper.claims.claims.read_claims", lambda: PRINTED_CLAIMS[1:])
+    monkeypatch.setattr("paper.claims.claims.read_claims", lambda: list(ALL.values())[1:])
     code, err = command("--results", found.root)
     assert code == 2
     assert "paper/claims.csv: holds other claims than claims.yaml; run python -m paper.claims --page" in err

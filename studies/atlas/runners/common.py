@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -49,3 +50,19 @@ class Answers:
 def plain(value: object) -> object:
     """A default as JSON can hold it."""
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def estimate(function: Callable, fields: Fields, leaf: torch.Tensor, **words: object) -> torch.Tensor:
+    """Sum of an estimator's advantages times the log-probs, whose gradient is the advantages.
+
+    words: what only some estimators take, beside rewards (at a response's last token), mask and groups.
+    """
+    mask = fields["mask"].to(leaf.dtype)
+    last = (mask.cumsum(1) == mask.sum(1, keepdim=True)) & fields["mask"]
+    words |= {
+        "token_level_rewards": torch.where(last, fields["reward"][:, None], 0.0),
+        "response_mask": mask,
+        "index": fields["group"].numpy(),
+    }
+    names = inspect.signature(function).parameters
+    return (function(**{name: word for name, word in words.items() if name in names})[0] * mask * leaf).sum()

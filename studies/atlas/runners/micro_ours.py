@@ -23,8 +23,7 @@ def with_verl(accumulation, key):
               torch.full((ROWS,), ROWS // COPIES), torch.full((ROWS,), ROWS), torch.arange(ROWS)]  # fmt: skip
     mine = torch.stack(totals, 1)[RANK * ROWS // RANKS : (RANK + 1) * ROWS // RANKS]
     loss = MethodLoss(key, 0, 1, LONGEST, whole_minibatch=True)
-    extra = {TOTALS_FIELD: list(mine)}
-    micro = ROWS // RANKS // accumulation
+    micro, extra = ROWS // RANKS // accumulation, {TOTALS_FIELD: list(mine)}
     return reduced(lambda module, read: by_engine(module, micro, read, found, loss, **extra))
 
 

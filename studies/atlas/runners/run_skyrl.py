@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 
 import torch
 import typing_extensions
-from common import Answers, plain
+from common import Answers, estimate, plain
 
 typing.TypedDict = typing_extensions.TypedDict  # its Tinker types want Python 3.12's
 from skyrl.backends.skyrl_train.utils import ppo_utils  # noqa: E402
@@ -39,14 +38,9 @@ def loss(kind):
 
 def estimator(kind):
     def call(fields, leaf):
-        mask = fields["mask"].to(leaf.dtype)
-        last = (mask.cumsum(1) == mask.sum(1, keepdim=True)) & fields["mask"]
-        reward = torch.where(last, fields["reward"][:, None], 0.0)
         function = ppo_utils.AdvantageEstimatorRegistry.get(kind)
-        words = {"token_level_rewards": reward, "response_mask": mask, "index": fields["group"].numpy(), "gamma": 1.0}
-        words |= {"values": None, "config": AlgorithmConfig(), "grpo_norm_by_std": True, "lambd": 1.0}
-        names = inspect.signature(function).parameters
-        return (function(**{k: v for k, v in words.items() if k in names})[0] * mask * leaf).sum()
+        words = {"values": None, "config": AlgorithmConfig(), "grpo_norm_by_std": True, "lambd": 1.0, "gamma": 1.0}
+        return estimate(function, fields, leaf, **words)
 
     return call
 
@@ -56,9 +50,8 @@ settings = AlgorithmConfig()
 for key, name in NAMES.items():
     if key in ppo_utils.PolicyLossRegistry.list_available():
         shown = {k: plain(getattr(settings, k)) for k in READ[:4]}
-        shown |= {
-            f"{k}.{n}": plain(v) for k in (key,) for n, v in vars(getattr(settings, k, object)).items() if n[0] != "_"
-        }
+        own = vars(getattr(settings, key, object))
+        shown |= {f"{key}.{n}": plain(v) for n, v in own.items() if n[0] != "_"}
         answers.add(name, ppo_utils.PolicyLossRegistry.get(key).__name__, shown, loss(key))
 for key, name in ESTIMATORS.items():
     if key in ppo_utils.AdvantageEstimatorRegistry.list_available():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import verl
-from common import Answers, plain
+from common import Answers, estimate, plain
 from omegaconf import OmegaConf
 from verl.trainer.ppo import core_algos
 
@@ -64,16 +64,8 @@ def unregistered_ppo(fields, leaf):
 
 def estimator(name):
     def call(fields, leaf):
-        # An advantage is no loss: its sum times the log-probs has the advantages as its gradient.
-        mask = fields["mask"].to(leaf.dtype)
-        last = mask.cumsum(1) == mask.sum(1, keepdim=True)
-        reward = torch.where(last & fields["mask"], fields["reward"][:, None], 0.0)
-        function = core_algos.get_adv_estimator_fn(name)
-        words = {"token_level_rewards": reward, "response_mask": mask, "index": fields["group"].numpy()}
-        words["config"] = OmegaConf.create({"gamma": 1.0, "lam": 1.0})
-        names = inspect.signature(function).parameters
-        found = function(**{k: v for k, v in words.items() if k in names})[0]
-        return (found * mask * leaf).sum()
+        config = OmegaConf.create({"gamma": 1.0, "lam": 1.0})
+        return estimate(core_algos.get_adv_estimator_fn(name), fields, leaf, config=config)
 
     return call
 
