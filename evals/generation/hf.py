@@ -23,6 +23,7 @@ TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same f
 class HuggingFace(Engine):
     """transformers' `generate`, on CPU or one GPU. Reproducible for one batch size on one machine."""
 
+    backend = "hf"
     packages = (*Engine.packages, "torch", "accelerate")
     extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
     default_batch_size = 16

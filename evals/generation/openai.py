@@ -54,7 +54,7 @@ class ChatArguments(Arguments):
 class Endpoint(Engine):
     """A running server. Its weights cannot be seen, so their digest is recorded as unknown."""
 
-    default_batch_size = 16
+    backend, default_batch_size = "openai", 16
 
     def __init__(self, settings: Settings):
         super().__init__(settings)

@@ -38,7 +38,6 @@ from evals.stats.compare import (
 from evals.stats.estimate import (
     Comparison,
     Estimate,
-    NotRun,
     estimate,
     generation_se,
     macro,
@@ -120,7 +119,7 @@ def test_pooled_and_macro_by_hand() -> None:
 
 def test_a_missing_benchmark_is_never_silently_zero() -> None:
     a = samples(np.array([[1], [1], [1], [0]], bool))
-    parts = {"a": a, "b": NotRun(12)}
+    parts = {"a": a, "b": 12}
     left_out, as_wrong, mean = pooled(parts), pooled(parts, missing_as_wrong=True), macro(parts)
     assert (left_out.value, as_wrong.value, mean.value) == (0.75, 3 / 16, None)
     assert "left out" in left_out.how
