@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
-from evals.stats import intervals
-from evals.stats.compare import DIFFERENCE, ROUNDING, counted, detectable
+from evals.stats.compare import DIFFERENCE, EQUAL_SEEDS, ROUNDING, counted, t_test
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
@@ -122,12 +121,9 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     pseudo_G = g * value - (g - 1) * np.array(left_G)
     se, df = float(pseudo_G.std(ddof=1)) / math.sqrt(g), float(g - 1)
     if se < ROUNDING:
-        return Matched(_unknown("seeds agree exactly: their spread is unknown", n, value), low, high)
-    half = float(intervals.quantile(df)) * se
-    bounds = max(DIFFERENCE[0], value - half), min(DIFFERENCE[1], value + half)
-    p = float(intervals.p_value(value, se, df))
+        return Matched(_unknown(EQUAL_SEEDS, n, value), low, high)
     how = f"jackknife over {counted(g, n)}"
-    return Matched(Comparison(value, se, *bounds, p, detectable(se, df), "seed", how, n, df), low, high)
+    return Matched(t_test(value, se, df, bounds=DIFFERENCE, level="seed", how=how, n=n), low, high)
 
 
 def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[int, float]], own: int) -> Frontier:
