@@ -66,11 +66,12 @@ class Slot:
         if not path.is_file():
             return None
         try:
+            digests.read(digests.beside(path))  # without it nothing says that the record is whole
             digests.check(path)
             record = read_json(path, "record of finished samples")
             if not self.parquet.is_file():
                 raise MissingInputError(f"{self.parquet}: missing, though {path} says it is finished")
-            if sha256_file(self.parquet) != record.get("sha256"):
+            if sha256_file(self.parquet) != record["sha256"]:
                 raise CorruptInputError(f"{self.parquet}: differs from its sha256 in {path}")
         except (MissingInputError, CorruptInputError) as error:
             print(f"drawn again: {error}", file=sys.stderr)

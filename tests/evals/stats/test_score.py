@@ -52,9 +52,8 @@ def policies(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    write(
-        tmp_path, GRPO, {"sampled": responses(beta(12, 8, 0.3, seed=3)), "greedy": responses(beta(50, 1, 0.3, seed=4))}
-    )
+    sampled, greedy = beta(12, 8, 0.3, seed=3), beta(50, 1, 0.3, seed=4)
+    write(tmp_path, GRPO, {"sampled": responses(sampled), "greedy": responses(greedy)})
     return write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
 
 
