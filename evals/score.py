@@ -195,7 +195,7 @@ def _figures(e: Estimate) -> dict[str, Any]:
 
 
 def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str) -> dict[str, Any]:
-    from evals.stats.estimate import estimate, generation_se, maj_at_k, pass_at_k
+    from evals.stats.estimate import estimate, generation_se, maj_at_k
 
     cell = graded.only(graded.samples.column(policy))
     samples, counts = cell.samples, cell.counts()
@@ -207,7 +207,7 @@ def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str
             "items": len(samples.items),
             "samples": samples.k,
             "responses": samples.responses,
-            "pass_at_k": float(pass_at_k(samples.right, samples.k).mean()),
+            "pass_at_k": float(samples.right.any(1).mean()),
             "maj_at_k": float(maj_at_k(cell.answer.tolist(), samples.right).mean()),
             "response_tokens": cell.tokens_each,
             "generation_se": generation_se(samples),

@@ -81,31 +81,8 @@ def _check(value: float | None, se: float | None, low: float | None, high: float
             raise ValueError(f"interval [{low}, {high}] does not hold {value} or is a point")
 
 
-# Per-problem scores of k samples, each in [0, 1]; their mean over problems is the benchmark's. P: problem, K: sample.
-
-
-def pass_at_k(right_PN: ArrayLike, k: int) -> NDArray[np.float64]:
-    """(P, n) right or wrong -> (P,) chance that at least one of k samples drawn from the n is right.
-
-    1 - C(n-c, k) / C(n, k), c the number of right samples: unbiased (Chen et al. 2021, "Evaluating large language
-    models trained on code", eq. 1). Computed as a product, so that C(960, 32) never appears. At k = n: any right.
-
-    >>> pass_at_k([[True, False, False, False]], 2).tolist()
-    [0.5]
-    """
-    right = np.asarray(right_PN, bool)
-    n = right.shape[1]
-    if not 1 <= k <= n:
-        raise ConfigError(f"pass@k: k = {k} needs between 1 and {n} samples per problem")
-    wrong_P = n - right.sum(1)
-    # C(w, k)/C(n, k) = product over i < k of (w - i)/(n - i), 0 when w < k
-    steps = np.arange(k)
-    none_P = np.clip((wrong_P[:, None] - steps) / (n - steps), 0, None).prod(1)
-    return 1.0 - none_P
-
-
 def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) -> NDArray[np.float64]:
-    """(P,) whether the most frequent answer is right; ties score the share of tied answers that is right.
+    """(P,) whether the most frequent of K answers is right; ties score the share of tied answers that is right.
 
     answers: the normalised answer of each sample, None without one. Samples without an answer do not vote; a problem
     without any vote scores 0. Two spellings that the normaliser keeps apart are two answers. Should the grader have

@@ -6,7 +6,6 @@ import doctest
 import itertools
 import math
 from dataclasses import replace
-from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,6 @@ from evals.stats.estimate import (
     generation_se,
     macro,
     maj_at_k,
-    pass_at_k,
     pooled,
 )
 from evals.stats.responses import Samples
@@ -123,19 +121,6 @@ def test_a_missing_benchmark_is_never_silently_zero() -> None:
     assert "counted as wrong" in as_wrong.how
     assert "no macro" in mean.how
     assert (mean.low, mean.high, mean.se) == (None, None, None)
-
-
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_one() -> None:
-    for c, k in product(range(7), range(1, 7)):
-        right = [i < c for i in range(6)]
-        subsets = list(combinations(right, k))
-        assert pass_at_k([right], k)[0] == pytest.approx(sum(map(any, subsets)) / len(subsets), abs=1e-15), (c, k)
-
-
-def test_pass_at_k_refuses_more_samples_than_there_are() -> None:
-    for k in (0, 3):
-        with pytest.raises(ConfigError, match=f"k = {k}"):
-            pass_at_k([[True, False]], k)
 
 
 def test_maj_at_k() -> None:
