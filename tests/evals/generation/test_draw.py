@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -229,9 +228,3 @@ def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(
 @pytest.fixture(scope="module")
 def tiny_tokenizer(tiny: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny)
-
-
-def test_a_chat_endpoint_gets_the_conversation(tokenizer: Any) -> None:
-    found = prompts.for_chat("system", PROBLEM)
-    assert json.loads(found.text) == prompts.messages("system", PROBLEM)
-    assert found.tokens is None

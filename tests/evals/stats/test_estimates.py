@@ -58,12 +58,6 @@ def test_se_is_sd_over_root_n_of_problem_means() -> None:
     assert (e.level, e.n) == ("problem", 30)
 
 
-def test_degrees_of_freedom_fall_when_few_problems_differ() -> None:
-    y = np.zeros(400)
-    y[:3] = 1
-    assert 4 < intervals.clustered_mean(y, 1.0).df < 8
-
-
 def test_copies_of_a_problem_are_one_draw() -> None:
     """Every problem stored twice: the same score, the same SE; as separate problems the SE would shrink by root 2."""
     right = beta(40, 1, 0.4, seed=2)
