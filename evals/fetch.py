@@ -132,8 +132,10 @@ def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
             yield _from_repository(source, revision, Path(folder) / "file.jsonl")
 
 
-def repository_url(source: RepositoryFile, revision: str) -> str:
-    """The address of a file; ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
+    """ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+    from tqdm import tqdm
+
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
     parts = {"repository": source.repository, "revision": revision, "path": source.path}
     try:
@@ -144,13 +146,6 @@ def repository_url(source: RepositoryFile, revision: str) -> str:
         ) from error
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):  # urlopen would also read file:///
         raise ConfigError(f"TEPO_REPOSITORY_FILE: {url!r} is no http(s) address")
-    return url
-
-
-def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
-    from tqdm import tqdm
-
-    url = repository_url(source, revision)
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, open(target, "wb") as stream:
             length = answer.headers.get("Content-Length")

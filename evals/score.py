@@ -42,7 +42,14 @@ def rows(
     _check_request(checkpoints, benchmarks, missing)
     policy = policies(results, benchmarks)
     graded = {c: _read(results, c, benchmarks, missing) for c in checkpoints}
-    responses = _responses(graded, policy)
+    responses: dict[str, int] = {}  # of the pool; equal for all, or averages would have other weights
+    for checkpoint, cells in graded.items():
+        for key, cell in cells.items():
+            count = cell.samples.pool(policy[key]).responses
+            if responses.setdefault(key, count) != count:
+                raise CorruptInputError(
+                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {responses[key]}"
+                )
     if unknown := [key for key in benchmarks if key not in responses]:
         raise MissingInputError(f"{unknown[0]} was run for no checkpoint: its number of responses is unknown")
     table: list[dict[str, Any]] = []
@@ -167,20 +174,6 @@ def check_model(path: Path, checkpoint: Checkpoint) -> None:
     end = run.model, run.method, f"seed{run.seed}", "checkpoints", f"step{checkpoint.step}"
     if run.method != BASE and model.parts[-len(end) :] != end:
         raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
-
-
-def _responses(graded: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:
-    """Pool responses per benchmark. They must be the same for every checkpoint: averages with other weights would not
-    be comparable."""
-    responses: dict[str, int] = {}
-    for checkpoint, cells in graded.items():
-        for key, cell in cells.items():
-            count = cell.samples.pool(policy[key]).responses
-            if responses.setdefault(key, count) != count:
-                raise CorruptInputError(
-                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {responses[key]}"
-                )
-    return responses
 
 
 def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
