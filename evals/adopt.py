@@ -53,7 +53,7 @@ class Survey:
     key: str
     asked: dict[str, Asked]  # by the log's id
     first: int  # number of the first sample: 0 or 1
-    verdicts: Counter[bool | None]  # of the tool
+    verdicts: dict[str, int]  # responses by the tool's verdict: correct, wrong, unknown
 
     @property
     def items(self) -> dict[str, Item]:
@@ -64,18 +64,13 @@ class Survey:
     def rows(self) -> int:
         return sum(self.verdicts.values())
 
-    @property
-    def tool_verdicts(self) -> dict[str, int]:
-        """Responses by the tool's own verdict."""
-        return {"correct": self.verdicts[True], "wrong": self.verdicts[False], "unknown": self.verdicts[None]}
-
 
 def survey(log: Log, model: str, key: str, rows: Iterator[Record], given: Mapping[str, str]) -> Survey:
     """Read a log through. Raises ConfigError for what is ambiguous, CorruptInputError for rows that contradict."""
     asked: dict[str, Asked] = {}
     copies: Counter[str] = Counter()
     texts: dict[str, Asked] = {}
-    verdicts: Counter[bool | None] = Counter()
+    verdicts = {"correct": 0, "wrong": 0, "unknown": 0}
     for row in rows:
         prompt = store.prompt_sha256(row.prompt)
         known = asked.get(row.id)
@@ -100,7 +95,7 @@ def survey(log: Log, model: str, key: str, rows: Iterator[Record], given: Mappin
                     f"{row.where}: {what} of id {row.id[:80]!r} is another than at {known.where}; set --fields id=FIELD"
                 )
         known.samples.append(row.sample)
-        verdicts[row.correct] += 1
+        verdicts["unknown" if row.correct is None else "correct" if row.correct else "wrong"] += 1
     first = min(min(one.samples) for one in asked.values())
     count = max(len(one.samples) for one in asked.values())
     for id, one in asked.items():
@@ -239,7 +234,7 @@ def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: 
             digests.write(path, found.read_text(encoding="utf-8"))
             return
         print(f"{key}: {problem}, which the registered {entry.title} has otherwise: a benchmark of the log's golds")
-    items = list(one.items.values())
+    items = one.items.values()
     digests.write(path, data.text(items))
     facts = {"title": key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
     write_json(definition(fresh.data, key), digests.with_own(facts))
@@ -256,34 +251,27 @@ def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str,
 
     schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    batch: list[tuple[Any, ...]] = []
+    batch: list[dict[str, Any]] = []
     size = written = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-
-        def flush() -> None:
-            columns = [pa.array(column, of.type) for column, of in zip(zip(*batch, strict=True), schema, strict=True)]
-            writer.write_table(pa.table(columns, schema=schema))
-            batch.clear()
-
         for row in rows:
             if (asked := one.asked.get(row.id)) is None:
                 break
             written += 1
-            batch.append((
-                asked.item.item_id, row.sample - one.first, row.prompt, asked.prompt_sha256, row.response, "unknown",
-                None, None, row.correct,
-            ))  # fmt: skip
+            batch.append({
+                "item_id": asked.item.item_id, "sample": row.sample - one.first, "prompt": row.prompt,
+                "prompt_sha256": asked.prompt_sha256, "response": row.response, "stop": "unknown",
+                "tool_correct": row.correct,
+            })  # fmt: skip
             size += len(row.response) + len(row.prompt)
-            if size >= BATCH or len(batch) >= 4096:
-                flush()
-                size = 0
-        if batch:
-            flush()
+            if size >= BATCH or len(batch) >= 4096 or written == one.rows:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                batch, size = [], 0
     if written != one.rows:
         raise CorruptInputError(f"{one.log.path}: was written while it was read; adopt it again")
     return {
         "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": None, "cut_at_limit": None,
-        "tool_verdicts": one.tool_verdicts,
+        "tool_verdicts": one.verdicts,
     }  # fmt: skip
 
 
@@ -324,7 +312,7 @@ def main() -> int:
     path = adopt(surveys, Results(args.out), tool=args.tool, rows=rows, source=args.data)
     print(run.table(path))
     for one in surveys:
-        counts = ", ".join(f"{name} {count}" for name, count in one.tool_verdicts.items())
+        counts = ", ".join(f"{name} {count}" for name, count in one.verdicts.items())
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
     print(run.next_steps(path, args.out))
     return 0

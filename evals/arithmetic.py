@@ -89,18 +89,11 @@ class Paper:
 class Family:
     """Independent choices per part of a prompt, the text composed of them, and the way to solve that text."""
 
-    key: str
-    title: str
     slots: Callable[[int], Sequence[Sequence[str]]]  # difficulty -> the choices for each part
-    write: Callable[[Sequence[str]], str]  # chosen parts -> prompt
     work: Callable[[str, Paper], str]  # writes the steps for a prompt, returns the answer
     answers: Callable[[int], Sequence[str]] = lambda k: _DIGITS  # difficulty -> every text that can be an answer
-    lowest_k: int = 1
-    highest_k: int | None = None
-
-
-def _plain(parts: Sequence[str]) -> str:
-    return "".join(parts) + "?"
+    write: Callable[[Sequence[str]], str] = lambda parts: "".join(parts) + "?"  # chosen parts -> prompt
+    only_k: int | None = None  # its one difficulty; None: 1 and more
 
 
 def _write_sequence(parts: Sequence[str]) -> str:
@@ -166,68 +159,29 @@ def _look_up(prompt: str, paper: Paper) -> str:
 
 
 _FAMILIES = {
-    family.key: family
-    for family in (
-        Family("as", "plus and minus", lambda k: [_DIGITS, *[_PLUS_MINUS] * k], _plain, _left_to_right),
-        # `mul` starts at 1: from 0 every product is 0
-        Family(
-            "mul",
-            "times units",
-            lambda k: [_DIGITS[1:], *[_TIMES] * k],
-            _plain,
-            _left_to_right,
-            answers=lambda k: _DIGITS[1:],
-        ),
-        Family("mix", "all three", lambda k: [_DIGITS, *[_PLUS_MINUS + _TIMES] * k], _plain, _left_to_right),
-        Family(
-            "add2",
-            "two-digit sum",
-            lambda k: [[str(n) for n in range(10, 50)], [f"+{n}" for n in range(10, 50)]],
-            _plain,
-            _add_two_digits,
-            answers=lambda k: [str(n) for n in range(20, 99)],  # 10 + 10 to 49 + 49
-            lowest_k=2,  # always two written steps: units, then tens with the carry
-            highest_k=2,
-        ),
-        Family(
-            "seq",
-            "alternating sequence",
-            lambda k: [_DIGITS, _DIGITS[1:], _DIGITS[1:], ["," * k]],
-            _write_sequence,
-            _continue_sequence,
-        ),
-        Family(
-            "inv",
-            "solve for x",
-            lambda k: [["x"], *[_PLUS_MINUS] * k, [f"={digit}" for digit in _DIGITS]],
-            _plain,
-            _undo_from_the_back,
-        ),
-        Family(
-            "swap",
-            "swapped cups",
-            lambda k: [["w"], _CUPS, [":"], _PAIRS, *[[f",{pair}" for pair in _PAIRS]] * (k - 1)],
-            _plain,
-            _follow_the_ball,
-            answers=lambda k: _CUPS,
-        ),
-        Family(
-            "sort",
-            "digits in order",
-            lambda k: [["s"], *[_DIGITS[1:]] * k],
-            _plain,
-            _insert_one_by_one,
-            answers=lambda k: ["".join(digits) for digits in itertools.combinations_with_replacement("123456789", k)],
-        ),
-        Family(
-            "iter",
-            "repeated look-up",
-            lambda k: [["p"], _FUNCTIONS, [":"], _POINTS, ["," * k]],
-            _plain,
-            _look_up,
-            answers=lambda k: _POINTS,
-        ),
-    )
+    "as": Family(lambda k: [_DIGITS, *[_PLUS_MINUS] * k], _left_to_right),
+    # `mul` starts at 1: from 0 every product is 0
+    "mul": Family(lambda k: [_DIGITS[1:], *[_TIMES] * k], _left_to_right, lambda k: _DIGITS[1:]),
+    "mix": Family(lambda k: [_DIGITS, *[_PLUS_MINUS + _TIMES] * k], _left_to_right),
+    "add2": Family(
+        lambda k: [[str(n) for n in range(10, 50)], [f"+{n}" for n in range(10, 50)]],
+        _add_two_digits,
+        lambda k: [str(n) for n in range(20, 99)],  # 10 + 10 to 49 + 49
+        only_k=2,  # always two written steps: units, then tens with the carry
+    ),
+    "seq": Family(lambda k: [_DIGITS, _DIGITS[1:], _DIGITS[1:], ["," * k]], _continue_sequence, write=_write_sequence),
+    "inv": Family(lambda k: [["x"], *[_PLUS_MINUS] * k, [f"={digit}" for digit in _DIGITS]], _undo_from_the_back),
+    "swap": Family(
+        lambda k: [["w"], _CUPS, [":"], _PAIRS, *[[f",{pair}" for pair in _PAIRS]] * (k - 1)],
+        _follow_the_ball,
+        lambda k: _CUPS,
+    ),
+    "sort": Family(
+        lambda k: [["s"], *[_DIGITS[1:]] * k],
+        _insert_one_by_one,
+        lambda k: ["".join(digits) for digits in itertools.combinations_with_replacement("123456789", k)],
+    ),
+    "iter": Family(lambda k: [["p"], _FUNCTIONS, [":"], _POINTS, ["," * k]], _look_up, lambda k: _POINTS),
 }
 
 
@@ -235,11 +189,11 @@ def family(key: str, k: int) -> Family:
     """The family `key`; ConfigError for an unknown key or a difficulty the family does not have."""
     if key not in _FAMILIES:
         raise unknown("evals/arithmetic.py", "family", key, _FAMILIES)
-    entry = _FAMILIES[key]
-    if k < entry.lowest_k or (entry.highest_k is not None and k > entry.highest_k):
-        allowed = f"{entry.lowest_k}" if entry.highest_k is not None else f"{entry.lowest_k} and more"
+    only = _FAMILIES[key].only_k
+    if k < 1 or only not in (None, k):
+        allowed = only or "1 and more"
         raise ConfigError(f"evals/arithmetic.py: k: family {key} has no difficulty {k}; allowed: {allowed}")
-    return entry
+    return _FAMILIES[key]
 
 
 def space(key: str, k: int) -> int:

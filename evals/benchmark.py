@@ -17,7 +17,9 @@ Row = Mapping[str, Any]
 
 GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems, and how these become prompts
 PROMPTS = ("system", "user", "none", *GENERATED)  # how a problem becomes a prompt (reading E3; generation/prompts.py)
-COPIES = ("paper", "unique", "keep")  # what to do with a problem that occurs twice (reading E2; stats/responses.py)
+# Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one
+# copy stays, the one whose id sorts first. keep: every row counts everywhere.
+COPIES = ("paper", "unique", "keep")
 
 
 @dataclass(frozen=True)

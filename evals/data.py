@@ -13,7 +13,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from core import digests
 from core.errors import CorruptInputError, MissingInputError
@@ -36,11 +35,6 @@ def item_id(problem: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def plain(row: Row) -> dict[str, Any]:
-    """A row in the project's own names; the stored item_id is dropped, it is computed from the text."""
-    return {_OLD_NAMES.get(key, key): value for key, value in row.items() if key != "item_id"}
-
-
 def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
     """Items in the given order; the second copy of a problem has the first one's id with `-2`.
 
@@ -49,7 +43,8 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
     items = []
     copies = Counter[str]()
     for number, upstream_row in enumerate(rows, 1):
-        row = plain(upstream_row)
+        # in our names, and without the stored item_id, which is computed from the text
+        row = {_OLD_NAMES.get(key, key): value for key, value in upstream_row.items() if key != "item_id"}
         for name in ("problem", "answer"):
             text = row.get(name)
             if not isinstance(text, str) or not text.strip():
@@ -72,15 +67,13 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
     return items
 
 
-def row(item: Item) -> dict[str, Any]:
-    """The line of a data file: fields at their default are left out."""
-    graded = {name: getattr(item, name) for name in _GRADED}
-    return {"item_id": item.item_id, **{k: v for k, v in graded.items() if v not in (None, False)}, **item.facts}
-
-
 def text(items: Iterable[Item]) -> str:
-    """The content of a data file."""
-    return "".join(json.dumps(row(item), ensure_ascii=False) + "\n" for item in items)
+    """The content of a data file: fields at their default are left out."""
+    lines = []
+    for item in items:
+        graded = {name: value for name in _GRADED if (value := getattr(item, name)) not in (None, False)}
+        lines.append(json.dumps({"item_id": item.item_id, **graded, **item.facts}, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def content_sha256(items: Iterable[Item]) -> str:

@@ -12,6 +12,7 @@ No source is trusted: the content's sha256 and the row count must be the registe
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import urllib.error
 import urllib.parse
@@ -28,11 +29,7 @@ from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile,
 
 
 def fetch(
-    benchmark: Benchmark,
-    folder: Path | str,
-    *,
-    mirror: Path | str | None = None,
-    file: Path | str | None = None,
+    benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None = None, file: Path | str | None = None
 ) -> Path:
     """Write the verified items of a benchmark to `folder`; a file that is there and right is left alone.
 
@@ -40,17 +37,16 @@ def fetch(
     the items cannot be obtained, CorruptInputError when they are not the registered ones. Then nothing is written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
+    source = benchmark.source
     if target.is_file() and _is_right(benchmark, target):
         if not digests.beside(target).is_file():  # of an earlier version, or somebody's own copy
             digests.write(target, target.read_text(encoding="utf-8"))
         return target
-    if isinstance(benchmark.source, Generated):
-        items, where = data.items(benchmark.source.make(), str(benchmark.source)), str(benchmark.source)
-    elif file is not None:
-        items, where = _read(benchmark, Path(file), benchmark.source), str(file)
-    elif mirror is not None:
-        path = _in_mirror(benchmark, Path(mirror))
-        items, where = _read(benchmark, path, benchmark.source), str(path)
+    if isinstance(source, Generated):
+        items, where = data.items(source.make(), str(source)), str(source)
+    elif file is not None or mirror is not None:
+        path = Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror)))
+        items, where = _read(benchmark, path, source), str(path)
     else:
         items, where = _download(benchmark)
     data.verify(benchmark, items, where)
@@ -106,10 +102,9 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
             with download(source, benchmark.revision) as path:
                 items = _read(benchmark, path, source)
             data.verify(benchmark, items, str(source))
+            return items, str(source)
         except BenchError as error:
             failures.append(error)
-        else:
-            return items, str(source)
     # The main source decides the kind of error: an alternative that fails adds nothing to what went wrong there.
     kind = CorruptInputError if isinstance(failures[0], CorruptInputError) else MissingInputError
     raise kind(
@@ -125,7 +120,6 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
 
 REPOSITORY_FILE = "https://raw.githubusercontent.com/{repository}/{revision}/{path}"
 TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
-_CHUNK = 1 << 16
 
 
 @contextmanager
@@ -138,8 +132,10 @@ def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
             yield _from_repository(source, revision, Path(folder) / "file.jsonl")
 
 
-def repository_url(source: RepositoryFile, revision: str) -> str:
-    """The address of a file; ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
+    """ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+    from tqdm import tqdm
+
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
     parts = {"repository": source.repository, "revision": revision, "path": source.path}
     try:
@@ -150,24 +146,15 @@ def repository_url(source: RepositoryFile, revision: str) -> str:
         ) from error
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):  # urlopen would also read file:///
         raise ConfigError(f"TEPO_REPOSITORY_FILE: {url!r} is no http(s) address")
-    return url
-
-
-def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
-    from tqdm import tqdm
-
-    url = repository_url(source, revision)
-    received = 0
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, open(target, "wb") as stream:
             length = answer.headers.get("Content-Length")
             total = int(length) if length else None
-            with tqdm(total=total, unit="B", unit_scale=True, desc=source.path, disable=None) as bar:
-                while chunk := answer.read(_CHUNK):
-                    received += stream.write(chunk)
-                    bar.update(len(chunk))
+            with tqdm.wrapattr(stream, "write", total=total, desc=source.path, disable=None) as counted:
+                shutil.copyfileobj(answer, counted)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise MissingInputError(f"{url}: cannot be downloaded ({error})") from error
+    received = target.stat().st_size
     if total is not None and received != total:
         raise MissingInputError(f"{url}: the connection broke after {received} of {total} bytes; run the command again")
     return target

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, errors, used_code
-from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
@@ -44,25 +43,6 @@ DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that
 DONE = "done.json"
 
 
-class Done(Recorded):
-    """done.json: what `_fill` records of the responses in a slot, which becomes their entry in samples.json."""
-
-    sha256: str
-    rows: int
-    items: int
-    decoding: dict[str, Any]
-    task_hash: str
-    seed: int
-    prompt: list[str]
-    prompts_cut: int
-    deviations: list[str]
-    distinct_fraction: float | None
-    cut_at_limit: int
-    empty: int | None = None
-    response_tokens: int | None
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Slot:
     """A folder for the finished responses to one plan.
@@ -72,12 +52,6 @@ class Slot:
     """
 
     folder: Path
-
-    @classmethod
-    def of(cls, work: Path, benchmark: str, facts: Any) -> Slot:
-        """The slot in `work` for everything that decides the responses (`facts`, as JSON)."""
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-        return cls(work / f"{benchmark}-{digest}")
 
     @property
     def parquet(self) -> Path:
@@ -92,24 +66,17 @@ class Slot:
         if not path.is_file():
             return None
         try:
+            digests.read(digests.beside(path))  # without it nothing says that the record is whole
             digests.check(path)
             record = read_json(path, "record of finished samples")
-            done = validated(Done, record, str(path), error=CorruptInputError)
             if not self.parquet.is_file():
                 raise MissingInputError(f"{self.parquet}: missing, though {path} says it is finished")
-            if sha256_file(self.parquet) != done.sha256:
+            if sha256_file(self.parquet) != record["sha256"]:
                 raise CorruptInputError(f"{self.parquet}: differs from its sha256 in {path}")
         except (MissingInputError, CorruptInputError) as error:
             print(f"drawn again: {error}", file=sys.stderr)
             return None
         return dict(record)
-
-    def finish(self, responses: Sequence[store.Response], record: dict[str, Any]) -> dict[str, Any]:
-        """Store the responses, then the record: its presence means finished, so it must be written last."""
-        entry = {"sha256": store.write_samples(self.parquet, responses), "rows": len(responses), **record}
-        digests.write_json(self.folder / DONE, entry)
-        self.drop_journals()
-        return entry
 
     def drop_journals(self) -> None:
         """Remove responses that are kept while others are missing, also those of the greedy probe."""
@@ -145,16 +112,17 @@ def generate(
     reading: how prompts are made (`evals.generation.prompts`). model: the engine of these settings, where it is there
     already. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
-    used = used_code.start(
-        code("evals.generate", (benchmark.key for benchmark in benchmarks)), inputs=(settings.model, data)
-    )
+    keys = [benchmark.key for benchmark in benchmarks]
+    used = used_code.start(code("evals.generate", keys), inputs=(settings.model, data))
     model = model or engine(backend, settings)
     identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     changes = dict(changes or {})
-    how: dict[str, Any] = {"seed": settings.seed, "changes": changes, "reading": reading}
-    plans = [make_plan(model, benchmark, items_of.load(benchmark, data, limit), **how) for benchmark in benchmarks]
+    plans = [
+        make_plan(model, benchmark, items_of.load(benchmark, data, limit), changes=changes, reading=reading)
+        for benchmark in benchmarks
+    ]
     # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
@@ -162,7 +130,8 @@ def generate(
     for plan in plans:
         # Of this benchmark alone: one more beside it is no reason to draw it again.
         made_by = used_code.planned(code("evals.generate", [plan.benchmark.key]).hash, os.environ)
-        slot = Slot.of(work, plan.benchmark.key, [identity, model.describe(), plan.task_hash, made_by])
+        facts = json.dumps([identity, model.describe(), plan.task_hash, made_by], sort_keys=True)
+        slot = Slot(work / f"{plan.benchmark.key}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}")
         entry = slot.finished() or _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
@@ -204,23 +173,25 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
     tokens = [response.tokens for response in responses]
     if empty := sum(not response.response.strip() for response in responses):
         print(f"{label} {plan.benchmark.key}: {empty} of {len(responses)} responses are empty", file=sys.stderr)
-    return slot.finish(
-        responses,
-        {
-            "items": len(plan.items),
-            "decoding": dataclasses.asdict(plan.decoding),
-            "task_hash": plan.task_hash,
-            "seed": plan.seed,
-            "prompt": sorted({prompt.how for prompt in plan.prompts}),
-            "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
-            "deviations": list(plan.deviations),
-            "distinct_fraction": draw.distinct_fraction(responses),
-            "cut_at_limit": sum(response.stop == "length" for response in responses),
-            "empty": empty,
-            "response_tokens": None if None in tokens else sum(tokens),
-            "seconds": round(seconds, 3),
-        },
-    )
+    entry = {
+        "sha256": store.write_samples(slot.parquet, responses),
+        "rows": len(responses),
+        "items": len(plan.items),
+        "decoding": dataclasses.asdict(plan.decoding),
+        "task_hash": plan.task_hash,
+        "seed": plan.seed,
+        "prompt": sorted({prompt.how for prompt in plan.prompts}),
+        "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
+        "deviations": list(plan.deviations),
+        "distinct_fraction": draw.distinct_fraction(responses),
+        "cut_at_limit": sum(response.stop == "length" for response in responses),
+        "empty": empty,
+        "response_tokens": None if None in tokens else sum(tokens),
+        "seconds": round(seconds, 3),
+    }
+    digests.write_json(slot.folder / DONE, entry)  # last: its presence means finished
+    slot.drop_journals()
+    return entry
 
 
 # Options of the command, shared with `evals.run`

@@ -92,11 +92,11 @@ def rollout_rows(curve: Curve) -> list[dict[str, str]]:
 
 
 def _joined(curve: Curve, rows: Sequence[Mapping[str, str]], column: str) -> str:
-    seconds = column in SECONDS
-    if not seconds and len({row[column] for row in rows}) == 1:
+    aggregate = "sum" if column in SECONDS else "mean"
+    if aggregate == "mean" and len({row[column] for row in rows}) == 1:
         return rows[0][column]
     values = [curve._number(row, column) for row in rows if row[column]]
-    return repr(AGGREGATES["sum" if seconds else "mean"](values)) if values else ""
+    return repr(AGGREGATES[aggregate](values)) if values else ""
 
 
 def read_curve(path: Path | str) -> Curve:
@@ -106,13 +106,14 @@ def read_curve(path: Path | str) -> Curve:
     joined = file is not None and file.name == packed.ROLLOUTS
     rows = read_csv(path, "the learning curve", BY_ROLLOUT if joined else INDEX)
     for number, row in enumerate(rows):
+        line = number + 2
         for column in ("rollout",) if joined else ("rollout", "update"):
             if not row[column].isdecimal():
                 raise CorruptInputError(
-                    f"{path}: line {number + 2}: {column} is {row[column]!r}, not a whole number from 0 on"
+                    f"{path}: line {line}: {column} is {row[column]!r}, not a whole number from 0 on"
                 )
         if not joined and int(row["update"]) != number:
-            raise CorruptInputError(f"{path}: update {number} is missing: line {number + 2} has update {row['update']}")
+            raise CorruptInputError(f"{path}: update {number} is missing: line {line} has update {row['update']}")
     rollouts = []
     for number, (rollout, group) in enumerate(groupby(rows, key=lambda row: int(row["rollout"])), 1):
         if rollout != number:
@@ -127,10 +128,8 @@ def _check_recorded(path: Path) -> None:
     record, curve = path.with_name("run.json"), stored(path)
     if curve is None or curve.name == packed.ROLLOUTS or not (record.exists() or stored(record)):
         return
-    outputs = validated(
-        RunRecord, digests.read_record(record, "run record"), str(record), error=CorruptInputError
-    ).outputs
-    recorded = outputs.get("curve.csv")
+    value = digests.read_record(record, "run record")
+    recorded = validated(RunRecord, value, str(record), error=CorruptInputError).outputs.get("curve.csv")
     if recorded is not None and recorded != sha256_bytes(content(path)):
         raise CorruptInputError(f"{curve}: damaged: its sha256 is not the one in {record}")
 
@@ -138,6 +137,7 @@ def _check_recorded(path: Path) -> None:
 # The measures of one run.
 
 WINDOW = 3  # rollouts of the running mean
+UNDEFINED = "not defined for this method"
 
 
 @dataclass(frozen=True)
@@ -213,19 +213,16 @@ def _final(run: FinishedRun) -> float | str:
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-def _reaching(target: Fraction, run: FinishedRun) -> float | str:
-    reached = first_reaching(run.reward, target)
-    return "never reached" if reached is None else reached
-
-
-def _reaching_reference(run: FinishedRun) -> float | str:
-    return run.target if isinstance(run.target, str) else _reaching(run.target, run)
+def _reaching(target: Fraction | None, run: FinishedRun) -> float | str:
+    """None: the run's own target."""
+    wanted = run.target if target is None else target
+    return wanted if isinstance(wanted, str) else first_reaching(run.reward, wanted) or "never reached"
 
 
 def _mean(*columns: str, aggregate: str = "mean") -> Callable[[FinishedRun], float | str]:
     def of(run: FinishedRun) -> float | str:
         values = [value for value in run.curve.series(columns, aggregate) if value is not None]
-        return math.fsum(values) / len(values) if values else "not defined for this method"
+        return math.fsum(values) / len(values) if values else UNDEFINED
 
     return of
 
@@ -240,7 +237,7 @@ def _movement(rollouts: slice, run: FinishedRun) -> float | str:
 
 def _entropy_at_the_end(run: FinishedRun) -> float | str:
     value = run.curve.series(["entropy"])[-1]
-    return "not defined for this method" if value is None else value
+    return UNDEFINED if value is None else value
 
 
 def _cpu(run: FinishedRun) -> float | str:
@@ -259,7 +256,7 @@ MEASURES: Mapping[str, Measure] = {
         Measure("to_50", "rollouts to 50 % right", "rollouts", partial(_reaching, Fraction(1, 2))),
         Measure("to_80", "rollouts to 80 % right", "rollouts", partial(_reaching, Fraction(4, 5))),
         # ... or the last running mean of GRPO/DAPO's run of the same model, seed and settings.
-        Measure("to_grpo", "rollouts to GRPO/DAPO's final reward", "rollouts", _reaching_reference),
+        Measure("to_grpo", "rollouts to GRPO/DAPO's final reward", "rollouts", partial(_reaching, None)),
         # Running mean at the last planned rollout.
         Measure("final", "final reward", "reward", _final, 1.0),
         # Norm before clipping, per rollout.
@@ -298,16 +295,10 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
     curve = read_curve(tree.layout.run(run) / "curve.csv")
     finished = FinishedRun(_rewards(tree, run, curve), curve, _target(tree, run), record.get("cpu_seconds"))
     figures = {key: measure.of(finished) for key, measure in MEASURES.items()}
-    return RunMeasures(
-        run=run,
-        title=title,
-        finished=True,
-        planned=len(finished.reward),
-        rollouts=len(curve.rollouts),
-        collapsed_at=record.get("collapsed_at"),
-        values={key: None if isinstance(value, str) else value for key, value in figures.items()},
-        why={key: value for key, value in figures.items() if isinstance(value, str)},
-    )
+    values = {key: None if isinstance(value, str) else value for key, value in figures.items()}
+    why = {key: value for key, value in figures.items() if isinstance(value, str)}
+    planned, trained, collapsed_at = len(finished.reward), len(curve.rollouts), record.get("collapsed_at")
+    return RunMeasures(run, title, True, planned, trained, collapsed_at, values, why)
 
 
 def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
@@ -317,11 +308,12 @@ def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
     trained = record.get("collapsed_at") or planned
     if len(curve.rollouts) != trained:
         raise CorruptInputError(f"{curve.path}: holds {len(curve.rollouts)} rollouts, its run.json speaks of {trained}")
-    reward = curve.series(["reward"], "first")
-    missing = next((n for n, value in enumerate(reward, 1) if value is None), None)
-    if missing is not None:
-        raise CorruptInputError(f"{curve.path}: rollout {missing}: reward is empty")
-    return [value for value in reward if value is not None] + [0.0] * (planned - trained)
+    reward = [0.0] * planned
+    for n, value in enumerate(curve.series(["reward"], "first")):
+        if value is None:
+            raise CorruptInputError(f"{curve.path}: rollout {n + 1}: reward is empty")
+        reward[n] = value
+    return reward
 
 
 def _target(tree: Tree, run: Run) -> Fraction | str:
@@ -408,10 +400,9 @@ def _estimate(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Esti
     from evals.stats.estimate import Estimate
 
     values, missing = _values(runs, measure)
-    if not values and not missing:
-        return Estimate(None, None, None, None, "seed", "no seed is finished", 0)
-    if missing:  # a method that sometimes never gets there has no mean over the times that it did
-        return Estimate(None, None, None, None, "seed", _reasons(missing), len(values) + len(missing))
+    if missing or not values:  # a method that sometimes never gets there has no mean over the times that it did
+        how = _reasons(missing) or "no seed is finished"
+        return Estimate(None, None, None, None, "seed", how, len(values) + len(missing))
     return seeds.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
 
 
@@ -458,13 +449,10 @@ METHOD_HEADER = (
 
 def write(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> list[Path]:
     """Write `figures/convergence.csv` and `convergence_methods.csv`; an empty cell is a figure that does not exist."""
-    texts = {
-        tree.layout.figures / "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        tree.layout.figures / "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
-    }
-    for path, text in texts.items():
-        write_text(path, text)
-    return list(texts)
+    paths = [tree.layout.figures / "convergence.csv", tree.layout.figures / "convergence_methods.csv"]
+    write_text(paths[0], to_csv(RUN_HEADER, map(_run_row, runs)))
+    write_text(paths[1], to_csv(METHOD_HEADER, map(_method_row, methods)))
+    return paths
 
 
 def _run_row(run: RunMeasures) -> dict[str, object]:

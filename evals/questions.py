@@ -41,9 +41,8 @@ Asked = tuple[str, object]  # what follows the family's key, and the answer
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of question."""
+    """A kind of question, by what it begins with."""
 
-    key: str
     ks: tuple[int, ...]  # difficulties, the easiest first
     ask: Callable[[random.Random, int], Asked]  # draws a question of difficulty k
     examples: tuple[tuple[str, str], ...]  # what every question is read after, with its answer
@@ -97,38 +96,28 @@ def _neighbour(step: int) -> Callable[[random.Random, int], Asked]:
 
 
 FAMILIES = {
-    family.key: family
-    for family in (
-        Family("number after", (2,), _neighbour(1), (("12", "13"), ("64", "65"))),
-        Family("number before", (2,), _neighbour(-1), (("13", "12"), ("65", "64"))),
-        Family("largest", (3, 5), _number(max), (("12 80 31", "80"), ("7 25 64", "64"))),
-        Family("smallest", (3, 5), _number(min), (("12 80 31", "12"), ("64 25 7", "7"))),
-        Family(
-            "middle number", (3, 5), _number(lambda v: sorted(v)[len(v) // 2]), (("12 80 31", "31"), ("25 7 64", "25"))
-        ),
-        Family("second number", (3, 5), _number(lambda v: v[1]), (("12 80 31", "80"), ("64 25 7", "25"))),
-        Family("last number", (3, 5), _number(lambda v: v[-1]), (("12 80 31", "31"), ("64 25 7", "7"))),
-        Family("repeated number", (4, 6), _repeated, (("12 80 31 80", "80"), ("7 7 25 64", "7"))),
-        Family("different number", (4, 6), _different, (("12 80 80 80", "12"), ("7 7 25 7", "25"))),
-        Family("next number", (1, 3), _next, (("3 5 7 9", "11"), ("4 5 6 7", "8"))),
-        Family("second word", (3, 5), _word(lambda v: v[1]), (("dog cup tree", "cup"), ("book rain key", "rain"))),
-        Family("last word", (3, 5), _word(lambda v: v[-1]), (("dog cup tree", "tree"), ("book rain key", "key"))),
-    )
+    "number after": Family((2,), _neighbour(1), (("12", "13"), ("64", "65"))),
+    "number before": Family((2,), _neighbour(-1), (("13", "12"), ("65", "64"))),
+    "largest": Family((3, 5), _number(max), (("12 80 31", "80"), ("7 25 64", "64"))),
+    "smallest": Family((3, 5), _number(min), (("12 80 31", "12"), ("64 25 7", "7"))),
+    "middle number": Family((3, 5), _number(lambda v: sorted(v)[len(v) // 2]), (("12 80 31", "31"), ("25 7 64", "25"))),
+    "second number": Family((3, 5), _number(lambda v: v[1]), (("12 80 31", "80"), ("64 25 7", "25"))),
+    "last number": Family((3, 5), _number(lambda v: v[-1]), (("12 80 31", "31"), ("64 25 7", "7"))),
+    "repeated number": Family((4, 6), _repeated, (("12 80 31 80", "80"), ("7 7 25 64", "7"))),
+    "different number": Family((4, 6), _different, (("12 80 80 80", "12"), ("7 7 25 7", "25"))),
+    "next number": Family((1, 3), _next, (("3 5 7 9", "11"), ("4 5 6 7", "8"))),
+    "second word": Family((3, 5), _word(lambda v: v[1]), (("dog cup tree", "cup"), ("book rain key", "rain"))),
+    "last word": Family((3, 5), _word(lambda v: v[-1]), (("dog cup tree", "tree"), ("book rain key", "key"))),
 }
 
 
-def _family(key: str, k: int) -> Family:
-    """ConfigError for an unknown family or a difficulty that it does not have."""
+def problem(rng: random.Random, key: str, k: int) -> Problem:
+    """Draw a question, from either part; ConfigError for an unknown family or a difficulty that it does not have."""
     if key not in FAMILIES:
         raise unknown(FILE, "family", key, FAMILIES)
     if k not in FAMILIES[key].ks:
         raise ConfigError(f"{FILE}: k: family {key} has no difficulty {k}; allowed: {list(FAMILIES[key].ks)}")
-    return FAMILIES[key]
-
-
-def problem(rng: random.Random, key: str, k: int) -> Problem:
-    """A drawn question, from either part."""
-    text, answer = _family(key, k).ask(rng, k)
+    text, answer = FAMILIES[key].ask(rng, k)
     return Problem(f"{key}: {text}", str(answer), key, k)
 
 
@@ -165,7 +154,7 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
 # (family, k), drawn uniformly. No family of UNTAUGHT is among them: two benchmarks show what carries over.
 UNTAUGHT = ("smallest", "last word")
 LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
-    "mixed": tuple((family.key, family.ks[0]) for family in FAMILIES.values() if family.key not in UNTAUGHT),
+    "mixed": tuple((key, family.ks[0]) for key, family in FAMILIES.items() if key not in UNTAUGHT),
 }
 
 

@@ -87,7 +87,6 @@ def evaluate(
     holds responses of another model of this name, or drawn by other settings: they could not stand in one table.
     """
     results = Results(out)
-    items = results.data
     check_out(results)
     _check_decoding(results, dict(options.get("changes") or {}), options.get("reading"))
     at = checkpoint(settings.model)
@@ -97,7 +96,7 @@ def evaluate(
     if before is not None:
         _check_same(record, before, model, settings)
     generate.generate(
-        settings, benchmarks, backend=backend, data=items, out=results.samples(at), model=model, **options
+        settings, benchmarks, backend=backend, data=results.data, out=results.samples(at), model=model, **options
     )
     if before is not None:
         # What was drawn earlier is still there; the record lists what this call drew.
@@ -210,12 +209,10 @@ def table(path: Path) -> str:
 
 def next_steps(scores: Path, out: Path) -> str:
     """Where the scores lie, and the commands that show more of the tree `out`."""
-    return "\n".join(
-        [
-            f"scores: {scores}",
-            f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}",
-            f"a page of the responses: python -m report.build --results {out} --data {out / 'data'}",
-        ]
+    return (
+        f"scores: {scores}\n"
+        f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}\n"
+        f"a page of the responses: python -m report.build --results {out} --data {out / 'data'}"
     )
 
 

@@ -59,7 +59,7 @@ class Log:
     benchmark: str
     rows: Rows
     names: Names  # usual field names by role, the likeliest first
-    verdicts: Callable[[Row], Sequence[str]]  # fields of a row that hold a verdict
+    verdicts: Callable[[Row], Sequence[str]] = lambda row: ()  # fields of a row that hold a verdict, not in `names`
     strict: bool = False  # several usual names in one row are ambiguous
 
 
@@ -130,14 +130,14 @@ def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str
     chosen: dict[str, str] = {}
     for role in ROLES:
         present = [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
-        if role == "correct" and log.verdicts(row):
-            present = list(log.verdicts(row))
+        listed = list(log.verdicts(row)) if role == "correct" else []
+        present = listed or present
         if role in given:
             name = given[role]
             if name and name != ORDER and _value(row, name, absent=...) is ...:
                 raise unknown(where, f"--fields {role}", name, row)
             present = [name] if name else []
-        elif len(present) > 1 and (log.strict or (role == "correct" and log.verdicts(row))):
+        elif len(present) > 1 and (log.strict or listed):
             none = ", or correct= for none" if role == "correct" else ""
             raise ConfigError(
                 f"{where}: {role}: {' and '.join(present)} are there; set --fields {role}={present[0]} or "
@@ -268,11 +268,7 @@ def jsonl(path: Path) -> Log:
         "prompt": ("prompt",),
         "correct": ("correct", "is_correct", "tool_correct", "label"),
     }
-    return Log(path, path.stem, path.stem, lambda: json_lines(path), names, _no_verdicts, strict=True)
-
-
-def _no_verdicts(_row: Row) -> Sequence[str]:
-    return ()
+    return Log(path, path.stem, path.stem, lambda: json_lines(path), names, strict=True)
 
 
 # --- lm-eval: `--log_samples`, written by lm_eval/loggers/evaluation_tracker.py ---------------------------------------
@@ -315,7 +311,7 @@ def verl(path: Path) -> Log:
         "correct": ("acc", "score"),
     }
     folder = path.absolute().parent.name
-    return Log(path, f"{folder}-step{path.stem}", folder, lambda: json_lines(path), names, _no_verdicts)
+    return Log(path, f"{folder}-step{path.stem}", folder, lambda: json_lines(path), names)
 
 
 # --- inspect: .eval (a zip archive) or .json, written by inspect_ai/log/_recorders ------------------------------------
@@ -324,8 +320,8 @@ def verl(path: Path) -> Log:
 def inspect(path: Path) -> Log:
     """A log of one task and model. Raises CorruptInputError for a run that did not end in success."""
     head = _json_log(path) if path.suffix == ".json" else next(_archived(path, "header.json"), (path, None))[1]
-    run = head.get("eval") if isinstance(head, dict) else None
-    if not isinstance(head, dict) or not isinstance(run, dict):
+    run = head.get("eval") if head is not None else None
+    if head is None or not isinstance(run, dict):
         raise CorruptInputError(f"{path}: header: no finished log of inspect")
     if head.get("status") != "success":
         raise CorruptInputError(
@@ -333,23 +329,21 @@ def inspect(path: Path) -> Log:
         )
 
     def rows() -> Iterator[tuple[str, Row]]:
-        for where, sample in samples():
+        if path.suffix != ".json":
+            samples = _archived(path, "samples/")
+        else:
+            listed = _json_log(path).get("samples")
+            listed = listed if isinstance(listed, list) else []
+            samples = ((f"{path}: sample {number}", sample) for number, sample in enumerate(listed, 1))
+        for where, sample in samples:
+            if not isinstance(sample, dict):
+                raise CorruptInputError(f"{where}: must be an object, got {_short(sample)}")
             if sample.get("error") is not None:  # tolerated by fail_on_error; inspect scores no such sample
                 raise CorruptInputError(
                     f"{where}: error: {_short(_value(sample, 'error.message'))}, the sample has no whole response; "
                     "type inspect eval-retry LOG and adopt the new log"
                 )
             yield where, sample
-
-    def samples() -> Iterator[tuple[str, Row]]:
-        if path.suffix != ".json":
-            yield from _archived(path, "samples/")
-            return
-        listed = _json_log(path).get("samples")
-        for number, sample in enumerate(listed if isinstance(listed, list) else [], 1):
-            if not isinstance(sample, dict):
-                raise CorruptInputError(f"{path}: sample {number}: must be an object, got {_short(sample)}")
-            yield f"{path}: sample {number}", sample
 
     names = {
         "response": ("output.completion",),
@@ -380,6 +374,11 @@ def _json_log(path: Path) -> dict[str, Any]:
     return value
 
 
+NO_ARCHIVE = (
+    zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error, UnicodeDecodeError,
+)  # fmt: skip
+
+
 def _archived(path: Path, begin: str) -> Iterator[tuple[str, Row]]:
     """The JSON objects of an archive's entries whose names begin so."""
     with _opened(path) as stream:
@@ -392,15 +391,7 @@ def _archived(path: Path, begin: str) -> Iterator[tuple[str, Row]]:
                         if not isinstance(row, dict):
                             raise CorruptInputError(f"{where}: must be an object, got {_short(row)}")
                         yield where, row
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,
-            RuntimeError,
-            OSError,
-            EOFError,
-            zlib.error,
-            UnicodeDecodeError,
-        ) as error:
+        except NO_ARCHIVE as error:
             raise CorruptInputError(f"{path}: not a whole archive ({' '.join(str(error).split())[:200]})") from error
 
 

@@ -14,55 +14,60 @@ from typing import TYPE_CHECKING, Any
 
 from core import errors, used_code
 from core.code_hashes import command
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.layout import BASE, Checkpoint, Results
 from core.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 from evals import store
 
 if TYPE_CHECKING:
     from core.results_tree import Tree
-    from evals.stats.estimate import Comparison, Estimate, NotRun
+    from evals.stats.estimate import Comparison, Estimate
     from evals.stats.responses import Graded, Samples
 
 NotRunKey = tuple[str, str]  # (model or the path of one checkpoint, benchmark)
+ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 
 
 def rows(
-    results: Path | str | Results,
+    results: Results,
     checkpoints: Sequence[Checkpoint],
     benchmarks: Sequence[str],
     *,
     missing: Collection[NotRunKey] = (),
-    duplicates: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """One dict per row of `scores.csv`.
 
     missing: benchmarks that a model or checkpoint was not run on, on purpose; any other missing file is an error.
-    duplicates: policy per benchmark for problems that occur more than once (`evals.stats.responses.POLICIES`); default:
-    as the benchmark defines.
     """
-    results = results if isinstance(results, Results) else Results(Path(results))
     _check_request(checkpoints, benchmarks, missing)
-    policy = duplicates if duplicates is not None else policies(results, benchmarks)
-    graded = {c: _read(results, c, benchmarks, missing, policy) for c in checkpoints}
-    responses = _responses(graded, policy)
+    policy = policies(results, benchmarks)
+    graded = {c: _read(results, c, benchmarks, missing) for c in checkpoints}
+    responses: dict[str, int] = {}  # of the pool; equal for all, or averages would have other weights
+    for checkpoint, cells in graded.items():
+        for key, cell in cells.items():
+            count = cell.samples.pool(policy[key]).responses
+            if responses.setdefault(key, count) != count:
+                raise CorruptInputError(
+                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {responses[key]}"
+                )
+    if unknown := [key for key in benchmarks if key not in responses]:
+        raise MissingInputError(f"{unknown[0]} was run for no checkpoint: its number of responses is unknown")
     table: list[dict[str, Any]] = []
     for checkpoint, cells in graded.items():
         table += [_benchmark_row(checkpoint, key, cell, policy[key]) for key, cell in cells.items()]
-        absent = {key: _not_run(responses, key, checkpoint) for key in benchmarks if key not in cells}
+        absent = {key: responses[key] for key in benchmarks if key not in cells}
         table += [_keys(checkpoint, key) | {"level": "problem", "how": NOT_RUN} for key in absent]
         table += _average_rows(checkpoint, cells, absent, policy)
     return table
 
 
 def paired(
-    results: Path | str | Results,
+    results: Results,
     a: Checkpoint,
     b: Checkpoint,
     benchmarks: Sequence[str],
     *,
     missing: Collection[NotRunKey] = (),
-    duplicates: Mapping[str, str] | None = None,
 ) -> dict[str, Comparison]:
     """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?
 
@@ -71,11 +76,9 @@ def paired(
     """
     from evals.stats.compare import compare, compare_macro, compare_pooled
 
-    results = results if isinstance(results, Results) else Results(Path(results))
     _check_request((a, b), benchmarks, missing)
-    policy = duplicates if duplicates is not None else policies(results, benchmarks)
-    graded_a = _read(results, a, benchmarks, missing, policy)
-    graded_b = _read(results, b, benchmarks, missing, policy)
+    policy = policies(results, benchmarks)
+    graded_a, graded_b = (_read(results, side, benchmarks, missing) for side in (a, b))
     both = [key for key in benchmarks if key in graded_a and key in graded_b]
     column_a, column_b = ({k: side[k].samples.column(policy[k]) for k in both} for side in (graded_a, graded_b))
     pool_a, pool_b = ({k: side[k].samples.pool(policy[k]) for k in both} for side in (graded_a, graded_b))
@@ -85,9 +88,6 @@ def paired(
     if len(both) == len(benchmarks):
         comparisons[MACRO] = compare_macro(column_a, column_b)
     return comparisons
-
-
-ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 
 
 def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
@@ -139,9 +139,8 @@ def _check_request(
 ) -> None:
     for what, values in (("checkpoints", checkpoints), ("benchmarks", benchmarks)):
         if not values or len(set(values)) != len(values):
-            raise ConfigError(
-                f"{what}: expected one or more different ones, got {', '.join(map(str, values)) or 'none'}"
-            )
+            got = ", ".join(map(str, values)) or "none"
+            raise ConfigError(f"{what}: expected one or more different ones, got {got}")
     if clash := sorted(set(benchmarks) & set(AVERAGES)):
         raise ConfigError(f"benchmarks: {clash[0]!r} is the name of an average")
     for model, key in missing:
@@ -151,21 +150,17 @@ def _check_request(
 
 
 def _read(
-    results: Results,
-    checkpoint: Checkpoint,
-    benchmarks: Sequence[str],
-    missing: Collection[NotRunKey],
-    policy: Mapping[str, str],
+    results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str], missing: Collection[NotRunKey]
 ) -> dict[str, Graded]:
-    from evals.stats.responses import POLICIES, read_graded
+    from evals.stats.responses import read_graded
 
-    for key in benchmarks:
-        if policy.get(key) not in POLICIES:
-            raise unknown("registry", f"{key}: duplicates", policy.get(key), POLICIES)
+    names = checkpoint.run.model, checkpoint.path.as_posix()
+    absent = {key for key in benchmarks if any((name, key) in missing for name in names)}
+    for key in absent:
         path = results.grades(checkpoint) / f"{key}.parquet"
-        if _is_missing(checkpoint, key, missing) and path.exists():
+        if path.exists():
             raise CorruptInputError(f"{path}: there, but declared as not run")
-    graded = read_graded(results, checkpoint, [k for k in benchmarks if not _is_missing(checkpoint, k, missing)])
+    graded = read_graded(results, checkpoint, [key for key in benchmarks if key not in absent])
     check_model(results.samples(checkpoint) / "samples.json", checkpoint)
     return graded
 
@@ -181,34 +176,6 @@ def check_model(path: Path, checkpoint: Checkpoint) -> None:
         raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
 
 
-def _is_missing(checkpoint: Checkpoint, benchmark: str, missing: Collection[NotRunKey]) -> bool:
-    return any((name, benchmark) in missing for name in (checkpoint.run.model, checkpoint.path.as_posix()))
-
-
-def _responses(graded: Mapping[Checkpoint, Mapping[str, Graded]], policy: Mapping[str, str]) -> dict[str, int]:
-    """Pool responses per benchmark. They must be the same for every checkpoint: averages with other weights would not
-    be comparable."""
-    responses: dict[str, int] = {}
-    for checkpoint, cells in graded.items():
-        for key, cell in cells.items():
-            count = cell.samples.pool(policy[key]).responses
-            if responses.setdefault(key, count) != count:
-                raise CorruptInputError(
-                    f"{checkpoint.path}: {key}: {count} responses, other checkpoints have {responses[key]}"
-                )
-    return responses
-
-
-def _not_run(responses: Mapping[str, int], key: str, checkpoint: Checkpoint) -> NotRun:
-    from evals.stats.estimate import NotRun
-
-    if key not in responses:
-        raise MissingInputError(
-            f"{checkpoint.path}: {key} was run for no checkpoint: its number of responses is unknown"
-        )
-    return NotRun(responses[key])
-
-
 def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
     """A row with every column, of which only the key is filled."""
     run = checkpoint.run
@@ -221,7 +188,7 @@ def _figures(e: Estimate) -> dict[str, Any]:
 
 
 def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str) -> dict[str, Any]:
-    from evals.stats.estimate import estimate, generation_se, maj_at_k, pass_at_k
+    from evals.stats.estimate import estimate, generation_se, maj_at_k
 
     cell = graded.only(graded.samples.column(policy))
     samples, counts = cell.samples, cell.counts()
@@ -233,9 +200,9 @@ def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str
             "items": len(samples.items),
             "samples": samples.k,
             "responses": samples.responses,
-            "pass_at_k": float(pass_at_k(samples.right, samples.k).mean()),
+            "pass_at_k": float(samples.right.any(1).mean()),
             "maj_at_k": float(maj_at_k(cell.answer.tolist(), samples.right).mean()),
-            "response_tokens": _known_mean(cell),
+            "response_tokens": cell.tokens_each,
             "generation_se": generation_se(samples),
             "timeout_low": samples.score,
             "timeout_high": (counts["correct"] + counts["timeout"]) / samples.responses,
@@ -244,22 +211,22 @@ def _benchmark_row(checkpoint: Checkpoint, key: str, graded: Graded, policy: str
 
 
 def _average_rows(
-    checkpoint: Checkpoint, graded: Mapping[str, Graded], absent: Mapping[str, NotRun], policy: Mapping[str, str]
+    checkpoint: Checkpoint, graded: Mapping[str, Graded], absent: Mapping[str, int], policy: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     from evals.stats.estimate import macro, pooled
 
     pool = {key: cell.only(cell.samples.pool(policy[key])) for key, cell in graded.items()}
     column = {key: cell.only(cell.samples.column(policy[key])) for key, cell in graded.items()}
-    strata: dict[str, Samples | NotRun] = {**{key: cell.samples for key, cell in pool.items()}, **absent}
+    strata: dict[str, Samples | int] = {**{key: cell.samples for key, cell in pool.items()}, **absent}
     rows = [_keys(checkpoint, POOLED) | _totals(pool) | _figures(pooled(strata))]
     if absent:
-        as_wrong = _totals(pool, sum(n.responses for n in absent.values()))
+        as_wrong = _totals(pool, sum(absent.values()))
         rows.append(
             _keys(checkpoint, POOLED_MISSING_WRONG) | as_wrong | _figures(pooled(strata, missing_as_wrong=True))
         )
     row = _keys(checkpoint, MACRO) | _totals(column)
     row |= _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
-    lengths = [_known_mean(cell) for cell in column.values()]
+    lengths = [cell.tokens_each for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
     # `_totals` counts responses, but this average weighs benchmarks: timeouts are averaged as the scores are.
     timeouts = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
@@ -272,7 +239,7 @@ def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]
     """Sums over benchmarks; `never_asked` responses widen the denominators of the shares only."""
     counts = {name: sum(cell.counts()[name] for cell in cells.values()) for name in store.VERDICTS}
     responses = sum(cell.samples.responses for cell in cells.values())
-    tokens = [(_known_mean(cell), cell.samples.responses) for cell in cells.values()]
+    tokens = [(cell.tokens_each, cell.samples.responses) for cell in cells.values()]
     known = all(mean is not None for mean, _ in tokens)
     return counts | {
         "items": sum(len(cell.samples.items) for cell in cells.values()),
@@ -283,28 +250,15 @@ def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]
     }
 
 
-def _known_mean(cell: Graded) -> float | None:
-    """Mean response length in tokens; None when any is unknown."""
-    from evals.stats.estimate import known
-
-    return known(cell.tokens.mean())
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(description="Scores and intervals from grades.", fromfile_prefix_chars="@")
-    parser.add_argument(
-        "--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/"
-    )
-    parser.add_argument(
-        "--checkpoints",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help="<model>/<method>/seed<k>/step<N>; @FILE: a file of them, one a line",
-    )
-    parser.add_argument("--benchmarks", required=True, nargs="+", metavar="KEY")
-    parser.add_argument("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")
-    parser.add_argument("--out", required=True, type=Path, metavar="CSV")
+    add = parser.add_argument
+    add("--results", required=True, type=Path, metavar="DIR", help="results/<scale>: grades/ and samples/")
+    paths = "<model>/<method>/seed<k>/step<N>; @FILE: a file of them, one a line"
+    add("--checkpoints", required=True, nargs="+", metavar="PATH", help=paths)
+    add("--benchmarks", required=True, nargs="+", metavar="KEY")
+    add("--missing", nargs="*", default=[], metavar="MODEL:KEY", help="benchmarks not run, on purpose")
+    add("--out", required=True, type=Path, metavar="CSV")
     args = parser.parse_args(arguments)
 
     missing = []
@@ -315,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         missing.append((model, key))
     used = used_code.start(command("evals.score"))
     checkpoints = [Checkpoint.parse(path) for path in args.checkpoints]
-    table = rows(args.results, checkpoints, args.benchmarks, missing=missing)
+    table = rows(Results(args.results), checkpoints, args.benchmarks, missing=missing)
     used.check()
     write_scores(args.out, [{**row, "code": used.hash} for row in table])
     print(f"{args.out}: {len(table)} rows, {len(checkpoints)} checkpoints, {len(args.benchmarks)} benchmarks")

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-STOPS = ("stop", "length", "unknown")
-"""Why a response ended: by an end token, at the token limit, or the engine did not say."""
-
+STOPS = ("stop", "length", "unknown")  # ended by an end token, at the token limit, or the engine did not say
 VERDICTS = tuple(verdict.value for verdict in Verdict)
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 READING = "system"  # R29: training asks as evaluation does (E3)
-TEMPLATE = "auto"
 
 GENERATORS: Mapping[str, ModuleType] = {"arithmetic": arithmetic, "questions": questions}
 OPTIONS = {"generated": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # that a source needs and others refuse
@@ -58,7 +57,7 @@ def hub_rows(
 
     rows: list[dict[str, str | int]] = []
     for problem in chosen:
-        prompt = build(tokenizer, READING, TEMPLATE, problem, limit)
+        prompt = build(tokenizer, READING, problem, limit)
         rows.append({"prompt": prompt.text, "answer": problems[problem], "cut": prompt.cut})
     return rows
 

@@ -23,7 +23,7 @@ from core.files import write_text
 from core.progress import Progress
 from evals.benchmark import Benchmark, Decoding, Item
 from evals.generation import prompts
-from evals.generation.engine import Engine, Observed
+from evals.generation.engine import Engine
 from evals.generation.prompts import INSTRUCTION, Prompt
 from evals.store import Response, clean, prompt_sha256
 
@@ -64,30 +64,27 @@ def make_plan(
     benchmark: Benchmark,
     items: Sequence[Item],
     *,
-    seed: int,
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
-    template: str = "auto",
-    prompt_limit: int = PROMPT_LIMIT,
 ) -> Plan:
     """The plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
-    reading = reading or benchmark.prompt
+    reading, changes = reading or benchmark.prompt, changes or {}
 
     def prompt_of(problem: str, limit: int) -> Prompt:
         if engine.chat:
             return prompts.for_chat(reading, problem)
         if engine.tokenizer is None:
             return Prompt(prompts.plain(reading, problem), None, 0, f"{reading}, no chat template")
-        return prompts.build(engine.tokenizer, reading, template, problem, limit)
+        return prompts.build(engine.tokenizer, reading, problem, limit)
 
-    built = [prompt_of(item.problem, prompt_limit) for item in items]
+    built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
     # A prompt that was cut, or whose length only the server knows, takes all that it may.
-    longest = max(prompt_limit if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
-    limit, drawn, deviations = room(decoding(benchmark, changes or {}), longest, engine.positions)
+    longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
+    limit, drawn, deviations = room(decoding(benchmark, changes), longest, engine.positions)
     for place, prompt in enumerate(built):
         if (prompt.tokens or 0) > limit:
             built[place] = prompt_of(items[place].problem, limit)
-    for name, value in (changes or {}).items():
+    for name, value in changes.items():
         if value != (registered := getattr(benchmark.decoding, name)):
             deviations += (f"{name} {value:g}, the registry's is {registered:g}",)
     if reading != benchmark.prompt:
@@ -96,7 +93,7 @@ def make_plan(
         deviations += (f"the first {len(items)} of {benchmark.n} items",)
     if cut := sum(prompt.cut > 0 for prompt in built):
         deviations += (f"{cut} prompts cut on the left to {limit} tokens",)
-    return Plan(benchmark, tuple(items), tuple(built), drawn, seed, engine.chat, deviations)
+    return Plan(benchmark, tuple(items), tuple(built), drawn, engine.settings.seed, engine.chat, deviations)
 
 
 def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
@@ -151,9 +148,16 @@ def requests(decoding: Decoding, extras: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def task_config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, Any]:
-    """The task as lm-eval reads it; extras as in `requests`."""
-    return {
+def write_task(plan: Plan, folder: Path, extras: dict[str, Any]) -> Path:
+    """Write prompts and task file; the path of the latter. extras: as in `requests`."""
+    import yaml
+
+    folder = folder.resolve()
+    items = folder / "prompts.jsonl"
+    rows = zip(plan.items, plan.prompts, strict=True)
+    lines = [json.dumps({"item_id": item.item_id, "prompt": prompt.text}, ensure_ascii=False) for item, prompt in rows]
+    write_text(items, "\n".join(lines) + "\n")
+    config = {
         "task": plan.benchmark.key,
         "dataset_path": "json",
         # in memory, because `load_task` removes the copy on disk
@@ -165,19 +169,8 @@ def task_config(plan: Plan, items: Path, extras: dict[str, Any]) -> dict[str, An
         "metric_list": [{"metric": "bypass", "aggregation": "bypass", "higher_is_better": True}],
         "metadata": {"version": 1.0, "task_hash": plan.task_hash, "instruction": INSTRUCTION},
     }
-
-
-def write_task(plan: Plan, folder: Path, extras: dict[str, Any]) -> Path:
-    """Write prompts and task file; the path of the latter."""
-    import yaml
-
-    folder = folder.resolve()
-    items = folder / "prompts.jsonl"
-    rows = zip(plan.items, plan.prompts, strict=True)
-    lines = [json.dumps({"item_id": item.item_id, "prompt": prompt.text}, ensure_ascii=False) for item, prompt in rows]
-    write_text(items, "\n".join(lines) + "\n")
     path = folder / f"{plan.benchmark.key}.yaml"
-    write_text(path, yaml.safe_dump(task_config(plan, items, extras), sort_keys=False, allow_unicode=True))
+    write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     return path
 
 
@@ -197,9 +190,8 @@ def load_task(path: Path) -> ConfigurableTask:
             tasks = TaskManager(include_defaults=False).load([str(path)])["tasks"]
         finally:
             datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH = usual
-    if len(tasks) != 1:
-        raise CorruptInputError(f"{path}: lm-eval reads {len(tasks)} tasks from it, expected 1")
-    return next(iter(tasks.values()))
+    (task,) = tasks.values()
+    return task
 
 
 # The responses
@@ -211,21 +203,17 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
     max_length: the longest prompt and response together, in tokens, over all plans that the engine will serve.
     Raises CorruptInputError when lm-eval sent another prompt than the planned one, or returned too few responses.
     """
-    quiet()
+    import transformers
+
+    # no progress reports; warnings of lm-eval and transformers stay
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    transformers.logging.set_verbosity_error()
     lm = engine.lm(max_length)
     progress = Progress(f"{label} {plan.benchmark.key}", len(plan.items) * plan.decoding.samples)
     engine.seen.begin(progress, folder, plan.task_hash)
     task = load_task(write_task(plan, folder, engine.extras))
     texts = ask(lm, task, plan)
     return _responses(engine, plan, texts)
-
-
-def quiet() -> None:
-    """Silence the progress reports of lm-eval and transformers; their warnings stay."""
-    import transformers
-
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    transformers.logging.set_verbosity_error()
 
 
 def ask(lm: LM, task: ConfigurableTask, plan: Plan) -> dict[str, list[str]]:
@@ -267,7 +255,12 @@ def _responses(engine: Engine, plan: Plan, texts: Mapping[str, list[str]]) -> li
         if len(own) != k:
             raise CorruptInputError(f"{plan.benchmark.key}: {item.item_id}: {len(own)} responses, expected {k}")
         for sample, text in enumerate(own):
-            seen = _complete(engine, plan, text, engine.seen.take(text))
+            # what the engine did not observe, from encoding the text again
+            tokens, stop = engine.seen.take(text) or (None, "unknown")
+            if tokens is None and engine.tokenizer is not None:
+                tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
+            if stop == "unknown" and tokens is not None:
+                stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
             responses.append(
                 Response(
                     item_id=item.item_id,
@@ -275,22 +268,12 @@ def _responses(engine: Engine, plan: Plan, texts: Mapping[str, list[str]]) -> li
                     prompt=prompt.text,
                     prompt_sha256=prompt_sha256(prompt.text),
                     response=clean(text),
-                    stop=seen.stop,
-                    tokens=seen.tokens,
+                    stop=stop,
+                    tokens=tokens,
                     seed=engine.sample_seed(sample),
                 )
             )
     return responses
-
-
-def _complete(engine: Engine, plan: Plan, text: str, seen: Observed | None) -> Observed:
-    """What the engine observed; what it did not, from encoding the text again."""
-    tokens, stop = seen or Observed(None, "unknown")
-    if tokens is None and engine.tokenizer is not None:
-        tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
-    if stop == "unknown" and tokens is not None:
-        stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
-    return Observed(tokens, stop)
 
 
 # Are k samples really k draws? A fixed seed that an engine uses for every sample would copy one draw k times.

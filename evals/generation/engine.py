@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from core import digests
 from core.errors import MissingInputError, unknown
@@ -32,26 +32,22 @@ if TYPE_CHECKING:
 # they saw under the text they return. A text seen twice gives its notes in turn.
 
 
-class Observed(NamedTuple):
-    """One response."""
-
-    tokens: int | None  # the end token is not counted; None when the engine did not say
-    stop: str  # stop | length | unknown
-
-
 class Observations:
     """What an engine observed over one benchmark."""
 
     def begin(self, progress: Progress, folder: Path, task_hash: str) -> None:
         """Forget the benchmark before. folder: where an engine may keep responses that it has before all are there."""
-        self._notes: dict[str, deque[Observed]] = defaultdict(deque)
+        self._notes: dict[str, deque[tuple[int | None, str]]] = defaultdict(deque)
         self._tokens = 0
         self.progress, self.folder, self.task_hash = progress, folder, task_hash
         self.earlier_seconds = 0.0  # of earlier calls, whose responses an engine kept
 
     def note(self, text: str, tokens: int | None, stop: str) -> None:
-        """Called by the engine for each response, with the text exactly as lm-eval will return it."""
-        self._notes[text].append(Observed(tokens, stop))
+        """Called by the engine for each response, with the text exactly as lm-eval will return it.
+
+        tokens: without the end token; None when the engine does not know. stop: stop | length | unknown.
+        """
+        self._notes[text].append((tokens, stop))
 
     def show_progress(self, responses: int, tokens: int) -> None:
         """Called once per batch, with what it adds."""
@@ -59,7 +55,7 @@ class Observations:
         seconds = max(time.monotonic() - self.progress.began, 1e-9)
         self.progress.update(self.progress.done + responses, tokens_per_second=round(self._tokens / seconds))
 
-    def take(self, text: str) -> Observed | None:
+    def take(self, text: str) -> tuple[int | None, str] | None:
         """The oldest note under this text that was not taken yet; None when there is none."""
         notes = self._notes.get(text)
         return notes.popleft() if notes else None
@@ -94,6 +90,7 @@ class Settings:
 class Engine(ABC):
     """A model that lm-eval can query. Nothing expensive happens before `lm` is called."""
 
+    backend: str  # its key in `BACKENDS`
     packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
     extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class: sampling arguments beyond lm-eval's common ones
     default_batch_size: int
@@ -180,7 +177,7 @@ class Engine(ABC):
     def describe(self) -> dict[str, Any]:
         """What decides a response besides the task: goes into samples.json and into the key of the store."""
         return {
-            "backend": backend_of(self),
+            "backend": self.backend,
             "batch_size": self.batch_size,
             "device": self.settings.device,
             "dtype": self.settings.dtype,
@@ -234,9 +231,3 @@ def engine(backend: str, settings: Settings) -> Engine:
     module, name = BACKENDS[backend].split(":")
     make: Callable[[Settings], Engine] = getattr(importlib.import_module(module), name)
     return make(settings)
-
-
-def backend_of(engine: Engine) -> str:
-    """The name of the engine's backend in `BACKENDS`."""
-    name = f"{type(engine).__module__}:{type(engine).__name__}"
-    return next(key for key, value in BACKENDS.items() if value == name)

@@ -23,10 +23,10 @@ TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same f
 class HuggingFace(Engine):
     """transformers' `generate`, on CPU or one GPU. Reproducible for one batch size on one machine."""
 
+    backend = "hf"
     packages = (*Engine.packages, "torch", "accelerate")
     extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
     default_batch_size = 16
-    tiny_batch_size = 256  # for weights below TINY_BYTES
 
     @cached_property
     def device(self) -> str:
@@ -38,8 +38,7 @@ class HuggingFace(Engine):
     @property
     def batch_size(self) -> int:
         weights = sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
-        default = self.tiny_batch_size if weights < TINY_BYTES else self.default_batch_size
-        return self.settings.batch_size or default
+        return self.settings.batch_size or (256 if weights < TINY_BYTES else self.default_batch_size)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": self.device}

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 KEY = "OPENAI_API_KEY"  # the environment variable that lm-eval reads the key from
-_WITH_A_KEY = ("header", "auth_token", "api_key")  # arguments of lm-eval's model class, as --engine would take them
 
 
 class Arguments(Declared):
@@ -54,17 +53,21 @@ class ChatArguments(Arguments):
 class Endpoint(Engine):
     """A running server. Its weights cannot be seen, so their digest is recorded as unknown."""
 
-    default_batch_size = 16
+    backend, default_batch_size = "openai", 16
 
     def __init__(self, settings: Settings):
         super().__init__(settings)
         if not settings.endpoint:
             raise ConfigError("generate: --endpoint: backend openai needs the server's address (http://host:port/v1)")
         _check_address(settings.endpoint)
-        for name in _WITH_A_KEY:
+        for name in ("header", "auth_token", "api_key"):  # arguments of lm-eval's model class
             if name in settings.more:
                 raise ConfigError(f"generate: --engine: {name}: would be recorded; give the key as variable {KEY}")
-        _check_key(os.environ.get(KEY, ""))
+        key = os.environ.get(KEY, "")
+        if not (key.isascii() and key.isprintable()):  # the libraries' own errors would quote it
+            raise ConfigError(
+                f"generate: variable {KEY}: holds a line break or another sign that no HTTP header can hold"
+            )
         kind = ChatArguments if settings.chat else Arguments
         self.arguments = validated(kind, dict(settings.more), "generate: --engine").model_dump()
         if not settings.chat and not settings.tokenizer:
@@ -100,7 +103,7 @@ class Endpoint(Engine):
         del facts["batch_size"]
         return facts
 
-    def _check_served(self) -> None:
+    def load(self, max_length: int | None) -> LM:
         """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
         url = f"{str(self.settings.endpoint).rstrip('/')}/models"
         request = urllib.request.Request(url)
@@ -114,9 +117,6 @@ class Endpoint(Engine):
             raise MissingInputError(f"{url}: no OpenAI-compatible server answers there ({error})") from error
         if self.settings.model not in served:
             raise unknown(url, "--model", self.settings.model, served)
-
-    def load(self, max_length: int | None) -> LM:
-        self._check_served()
         path = "chat/completions" if self.chat else "completions"
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
         tokens = {"tokenizer_backend": "huggingface", "tokenizer": self.settings.tokenizer, "tokenized_requests": True}
@@ -149,12 +149,6 @@ def _check_address(address: str) -> None:
         valid = False
     if not valid:
         raise ConfigError(f"generate: --endpoint: not an address like http://host:port/v1: {address!r}")
-
-
-def _check_key(key: str) -> None:
-    """ConfigError for a key that no header can hold: the libraries' own errors would quote it."""
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"generate: variable {KEY}: holds a line break or another sign that no HTTP header can hold")
 
 
 # Responses on disk, as they come

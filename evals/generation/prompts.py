@@ -14,7 +14,6 @@ together with the instruction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
-TEMPLATES = ("auto", "yes", "no")  # chat template: the model's own where it has one | required | never
 
 Messages = list[dict[str, str]]
 
@@ -55,30 +53,19 @@ def messages(reading: str, problem: str) -> Messages:
 
 def plain(reading: str, problem: str) -> str:
     """The text of a reading for a model without a chat template."""
-    texts: dict[str, Callable[[], str]] = {
-        "system": lambda: f"{INSTRUCTION}\n\n{problem}\n\n",
-        "user": lambda: f"{problem}\n{INSTRUCTION}\n\n",
-        "none": lambda: f"{problem}\n\n",
-        "arithmetic": lambda: arithmetic.prompt_string(problem),
-        "questions": lambda: questions.prompt_string(problem),
-    }
-    if reading not in texts:
+    if reading in GENERATED:
+        return {"arithmetic": arithmetic, "questions": questions}[reading].prompt_string(problem)
+    if reading not in PROMPTS:
         raise unknown("prompt", "reading", reading, PROMPTS)
-    return texts[reading]()
+    return "".join(f"{message['content']}\n\n" for message in messages(reading, problem))
 
 
-def build(tokenizer: PreTrainedTokenizerBase, reading: str, template: str, problem: str, limit: int | None) -> Prompt:
-    """The prompt of a problem, cut on the left to at most `limit` tokens.
+def build(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str, limit: int | None) -> Prompt:
+    """The prompt of a problem, by the model's chat template where it has one, cut on the left to `limit` tokens.
 
-    Raises ConfigError for an unknown reading or template choice, and for `yes` when the tokenizer has no chat
-    template.
+    Raises ConfigError for an unknown reading.
     """
-    if template not in TEMPLATES:
-        raise unknown("prompt", "chat template", template, TEMPLATES)
-    has_one = getattr(tokenizer, "chat_template", None) is not None
-    if template == "yes" and not has_one:
-        raise ConfigError("prompt: chat template: `yes`, but the model's tokenizer has none; use auto or no")
-    if reading in GENERATED or template == "no" or not has_one:
+    if reading in GENERATED or getattr(tokenizer, "chat_template", None) is None:
         text, how = plain(reading, problem), f"{reading}, no chat template"
     else:
         text, how = _templated(tokenizer, reading, problem)

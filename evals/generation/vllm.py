@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class Vllm(Engine):
     """vLLM in this process. On GPU not bitwise reproducible across versions, batch order and parallel sizes."""
 
+    backend = "vllm"
     packages = (*Engine.packages, "torch", "vllm")
     extras = {"top_k": 0}  # noqa: RUF012 - the same task file as hf
     default_batch_size = 256  # vLLM's own max_num_seqs; lm-eval hands it all requests at once

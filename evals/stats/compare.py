@@ -16,10 +16,11 @@ from scipy.special import nctdtrinc, stdtrit
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from evals.stats import intervals
-from evals.stats.estimate import Comparison, Estimate
+from evals.stats.estimate import Comparison, Estimate, Level
 from evals.stats.responses import Samples, same_problems
 
 POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
+SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 
 def detectable(se: float, df: float, tests: int = 1) -> float:
@@ -30,6 +31,16 @@ def detectable(se: float, df: float, tests: int = 1) -> float:
     found there is found whatever the other tests say. Where they are significant, less would have been enough.
     """
     return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
+
+
+def t_test(
+    value: float, se: float, df: float, *, bounds: tuple[float, float], level: Level, how: str, n: int
+) -> Comparison:
+    """A difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and what would be found."""
+    half = float(intervals.quantile(df)) * se
+    ends = max(bounds[0], value - half), min(bounds[1], value + half)
+    p = float(intervals.p_value(value, se, df))
+    return Comparison(value, se, *ends, p, detectable(se, df), level, how, n, df)
 
 
 def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
@@ -74,14 +85,12 @@ def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Co
 
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the pooled averages, each benchmark weighted by its responses; give `pool` rows."""
-    _same_benchmarks(a, b)
     total = sum(samples.responses for samples in a.values())
     return _combined(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
 
 
 def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the macro averages; give `column` rows."""
-    _same_benchmarks(a, b)
     return _combined(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
 
 
@@ -92,21 +101,18 @@ def _mean(a: Samples, b: Samples) -> tuple[intervals.Mean, int]:
     return intervals.clustered_mean(difference_P, a.rows_per_problem), len(a.rows_per_problem)
 
 
-def _same_benchmarks(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> None:
-    if set(a) != set(b) or not a:
-        only = ", ".join(sorted(set(a) ^ set(b))) or "none given"
-        raise CorruptInputError(f"averages of different benchmarks cannot be compared: {only}")
-    for key in a:
-        if a[key].responses != b[key].responses:
-            raise CorruptInputError(f"{key}: {a[key].responses} and {b[key].responses} responses: the pools differ")
-
-
 def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str) -> Comparison:
     """Weighted sum of the benchmarks' differences; SE and df by Welch-Satterthwaite.
 
     A benchmark without spread has no SE of its own, but unseen problems could still differ: its bound enters as if it
     were a 95 % interval by the normal law, that is, with half its width over 1.96.
     """
+    if set(a) != set(b) or not a:
+        only = ", ".join(sorted(set(a) ^ set(b))) or "none given"
+        raise CorruptInputError(f"averages of different benchmarks cannot be compared: {only}")
+    for key in a:
+        if a[key].responses != b[key].responses:
+            raise CorruptInputError(f"{key}: {a[key].responses} and {b[key].responses} responses: the pools differ")
     value = math.fsum(weights[key] * (a[key].score - b[key].score) for key in a)
     parts, dfs, n = [], [], 0
     for key in a:
@@ -120,11 +126,8 @@ def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mappi
         parts.append(weights[key] * spread)
         dfs.append(float(mean.df))
     se, df = (float(x) for x in intervals.welch(parts, dfs))
-    half = float(intervals.quantile(df)) * se
-    bounds = max(-1.0, value - half), min(1.0, value + half)
-    p, power = float(intervals.p_value(value, se, df)), detectable(se, df)
     how = f"{how}; paired t over {len(parts)} strata, {n} problems"
-    return Comparison(value, se, *bounds, p, power, "problem", how, n, df)
+    return t_test(value, se, df, bounds=DIFFERENCE, level="problem", how=how, n=n)
 
 
 # Two methods. The unit is the clean model that seeds continue, or the training seed where each has its own: runs that
@@ -135,7 +138,6 @@ ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
 EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
-SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`core.results_tree.Tree.clean_models`)
 
@@ -161,13 +163,13 @@ def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> d
     return {first: math.fsum(values) / len(values) for first, values in groups.items()}
 
 
-def units(by_seed: Mapping[int, float], clusters: Clusters | None) -> str:
+def units(by_seed: Mapping[int, object], clusters: Clusters | None) -> str:
     """What is independent among seeds, in words.
 
     >>> units({1: 0.5, 2: 0.4, 5: 0.6}, {1: 1, 2: 2, 5: 1})
     '2 clean models, 3 seeds'
     """
-    n, seeds = len(by_clean_model(by_seed, clusters)), len(by_seed)
+    n, seeds = len({*first_of(by_seed, clusters).values()}), len(by_seed)
     if n < seeds:
         return counted(n, seeds)
     alone = clusters is not None and seeds > 1 and len({clusters[seed] for seed in by_seed}) == 1
@@ -187,7 +189,7 @@ def over_seeds(
     n: clean models, or seeds (`by_clean_model`). bounds: the smallest and largest possible value (`math.inf` for no
     bound); a figure with other bounds than 0 and 1 has mean +- t SE, cut to them.
     """
-    value_S = _values(by_clean_model(score_by_seed, clusters))
+    value_S = _values(score_by_seed, clusters)
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
         return Estimate(value, None, None, None, "seed", ONE_SEED, n)
@@ -217,18 +219,15 @@ def compare_seeds(
     if not common:
         return Comparison(None, None, None, None, None, None, "seed", NO_SEED, 0)
     difference_by_seed = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in common}
-    value_S = _values(by_clean_model(difference_by_seed, clusters))
+    value_S = _values(difference_by_seed, clusters)
     n, difference = len(value_S), float(value_S.mean())
     if n < 2:
         return Comparison(difference, None, None, None, None, None, "seed", ONE_SEED, n)
-    mean, (low, high) = intervals.seed_mean(value_S)
-    se, df = float(mean.se), float(mean.df)
-    if se < ROUNDING:
+    mean, _ = intervals.seed_mean(value_S)
+    if mean.se < ROUNDING:
         return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
-    ends = max(bounds[0], float(low)), min(bounds[1], float(high))
-    p, power = float(intervals.p_value(difference, se, df)), detectable(se, df)
     how = f"paired t over {units(difference_by_seed, clusters)}"
-    return Comparison(difference, se, *ends, p, power, "seed", how, n, df)
+    return t_test(difference, float(mean.se), float(mean.df), bounds=bounds, level="seed", how=how, n=n)
 
 
 CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most 0.008
@@ -247,15 +246,13 @@ def chances_of_being_best(
 
     Only seeds that all methods have count. No method, a single one, or fewer than two common seeds: no probabilities.
     """
-    values = _common(by_name, clusters)
-    if len(values) < 2 or len(values[0]) < 2:
+    drawn_DM = _means_drawn(by_name, clusters)
+    if drawn_DM is None:
         return {}, "fewer than two methods, or than two seeds in common"
-    drawn_DM = _means_drawn(values)
     best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
     share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
-    seeds = units(dict.fromkeys(set.intersection(*map(set, by_name.values())), 0.0), clusters)
-    drawn = f"in {DRAWS:,} draws of their paired t distribution"
-    how = f"highest of {len(by_name)} means over {seeds} in common, {drawn}"
+    seeds = units(dict.fromkeys(set.intersection(*map(set, by_name.values()))), clusters)
+    how = f"highest of {len(by_name)} means over {seeds} in common, in {DRAWS:,} draws of their paired t distribution"
     return dict(zip(by_name, map(float, share_M), strict=True)), how
 
 
@@ -265,10 +262,9 @@ def ranks(
     """95 % interval of each method's place (1: the highest mean) in the draws of `chances_of_being_best`; methods that
     tie have the better place. Empty where that gives no probabilities.
     """
-    values = _common(by_name, clusters)
-    if len(values) < 2 or len(values[0]) < 2:
+    drawn_DM = _means_drawn(by_name, clusters)
+    if drawn_DM is None:
         return {}
-    drawn_DM = _means_drawn(values)
     place_DM = 1 + (drawn_DM[:, None, :] > drawn_DM[:, :, None] + ROUNDING).sum(2)
     tail = (1 - intervals.CONFIDENCE) / 2
     low_M, high_M = np.quantile(place_DM, (tail, 1 - tail), axis=0)
@@ -283,8 +279,14 @@ def _common(by_name: Mapping[Any, Mapping[int, float]], clusters: Clusters | Non
     ]
 
 
-def _means_drawn(values: Sequence[Sequence[float]]) -> intervals.Array:
-    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units."""
+def _means_drawn(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None) -> intervals.Array | None:
+    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units.
+
+    None for fewer than two methods or units.
+    """
+    values = _common(by_name, clusters)
+    if len(values) < 2 or len(values[0]) < 2:
+        return None
     value_MS = np.array(values, float)
     mean_M = value_MS.mean(1)
     deviation_MS = value_MS - mean_M[:, None]
@@ -310,20 +312,18 @@ def with_choice(comparison: Comparison, sd: float) -> Comparison:
     """The comparison with the standard deviation that the choice of values adds to its standard error; df stay."""
     if comparison.difference is None or comparison.se is None or comparison.df is None or sd == 0:
         return comparison
-    se = math.hypot(comparison.se, sd)
-    half = float(intervals.quantile(comparison.df)) * se
-    ends = max(DIFFERENCE[0], comparison.difference - half), min(DIFFERENCE[1], comparison.difference + half)
-    p, power = float(intervals.p_value(comparison.difference, se, comparison.df)), detectable(se, comparison.df)
-    how = f"{comparison.how}, and the choice of values"
-    return Comparison(comparison.difference, se, *ends, p, power, "seed", how, comparison.n, comparison.df)
+    how, se = f"{comparison.how}, and the choice of values", math.hypot(comparison.se, sd)
+    return t_test(comparison.difference, se, comparison.df, bounds=DIFFERENCE, level="seed", how=how, n=comparison.n)
 
 
-def _values(score_by_seed: Mapping[int, float]) -> intervals.Array:
-    if not score_by_seed:
+def _values(by_seed: Mapping[int, float], clusters: Clusters | None) -> intervals.Array:
+    """Means over the seeds of each clean model, in order."""
+    if not by_seed:
         raise MissingInputError("seeds: no score given")
-    value_S = np.array([score_by_seed[seed] for seed in sorted(score_by_seed)], float)
+    means = by_clean_model(by_seed, clusters)
+    value_S = np.array([means[first] for first in sorted(means)], float)
     if not np.isfinite(value_S).all():
-        raise CorruptInputError(f"seeds: scores must be numbers, got {dict(score_by_seed)}")
+        raise CorruptInputError(f"seeds: scores must be numbers, got {dict(by_seed)}")
     return value_S
 
 

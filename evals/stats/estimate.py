@@ -25,12 +25,6 @@ Level = Literal["problem", "seed"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 
-def known(value: object) -> float | None:
-    """A Python float, or None for nan: arrays mark the unknown with nan, results with None."""
-    number = float(value)  # type: ignore[arg-type]
-    return None if math.isnan(number) else number
-
-
 @dataclass(frozen=True)
 class Estimate:
     """A score in [0, 1], or another figure of a run, and how sure it is. Raises ValueError for a misleading form."""
@@ -87,31 +81,8 @@ def _check(value: float | None, se: float | None, low: float | None, high: float
             raise ValueError(f"interval [{low}, {high}] does not hold {value} or is a point")
 
 
-# Per-problem scores of k samples, each in [0, 1]; their mean over problems is the benchmark's. P: problem, K: sample.
-
-
-def pass_at_k(right_PN: ArrayLike, k: int) -> NDArray[np.float64]:
-    """(P, n) right or wrong -> (P,) chance that at least one of k samples drawn from the n is right.
-
-    1 - C(n-c, k) / C(n, k), c the number of right samples: unbiased (Chen et al. 2021, "Evaluating large language
-    models trained on code", eq. 1). Computed as a product, so that C(960, 32) never appears. At k = n: any right.
-
-    >>> pass_at_k([[True, False, False, False]], 2).tolist()
-    [0.5]
-    """
-    right = np.asarray(right_PN, bool)
-    n = right.shape[1]
-    if not 1 <= k <= n:
-        raise ConfigError(f"pass@k: k = {k} needs between 1 and {n} samples per problem")
-    wrong_P = n - right.sum(1)
-    # C(w, k)/C(n, k) = product over i < k of (w - i)/(n - i), 0 when w < k
-    steps = np.arange(k)
-    none_P = np.clip((wrong_P[:, None] - steps) / (n - steps), 0, None).prod(1)
-    return 1.0 - none_P
-
-
 def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) -> NDArray[np.float64]:
-    """(P,) whether the most frequent answer is right; ties score the share of tied answers that is right.
+    """(P,) whether the most frequent of K answers is right; ties score the share of tied answers that is right.
 
     answers: the normalised answer of each sample, None without one. Samples without an answer do not vote; a problem
     without any vote scores 0. Two spellings that the normaliser keeps apart are two answers. Should the grader have
@@ -151,7 +122,7 @@ def estimate(samples: Samples) -> Estimate:
     if problems < 2:
         return Estimate(value, None, None, None, "problem", "one problem: no interval", problems)
     low, high = intervals.score_interval(samples.right_per_problem, samples.rows_per_problem, samples.responses)
-    se = known(mean.se) or None
+    se = float(mean.se) or None
     how = f"Wilson-t over {problems} problems"
     if value in (0.0, 1.0):
         how += f", all {'right' if value else 'wrong'}"
@@ -179,16 +150,10 @@ def generation_se(samples: Samples) -> float | None:
 # With the paper's seven sets the pool holds 8,844 responses, 62 % of them AMC and OMNI-MATH (`paper.printed`).
 
 
-@dataclass(frozen=True)
-class NotRun:
-    """A benchmark that was not run, a "-" in the paper, and how many responses it would have had."""
-
-    responses: int
-
-
-def pooled(parts: Mapping[str, Samples | NotRun], *, missing_as_wrong: bool = False) -> Estimate:
+def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False) -> Estimate:
     """Right responses over responses, strata by benchmark; give each benchmark's `pool` rows.
 
+    A benchmark that was not run, a "-" in the paper, is the number of responses that it would have had.
     Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
     `how` says which. Interval: MOVER over the benchmarks' own intervals, because Wilson's are lopsided near 0 and 1 and
     one SE for both sides would lose that.
@@ -200,11 +165,11 @@ def pooled(parts: Mapping[str, Samples | NotRun], *, missing_as_wrong: bool = Fa
         treated = "counted as wrong" if missing_as_wrong else "left out"
         how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
     if missing_as_wrong:
-        asked += sum(n.responses for n in missing.values())
+        asked += sum(missing.values())
     return _weighted({key: s.responses / asked for key, s in run.items()}, run, how)
 
 
-def macro(parts: Mapping[str, Samples | NotRun]) -> Estimate:
+def macro(parts: Mapping[str, Samples | int]) -> Estimate:
     """Mean of the benchmarks' scores; give each benchmark's `column` rows. None when one was not run."""
     run, missing = _split(parts)
     if missing:
@@ -213,11 +178,11 @@ def macro(parts: Mapping[str, Samples | NotRun]) -> Estimate:
     return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks")
 
 
-def _split(parts: Mapping[str, Samples | NotRun]) -> tuple[dict[str, Samples], dict[str, NotRun]]:
+def _split(parts: Mapping[str, Samples | int]) -> tuple[dict[str, Samples], dict[str, int]]:
     run = {key: part for key, part in parts.items() if isinstance(part, Samples)}
     if not run:
         raise ConfigError(f"an average needs at least one benchmark that was run; got {', '.join(parts) or 'none'}")
-    return run, {key: part for key, part in parts.items() if isinstance(part, NotRun)}
+    return run, {key: part for key, part in parts.items() if isinstance(part, int)}
 
 
 def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str) -> Estimate:

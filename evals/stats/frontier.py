@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
-from evals.stats import intervals
-from evals.stats.compare import DIFFERENCE, ROUNDING, counted, detectable
+from evals.stats.compare import DIFFERENCE, EQUAL_SEEDS, ROUNDING, counted, t_test
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
@@ -99,35 +98,36 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_coverage.py simulates.
     """
     n = a.movement.shape[1]
+
+    def unknown(how: str, value: float | None = None) -> Comparison:
+        return Comparison(value, None, None, None, None, None, "seed", how, n)
+
     if b.movement.shape[1] != n or len(clusters) != n:
         raise CorruptInputError(f"frontier: {n}, {b.movement.shape[1]} seeds and {len(clusters)} clusters differ")
     fewest = min(len(a.movement), len(b.movement))
     if fewest < ARMS:
-        return Matched(_unknown(f"a frontier of {fewest} step sizes: at least {ARMS} are needed", n), None, None)
+        return Matched(unknown(f"a frontier of {fewest} step sizes: at least {ARMS} are needed"), None, None)
     ends, value = common(a, b), gap(a, b)
     if ends is None or value is None:
-        return Matched(_unknown("no movement in common", n), None, None)
+        return Matched(unknown("no movement in common"), None, None)
     low, high = math.exp(ends[0]), math.exp(ends[1])
     groups = list(dict.fromkeys(clusters))
     g = len(groups)
     if g < CLUSTERS:
-        return Matched(_unknown(f"{g} independent seeds: no interval", n, value), low, high)
+        return Matched(unknown(f"{g} independent seeds: no interval", value), low, high)
     left_G = []
     for group in groups:
         out = np.array([cluster == group for cluster in clusters])
         without = gap(a.without(out), b.without(out))
         if without is None:
-            return Matched(_unknown(f"no movement in common without {group}", n, value), low, high)
+            return Matched(unknown(f"no movement in common without {group}", value), low, high)
         left_G.append(without)
     pseudo_G = g * value - (g - 1) * np.array(left_G)
     se, df = float(pseudo_G.std(ddof=1)) / math.sqrt(g), float(g - 1)
     if se < ROUNDING:
-        return Matched(_unknown("seeds agree exactly: their spread is unknown", n, value), low, high)
-    half = float(intervals.quantile(df)) * se
-    bounds = max(DIFFERENCE[0], value - half), min(DIFFERENCE[1], value + half)
-    p = float(intervals.p_value(value, se, df))
+        return Matched(unknown(EQUAL_SEEDS, value), low, high)
     how = f"jackknife over {counted(g, n)}"
-    return Matched(Comparison(value, se, *bounds, p, detectable(se, df), "seed", how, n, df), low, high)
+    return Matched(t_test(value, se, df, bounds=DIFFERENCE, level="seed", how=how, n=n), low, high)
 
 
 def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[int, float]], own: int) -> Frontier:
@@ -137,7 +137,3 @@ def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[in
         raise CorruptInputError("frontier: every step size of a method needs the same seeds")
     table = [np.array([[by_seed[seed] for seed in seeds] for by_seed in side], float) for side in (movement, figure)]
     return Frontier(table[0], table[1], own)
-
-
-def _unknown(how: str, n: int, value: float | None = None) -> Comparison:
-    return Comparison(value, None, None, None, None, None, "seed", how, n)

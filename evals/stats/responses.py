@@ -16,14 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 from core.layout import Checkpoint, Results
 from evals.grading import Verdict
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
-
-# Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: one
-# copy stays, the one whose id sorts first. keep: every row counts everywhere.
-POLICIES = ("paper", "unique", "keep")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +87,7 @@ class Samples:
         return np.asarray(np.bincount(self.problem_of_row, weights=self.right.mean(1)), float)
 
     def column(self, policy: str) -> Samples:
-        """The rows that count in the benchmark's own column under a policy for copies (`POLICIES`)."""
+        """The rows that count in the benchmark's own column under a policy for copies (`evals.benchmark.COPIES`)."""
         if policy == "keep":
             return self
         if policy == "paper":
@@ -100,11 +96,7 @@ class Samples:
 
     def pool(self, policy: str) -> Samples:
         """The rows that count in the pooled average under a policy for copies."""
-        if policy not in POLICIES:
-            raise ConfigError(f"duplicates: unknown value {policy!r}; allowed: {', '.join(POLICIES)}")
-        if policy == "unique":
-            return self._rows(np.unique(self.problem_of_row, return_index=True)[1])
-        return self
+        return self._rows(np.unique(self.problem_of_row, return_index=True)[1]) if policy == "unique" else self
 
     def _rows(self, rows: Sequence[int] | NDArray[np.intp]) -> Samples:
         if len(rows) == len(self.items):
@@ -146,6 +138,12 @@ class Graded:
             return self
         keep = np.isin(np.array(self.samples.items, dtype=object), np.array(samples.items, dtype=object))
         return Graded(samples, self.verdict[keep], self.answer[keep], self.tokens[keep])
+
+    @property
+    def tokens_each(self) -> float | None:
+        """Mean length of a response; None where any is unknown."""
+        mean = float(self.tokens.mean())
+        return None if np.isnan(mean) else mean
 
     def counts(self) -> dict[str, int]:
         """Responses by verdict, every verdict named."""

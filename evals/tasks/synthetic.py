@@ -23,20 +23,6 @@ MEANT = {  # family -> what a person must know to check an answer
 }
 
 
-def _generated(family: str, sizes: dict[int, int]) -> Generated:
-    """`sizes`: problems per difficulty k."""
-
-    def make() -> list[Row]:
-        return [
-            {"problem": problem.prompt, "answer": problem.answer, "family": family, "k": k}
-            for k, n in sizes.items()
-            for problem in held_out(family, k, n, SEED)
-        ]
-
-    calls = " + ".join(f"held_out({family!r}, {k}, {n}, {SEED})" for k, n in sizes.items())
-    return Generated(f"evals.arithmetic: {calls}", make)
-
-
 SHA256 = {
     "syn_mix4_greedy": "a6a0435720d778c58750343365baf43a57a5ade12be429c9c4630e86849d8f97",
     "syn_swap4_greedy": "9b6023a5a5ecc6ac24cf0c8673b0e6d84a9e86ee167ce587a0e37a01c7e46ed7",
@@ -65,13 +51,21 @@ def _benchmark(
     key: str,
     stands_for: str,
     family: str,
-    sizes: dict[int, int],
+    sizes: dict[int, int],  # problems per difficulty k
     samples: int,
     temperature: float = 0.0,  # greedy
     *,
     # whether RL on the ladder `taught` trains on this family; the base has learnt it either way
     taught: bool = True,
 ) -> Benchmark:
+    def make() -> list[Row]:
+        return [
+            {"problem": problem.prompt, "answer": problem.answer, "family": family, "k": k}
+            for k, n in sizes.items()
+            for problem in held_out(family, k, n, SEED)
+        ]
+
+    calls = " + ".join(f"held_out({family!r}, {k}, {n}, {SEED})" for k, n in sizes.items())
     difficulty = " and ".join(str(k) for k in sizes)
     # beside the same set decoded otherwise
     decoded = next((f", {word}" for word in ("greedy", "sampled") if key.endswith(f"_{word}")), "")
@@ -81,7 +75,7 @@ def _benchmark(
         key=key,
         title=f"synthetic {family} k={difficulty}{modulo}{decoded}{'' if taught else ', not trained by RL'}",
         stands_for=stands_for,
-        source=_generated(family, sizes),
+        source=Generated(f"evals.arithmetic: {calls}", make),
         revision=f"seed {SEED}",
         sha256=SHA256[key],
         n=sum(sizes.values()),

@@ -190,7 +190,7 @@ def test_rl_prompts_leave_out_the_untaught_families_only() -> None:
     assert taught < wide
 
 
-QUESTION_CELLS = [(family.key, k) for family in FAMILIES.values() for k in family.ks]
+QUESTION_CELLS = [(key, k) for key, family in FAMILIES.items() for k in family.ks]
 
 
 def terms(text: str) -> list[int]:

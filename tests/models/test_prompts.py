@@ -93,7 +93,7 @@ def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> No
         )  # fmt: skip
         reader = AutoTokenizer.from_pretrained(model)
         for found, problem in zip(read_jsonl(out), prompts.choose(PROBLEMS, 7, 3, "here"), strict=True):
-            asked = evaluation.build(reader, "system", "auto", problem, 400)
+            asked = evaluation.build(reader, "system", problem, 400)
             assert (found["prompt"], found["answer"], found["cut"]) == (asked.text, PROBLEMS[problem], 0)
             assert evaluation.INSTRUCTION in found["prompt"]
             assert ("[assistant]" in found["prompt"]) == (template is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -19,7 +18,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from core.errors import ConfigError
 from evals import arithmetic, data
 from evals.benchmark import Decoding, benchmark
-from evals.generation import prompts
+from evals.generation import draw, prompts
 from evals.generation.draw import Plan, load_task, make_plan, room, write_task
 from evals.generation.engine import Settings, engine
 from evals.generation.prompts import INSTRUCTION
@@ -53,7 +52,7 @@ def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items
     for positions, response, cut in ((73, 64, 0), (72, 63, 0), (18, 9, 0), (16, 8, 20)):
         asked = engine("hf", Settings(str(tiny), seed=1))
         vars(asked)["positions"] = positions
-        found = make_plan(asked, few("syn_mix3"), items, seed=1)
+        found = make_plan(asked, few("syn_mix3"), items)
         assert found.decoding.max_tokens == response, positions
         assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
         assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
@@ -66,12 +65,13 @@ def items() -> list[data.Item]:
 
 
 def made(tiny: Path, items: list[data.Item], seed: int = 1, **given: Any) -> Plan:
-    return make_plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, seed=seed, **given)
+    return make_plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, **given)
 
 
-def test_every_deviation_is_said(tiny: Path, items: list[data.Item]) -> None:
+def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
     assert made(tiny, items).deviations == ()
-    said = made(tiny, items[:3], reading="none", prompt_limit=8).deviations
+    monkeypatch.setattr(draw, "PROMPT_LIMIT", 8)
+    said = made(tiny, items[:3], reading="none").deviations
     assert [text.split(",")[0] for text in said] == [
         "prompt reading none",
         "the first 3 of 20 items",
@@ -79,11 +79,14 @@ def test_every_deviation_is_said(tiny: Path, items: list[data.Item]) -> None:
     ]
 
 
-def test_the_task_hash_sees_every_part_of_the_question(tiny: Path, items: list[data.Item]) -> None:
+def test_the_task_hash_sees_every_part_of_the_question(
+    tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
     plans = [made(tiny, items), made(tiny, items, seed=2), made(tiny, items, reading="none")]
-    plans += [made(tiny, items, prompt_limit=8), made(tiny, items[1:]), made(tiny, items[::-1])]
-    assert len({plan.task_hash for plan in plans}) == len(plans)
+    plans += [made(tiny, items[1:]), made(tiny, items[::-1])]
     assert made(tiny, items).task_hash == plans[0].task_hash
+    monkeypatch.setattr(draw, "PROMPT_LIMIT", 8)
+    assert len({plan.task_hash for plan in [*plans, made(tiny, items)]}) == len(plans) + 1
 
 
 def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Path, tmp_path: Path) -> None:
@@ -93,7 +96,7 @@ def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(tiny: Pat
         texts = []
         for backend in ("hf", "vllm"):
             asked = engine(backend, Settings(str(tiny), seed=1))
-            found = make_plan(asked, entry, data.items(entry.source.make()), seed=1)
+            found = make_plan(asked, entry, data.items(entry.source.make()))
             texts.append(write_task(found, tmp_path, asked.extras).read_text())
         assert texts[0] == texts[1]
         config = yaml.safe_load(texts[0])
@@ -111,7 +114,7 @@ def test_lm_eval_itself_reads_the_task_file_at_a_long_path_and_leaves_nothing(
     temporary, home = tmp_path / "tmp", datasets.config.HF_DATASETS_CACHE
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    found = make_plan(engine("hf", Settings(str(tiny), seed=1)), few("syn_mix3"), items, seed=1)
+    found = made(tiny, items)
     folder = tmp_path.joinpath(*["a long name in a path" * 8] * 3)
     task = load_task(write_task(found, folder, {}))
     assert [task.doc_to_text(doc) for doc in task.test_docs()] == [prompt.text for prompt in found.prompts]
@@ -151,8 +154,8 @@ def tokenizer(tiny: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny)
 
 
-def build(tokenizer: Any, reading: str, template: str = "auto", limit: int | None = None) -> prompts.Prompt:
-    return prompts.build(tokenizer, reading, template, PROBLEM, limit)
+def build(tokenizer: Any, reading: str, limit: int | None = None) -> prompts.Prompt:
+    return prompts.build(tokenizer, reading, PROBLEM, limit)
 
 
 READINGS = [  # reading, chat template -> text, how
@@ -177,18 +180,10 @@ def test_each_reading_is_what_it_says(tokenizer: Any) -> None:
         assert (found.text, found.how, found.cut) == (text, how, 0)
 
 
-def test_a_template_can_be_switched_off_but_not_wished_for(tokenizer: Any) -> None:
-    tokenizer.chat_template = CHAT
-    assert build(tokenizer, "user", "no").text == f"{PROBLEM}\n{INSTRUCTION}\n\n"
-    tokenizer.chat_template = None
-    with pytest.raises(ConfigError, match="tokenizer has none"):
-        build(tokenizer, "user", "yes")
-
-
-def test_an_unknown_choice_names_the_allowed_ones(tokenizer: Any) -> None:
-    for reading, template in (("sytem", "auto"), ("system", "maybe")):
+def test_an_unknown_reading_names_the_allowed_ones(tokenizer: Any) -> None:
+    for tokenizer.chat_template in (None, CHAT):
         with pytest.raises(ConfigError, match="allowed: "):
-            build(tokenizer, reading, template)
+            build(tokenizer, "sytem")
 
 
 def adds_begin(tokenizer: Any) -> Any:
@@ -222,7 +217,7 @@ def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(
     tiny_tokenizer: PreTrainedTokenizerBase, text: str, limit: int
 ) -> None:
     whole = prompts.plain("none", text)
-    found = prompts.build(tiny_tokenizer, "none", "no", text, limit)
+    found = prompts.build(tiny_tokenizer, "none", text, limit)
     length = len(prompts.ids(tiny_tokenizer, whole))
     assert whole.endswith(found.text)
     assert found.tokens == len(prompts.ids(tiny_tokenizer, found.text)) <= limit
@@ -233,9 +228,3 @@ def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(
 @pytest.fixture(scope="module")
 def tiny_tokenizer(tiny: Path) -> Any:
     return AutoTokenizer.from_pretrained(tiny)
-
-
-def test_a_chat_endpoint_gets_the_conversation(tokenizer: Any) -> None:
-    found = prompts.for_chat("system", PROBLEM)
-    assert json.loads(found.text) == prompts.messages("system", PROBLEM)
-    assert found.tokens is None

@@ -508,7 +508,7 @@ def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
     monkeypatch.setenv("TEPO_BENCH_DATA", str(quick_data))
     entry = benchmark("syn_mix3")
     items = data.load(entry, quick_data, 4)
-    plan = make_plan(engine("hf", Settings(str(tiny), seed=1)), entry, items, seed=1)
+    plan = make_plan(engine("hf", Settings(str(tiny), seed=1)), entry, items)
     golds = {prompt.text: item.answer for prompt, item in zip(plan.prompts, items, strict=True)}
     right = [0, 1, 16, 32]  # of 32 responses to each item
     asked = Counter[str]()

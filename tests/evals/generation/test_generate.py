@@ -417,7 +417,10 @@ def test_a_users_mistake_is_named_and_nothing_written(
         assert not (tmp_path / "out").exists(), words
     printed = capsys.readouterr().out.splitlines()  # what would be downloaded
     for key in benchmark.PAPER:
-        assert any(line.startswith(key) and benchmark.benchmark(key).licence in line for line in printed)
+        found = benchmark.benchmark(key)
+        (line,) = (line for line in printed if line.startswith(f"{key} "))
+        assert f"  {found.licence}; " in line
+        assert line.endswith(f" @ {found.revision[:8]}")
 
 
 def test_responses_of_another_decoding_never_stand_in_one_table(

@@ -21,7 +21,6 @@ SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
 GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
-KEEP = {"sampled": "keep", "greedy": "keep"}
 
 
 def responses(

@@ -169,8 +169,6 @@ def test_intervals_over_whole_runs_are_covered_and_the_bootstrap_by_benchmark_is
             ("paired", robust.paired_improvement(a, b, range(seeds))),
             ("iqm", robust.interval(robust.interquartile_mean, a, range(seeds))),
         ):
-            assert estimate.low is not None
-            assert estimate.high is not None
             found[name].append(Bounds(np.asarray(estimate.low), np.asarray(estimate.high)))
         if len(found["bootstrap"]) < 100:
             found["bootstrap"].append(robust.bootstrap(robust.interquartile_mean, a))
@@ -228,7 +226,6 @@ def test_lines_of_other_slopes_differ_by_the_mean_over_the_range() -> None:
 def test_the_range_is_cut_to_where_both_reach() -> None:
     a, b = line([-5, -4.5, -4], 0, 0.1, 2), line([-9, -8, -4.6], 0, 0.1, 0)
     ends = common(a, b)
-    assert ends is not None
     assert ends == (pytest.approx(-5), pytest.approx(-4.6))
     nowhere = compare(line([-3, -2, -1], 0, 0.1, 0), b, range(SEEDS))
     assert nowhere.low is None
@@ -298,7 +295,5 @@ def test_intervals_cover(a: tuple[list[float], int], b: tuple[list[float], int],
             drawn(rng, np.array(x), own, shift, shared_S, movement_S) for (x, own), shift in ((a, effect), (b, 0.0))
         ]
         found = compare(*sides, clusters).comparison
-        assert found.low is not None
-        assert found.high is not None
         held += found.low <= effect <= found.high
     assert 0.93 <= held / repeats <= 0.97

@@ -31,7 +31,7 @@ from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
 from evals.stats.responses import VERDICTS
 from evals.store import SampleFile, write_grades
-from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, KEEP, TEPO, beta, responses, table, write
+from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
 SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
@@ -42,11 +42,18 @@ def scores(results: Results, checkpoints: list[Checkpoint], benchmarks: list[str
     return frame(rows(results, checkpoints, benchmarks, **how))
 
 
+@pytest.fixture(autouse=True)
+def policies(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What the registry would say of copies in these benchmarks, which it does not have."""
+    found = dict.fromkeys(KEYS, "keep")
+    monkeypatch.setattr(score, "policies", lambda *_: found)
+    return found
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Results:
-    write(
-        tmp_path, GRPO, {"sampled": responses(beta(12, 8, 0.3, seed=3)), "greedy": responses(beta(50, 1, 0.3, seed=4))}
-    )
+    sampled, greedy = beta(12, 8, 0.3, seed=3), beta(50, 1, 0.3, seed=4)
+    write(tmp_path, GRPO, {"sampled": responses(sampled), "greedy": responses(greedy)})
     return write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
 
 
@@ -56,7 +63,7 @@ def row(found: pd.DataFrame, checkpoint: Checkpoint, benchmark: str) -> Any:
 
 
 def test_figures_of_a_row_recomputed_from_the_responses(results: Results) -> None:
-    found = scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+    found = scores(results, [TEPO, GRPO], KEYS)
     one = row(found, TEPO, "sampled")
     assert (one.items, one.samples, one.responses, one.correct) == (12, 8, 96, SAMPLED.sum())
     assert one.score == SAMPLED.mean()
@@ -71,7 +78,7 @@ def test_figures_of_a_row_recomputed_from_the_responses(results: Results) -> Non
 def test_every_verdict_is_counted_and_only_correct_scores(tmp_path: Path) -> None:
     for verdict in NOT_CORRECT:
         results = write(tmp_path / verdict, TEPO, {"sampled": responses(SAMPLED, verdict=verdict)})
-        one = row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled")
+        one = row(scores(results, [TEPO], ["sampled"]), TEPO, "sampled")
         assert getattr(one, verdict) == 96 - SAMPLED.sum()
         assert one.score == SAMPLED.mean()
         assert sum(getattr(one, name) for name in VERDICTS) == one.responses
@@ -82,19 +89,20 @@ def test_timeouts_are_shown_as_a_range(tmp_path: Path) -> None:
     late = [r for r in data if r["verdict"] == "wrong"][:5]
     for response in late:
         response["verdict"] = "timeout"
-    found = scores(write(tmp_path, TEPO, {"sampled": data, "greedy": responses(GREEDY)}), [TEPO], KEYS, duplicates=KEEP)
+    found = scores(write(tmp_path, TEPO, {"sampled": data, "greedy": responses(GREEDY)}), [TEPO], KEYS)
     for key, share in (("sampled", 5 / 96), ("avg_pooled", 5 / 146), ("avg_macro", 5 / 96 / 2)):
         one = row(found, TEPO, key)
         assert one.timeout_low == pytest.approx(one.score, abs=1e-15)
         assert one.timeout_high - one.timeout_low == pytest.approx(share, abs=1e-12)
 
 
-def test_copies_of_a_problem(tmp_path: Path) -> None:
+def test_copies_of_a_problem(tmp_path: Path, policies: dict[str, str]) -> None:
     """Seven rows, the first two problems stored twice and right; (rows, right) in the column and in the pool."""
     right, prompts = [[r] for r in (True, True, True, True, False, False, False)], ["a", "a", "b", "b", "c", "d", "e"]
     results = write(tmp_path, TEPO, {"greedy": responses(right, prompts=prompts)})
     for policy, column, pool in (("paper", (3, 0), (7, 4)), ("unique", (5, 2), (5, 2)), ("keep", (7, 4), (7, 4))):
-        found = scores(results, [TEPO], ["greedy"], duplicates={"greedy": policy})
+        policies["greedy"] = policy
+        found = scores(results, [TEPO], ["greedy"])
         one, average = row(found, TEPO, "greedy"), row(found, TEPO, "avg_pooled")
         assert (one.responses, one.correct) == column, policy
         assert (average.responses, average.correct) == pool, policy
@@ -105,31 +113,28 @@ def test_a_benchmark_not_run_is_empty_and_both_poolings_are_labelled(tmp_path: P
     other = Checkpoint(Run("mistral", "tepo", 1), 12)
     write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
     results = write(tmp_path, other, {"greedy": responses(GREEDY)})
-    found = scores(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
+    found = scores(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")])
     mine = found[found.model == "mistral"].set_index("benchmark")
     assert mine.loc["sampled", "how"] == "not run"
     assert mine.loc["sampled", ["items", "responses", "score", "low", "pass_at_k"]].isna().all()
     assert mine.loc["avg_pooled", "score"] == GREEDY.mean()
     assert mine.loc["avg_pooled_missing_wrong", "score"] == pytest.approx(GREEDY.sum() / 146, abs=1e-15)
     assert pd.isna(mine.loc["avg_macro", "score"])
-    write_scores(
-        tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
-    )
+    write_scores(tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")]))
     pd.testing.assert_frame_equal(read_scores(tmp_path / "scores.csv"), found)
 
 
 def test_same_bytes_whatever_the_order(results: Results, tmp_path: Path) -> None:
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    write_scores(one, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
+    write_scores(one, rows(results, [TEPO, GRPO], KEYS))
     write(tmp_path, TEPO, {"sampled": responses(SAMPLED, shuffle=9), "greedy": responses(GREEDY, shuffle=8)})
-    write_scores(two, rows(results, [GRPO, TEPO], KEYS[::-1], duplicates=KEEP))
+    write_scores(two, rows(results, [GRPO, TEPO], KEYS[::-1]))
     assert one.read_bytes() == two.read_bytes()
 
 
 def test_the_command_writes_what_the_function_returns(
-    results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: Results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(score, "policies", lambda _, keys: dict.fromkeys(keys, "keep"))
     out = tmp_path / "out" / "scores.csv"
     paths = [c.path.as_posix() for c in (TEPO, GRPO)]
     (tmp_path / "asked").write_text("\n".join(paths))
@@ -142,9 +147,9 @@ def test_the_command_writes_what_the_function_returns(
 
 
 def test_paired_comparison_from_files(results: Results) -> None:
-    found = paired(results, TEPO, GRPO, KEYS, duplicates=KEEP)
+    found = paired(results, TEPO, GRPO, KEYS)
     assert list(found) == [*KEYS, "avg_pooled", "avg_macro"]
-    wide = scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+    wide = scores(results, [TEPO, GRPO], KEYS)
     for key, c in found.items():
         assert c.difference == pytest.approx(row(wide, TEPO, key).score - row(wide, GRPO, key).score, abs=1e-15)
 
@@ -153,7 +158,7 @@ def test_paired_leaves_out_what_one_side_was_not_run_on(tmp_path: Path) -> None:
     other = Checkpoint(Run("mistral", "tepo", 1), 12)
     write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
     results = write(tmp_path, other, {"greedy": responses(GREEDY)})
-    found = paired(results, TEPO, other, KEYS, missing=[("mistral", "sampled")], duplicates=KEEP)
+    found = paired(results, TEPO, other, KEYS, missing=[("mistral", "sampled")])
     assert list(found) == ["greedy", "avg_pooled"]
 
 
@@ -220,7 +225,7 @@ def test_broken_input_is_an_error_naming_the_file(results: Results, tmp_path: Pa
         folders = broken.grades(TEPO), broken.samples(TEPO)
         act(*(folder / "sampled.parquet" for folder in folders))
         with pytest.raises((MissingInputError, CorruptInputError)) as caught:
-            scores(broken, [TEPO], KEYS, duplicates=KEEP)
+            scores(broken, [TEPO], KEYS)
         text = str(caught.value)
         assert message in text
         assert any(str(folder) in text for folder in folders)
@@ -233,7 +238,7 @@ def test_samples_and_grades_of_two_checkpoints_that_changed_places_are_refused(r
         place(GRPO).rename(place(TEPO))
         aside.rename(place(GRPO))
     with pytest.raises(CorruptInputError, match=r"samples\.json: model: drawn from .*grpo.* that ends in tiny/tepo/"):
-        scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+        scores(results, [TEPO, GRPO], KEYS)
 
 
 REQUESTS: list[tuple[dict[str, Any], str]] = [
@@ -245,14 +250,12 @@ REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"checkpoints": [Checkpoint.base("tiny")]}, "tiny/base/seed0/step0/grades.json"),
     ({"missing": [("other", "greedy")]}, "other:greedy names no requested"),
     ({"missing": [("tiny", "greedy")]}, "declared as not run"),
-    ({"duplicates": {"sampled": "keep", "greedy": "papr"}}, "nearest: paper"),
 ]
 
 
 def test_a_wrong_request_is_refused(results: Results, tmp_path: Path) -> None:
     for arguments, message in REQUESTS:
         given = {"checkpoints": [TEPO], "benchmarks": KEYS, **arguments}
-        given.setdefault("duplicates", dict.fromkeys(given["benchmarks"], "keep"))
         with pytest.raises(BenchError) as caught:
             scores(results, given.pop("checkpoints"), given.pop("benchmarks"), **given)
         assert message in str(caught.value)
@@ -264,7 +267,7 @@ def test_a_wrong_request_is_refused(results: Results, tmp_path: Path) -> None:
 def test_checkpoints_with_different_numbers_of_responses_are_refused(results: Results, tmp_path: Path) -> None:
     write(tmp_path, GRPO, {"sampled": responses(SAMPLED[:5]), "greedy": responses(GREEDY)})
     with pytest.raises(CorruptInputError, match="sampled: 40 responses, other checkpoints have 96"):
-        scores(results, [TEPO, GRPO], KEYS, duplicates=KEEP)
+        scores(results, [TEPO, GRPO], KEYS)
 
 
 def _edit(**cells: str) -> Callable[[list[dict[str, str]]], list[dict[str, str]]]:
@@ -295,7 +298,7 @@ BAD_SCORES: dict[str, tuple[Callable[[list[dict[str, str]]], list[dict[str, str]
 
 def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
-    write_scores(path, rows(results, [TEPO, GRPO], KEYS, duplicates=KEEP))
+    write_scores(path, rows(results, [TEPO, GRPO], KEYS))
     with open(path, encoding="utf-8", newline="") as stream:
         whole = list(csv.DictReader(stream))
     for change, message in BAD_SCORES.values():
@@ -313,7 +316,7 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_pa
 def test_unknown_lengths_stay_unknown(tmp_path: Path) -> None:
     data = responses(SAMPLED)
     data[0]["tokens"] = None
-    found = scores(write(tmp_path, TEPO, {"sampled": data}), [TEPO], ["sampled"], duplicates=KEEP)
+    found = scores(write(tmp_path, TEPO, {"sampled": data}), [TEPO], ["sampled"])
     assert found.response_tokens.isna().all()
 
 
@@ -333,7 +336,7 @@ def test_large_files_keep_their_types(tmp_path: Path) -> None:
     narrow = narrow.set_column(2, "verdict", narrow["verdict"].dictionary_encode())
     pq.write_table(narrow.select(list(GRADE_COLUMNS)), path)
     _record(path, sha256=sha256_file(path))
-    assert row(scores(results, [TEPO], ["sampled"], duplicates=KEEP), TEPO, "sampled").score == SAMPLED.mean()
+    assert row(scores(results, [TEPO], ["sampled"]), TEPO, "sampled").score == SAMPLED.mean()
 
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
