@@ -98,7 +98,7 @@ def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputErro
         if "\\ud" in text or "\\uD" in text:  # the only way into a text that UTF-8 cannot hold
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         if text.count("[") + text.count("{") > NESTING:
-            _check_depth(value, NESTING)
+            _check_depth(value, NESTING - 1)
     except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
         raise error(f"{where} is not valid JSON ({failure})") from failure
     return value
