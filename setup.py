@@ -1,9 +1,8 @@
 """Builds the wheel: the loss library as one package, `tepo_bench`. Everything else is declared in pyproject.toml.
 
-In the repository the rooms are top-level packages: `from methods.batch import Batch`. Installed under such common
-names they would hide, or be hidden by, packages of the user. So the wheel holds `tepo_bench.methods` and
-`tepo_bench.core`, and their import statements are rewritten on the way. Only what `import tepo_bench` reaches goes
-in: no trainer, no Snakemake.
+Installed as `methods` and `core` the rooms would hide, or be hidden by, packages of the user. So the wheel holds
+`tepo_bench.methods` and `tepo_bench.core`, with their import statements rewritten, as far as `import tepo_bench`
+reaches them.
 """
 
 import ast
@@ -40,10 +39,7 @@ def library() -> set[Path]:
         if file in files or not file.is_file():  # `from a import b`, where b is not a module
             continue
         files.add(file)
-        if file.parent.parts and file.name != "__init__.py":
-            waiting.append(file.with_name("__init__.py"))
-        elif len(file.parts) > 2:
-            waiting.append(file.parent.with_name("__init__.py"))
+        waiting += [folder / "__init__.py" for folder in file.parents if folder.parts]
         for name in imported(file.read_text(encoding="utf-8")):
             path = Path(*name.split("."))
             waiting += [path.with_suffix(".py"), path / "__init__.py"]

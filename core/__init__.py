@@ -1,4 +1,4 @@
-"""How results are laid out, written and traced; every other room stands on this one. Standard library and PyYAML."""
+"""How results are laid out, written and traced; every other room imports this one."""
 
 import sys
 from pathlib import Path

@@ -1,10 +1,4 @@
-"""Where libraries keep what they compile for a GPU: on the node's own disk, not in the home folder.
-
-Left alone they write to the home folder, which a cluster often shares over the network and keeps small: forty jobs of
-eight engines would compile into one folder at once.
-"""
-
-from __future__ import annotations
+"""Where libraries keep what they compile for a GPU: on the node's own disk, not in a home folder that jobs share."""
 
 import os
 from pathlib import Path
@@ -26,9 +20,6 @@ FOLDERS = {
 
 
 def engine_caches(default: Path) -> dict[str, str]:
-    """The variables to set before such a library is imported. default: the folder if `TEPO_ENGINE_CACHE` names none.
-
-    Nothing is created: the libraries do that, and what compiles nothing leaves no folder.
-    """
+    """The variables to set before such a library is imported. default: the folder if `TEPO_ENGINE_CACHE` names none."""
     root = Path(os.environ.get(VARIABLE) or default).absolute()
     return {name: os.environ.get(name) or str(root / folder) for name, folder in FOLDERS.items()}

@@ -1,14 +1,11 @@
 """The project files behind a result and their hash, derived from the code, so that nobody keeps lists.
 
-`closure` follows imports from an entry module and `code_hash` hashes the files that it finds, each whole: which of its
-functions a command calls is not known before it runs. Comments, docstrings and formatting are left out, unless a file
-reads documentation or source as data. `core.used_code` compares what a command did use with what was hashed here.
+`closure` follows imports from an entry module and `code_hash` hashes the files that it finds, each whole. Comments,
+docstrings and formatting are left out, unless a file reads documentation or source as data.
 
 A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.pool"),
-and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed:
-
-- modules that declare `AFFECTS_RESULTS = False  # reason`, such as the run lock;
-- the files of a registry, such as the catalog: they are found by name when a command runs, which then names them.
+and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed: modules
+that declare `AFFECTS_RESULTS = False  # reason`, and the files of a registry, which a command finds by name.
 """
 
 from __future__ import annotations
@@ -59,7 +56,6 @@ class Code:
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """Of each part."""
         return tuple(map(code_hash, self.parts))
 
     @property
@@ -75,16 +71,22 @@ def command(module: str, *named: str, unhashed: Iterable[str] = ()) -> Code:
     """The code of `python -m MODULE`. named: the modules of registries that it uses; without any, it may use all."""
     files = closure(module, *named, without=unhashed)
     if not named:
-        reached = [package for package in REGISTRIES if f"{package.replace('.', '/')}/__init__.py" in files]
-        files = closure(module, *(name for package in reached for name in submodules(package)), without=unhashed)
+        folders = {package: package.replace(".", "/") for package in REGISTRIES}
+        every = [
+            name
+            for package, folder in folders.items()
+            if f"{folder}/__init__.py" in files
+            for name in registries.modules(package, [str(ROOT / folder)])
+        ]
+        files = closure(module, *every, without=unhashed)
     return Code(module, (files,), tuple(unhashed))
 
 
 def closure(*modules: str, without: Iterable[str] = ()) -> tuple[str, ...]:
     """The project files that `modules` depend on at any depth, sorted, relative to the repository root.
 
-    A package's `__init__` counts with its modules, since Python runs it. Modules and packages in `without` are not
-    followed. `ValueError` for an entry that is no module of this project, `ConfigError` for a DATA that names nothing.
+    Modules and packages in `without` are not followed. Raises `ValueError` for an entry that is no module of this
+    project, `ConfigError` for a DATA that names nothing.
     """
     for module in modules:
         if file_of(module) is None:
@@ -117,11 +119,6 @@ def code_hash(files: Iterable[str]) -> str:
         content = source(file).code if file.endswith(".py") and not whole else sha256_file(ROOT / file)
         digest.update(f"{file}\0{content}\n".encode())
     return digest.hexdigest()[:12]
-
-
-def submodules(package: str) -> tuple[str, ...]:
-    """The modules of a registry."""
-    return registries.modules(package, [str(ROOT / package.replace(".", "/"))])
 
 
 def check_environment(files: Iterable[str]) -> None:
@@ -158,8 +155,7 @@ def source(file: str) -> Source:
     words = "\n".join(reader.words(tree))
     declared = {name: value for name, value in map(_assigned, tree.body) if name is not None}
     try:
-        data = ast.literal_eval(declared["DATA"] or ast.Tuple([])) if "DATA" in declared else ()
-        data = tuple(str(entry) for entry in data)
+        data = tuple(map(str, ast.literal_eval(declared.get("DATA") or ast.Tuple([]))))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{file}: DATA: must be a tuple of texts, each a file or folder of this project") from error
     return Source(
@@ -174,8 +170,7 @@ def source(file: str) -> Source:
 class _Reader:
     """One walk over a syntax tree: its code as words, the names that it mentions and the modules that it depends on.
 
-    Not `ast.dump`, whose output differs between versions of Python: a cluster's login node may have another one than
-    its jobs. For the same reason empty fields are left out.
+    Not `ast.dump`, whose output differs between versions of Python. For the same reason empty fields are left out.
     """
 
     def __init__(self, file: str):
@@ -237,8 +232,8 @@ def _data_files(entry: str, file: str) -> list[str]:
     """The file `entry`, or all in that folder but hidden ones and Python."""
     path = ROOT / entry
     found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
-    names = [p.relative_to(ROOT) for p in found]
-    names = [p for p in names if p.suffix not in (".py", ".pyc") and not any(part.startswith(".") for part in p.parts)]
+    names = [p.relative_to(ROOT).as_posix() for p in found if p.suffix not in (".py", ".pyc")]
+    names = [name for name in names if "/." not in f"/{name}"]
     if not names:
         raise ConfigError(f"{file}: DATA: {entry!r} is no file of this project; paths are relative to its root")
-    return [p.as_posix() for p in names]
+    return names

@@ -1,8 +1,4 @@
-"""Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format.
-
-A model says which keys there are and of which kind; `validated` turns the first thing wrong into one line of error:
-file, key, value got, values allowed, nearest match.
-"""
+"""Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from core.errors import BenchError, ConfigError, nearest, unknown
+from core.errors import BenchError, ConfigError, hint, unknown
 
 AFFECTS_RESULTS = False  # refuses what is declared wrongly, and changes no value
 
@@ -67,11 +63,7 @@ def arguments_model(function: Callable[..., Any]) -> type[Declared]:
 
 
 class KeyProblemError(ValueError):
-    """Raised by a model's own validator that looks at several keys: says which one the user should change.
-
-    >>> str(KeyProblemError("minibatches", "3 does not divide prompts_per_rollout 4"))
-    'minibatches: 3 does not divide prompts_per_rollout 4'
-    """
+    """Raised by a model's own validator that looks at several keys: says which one the user should change."""
 
     def __init__(self, key: str, problem: str):
         super().__init__(f"{key}: {problem}")
@@ -104,10 +96,8 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
     if first["type"] == "extra_forbidden":
         allowed = _keys_at(model, path[:-1])
         inside = [f"{key}.{path[-1]}" for key in allowed if path[-1] in _keys_at(model, [*path[:-1], key])]
-        hit = nearest(str(path[-1]), allowed) or next(iter(inside), None)
-        return f"{where}: {key}: unknown key; allowed: {', '.join(sorted(allowed))}" + (
-            f"; nearest: {hit}" if hit else ""
-        )
+        more = hint(str(path[-1]), allowed) or "".join(f"; nearest: {key}" for key in inside[:1])
+        return f"{where}: {key}: unknown key; allowed: {', '.join(sorted(allowed))}{more}"
     if first["type"] == "missing":
         return f"{where}: {key}: is missing; add this key"
     if first["type"] == "literal_error":

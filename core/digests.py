@@ -1,13 +1,11 @@
-"""Hashed when written, held against that hash when read. One bit, one missing byte, one file too many: all are named.
+"""Hash what is written, and hold what is read against that hash.
 
     <folder>/SHA256SUMS     every file of a folder: a resumable state, a checkpoint, a base model
     <file>.sha256           one file that is written alone: a benchmark's items, training prompts
     <name>.sha256           what one command writes: tables/table1.sha256, figures/convergence.sha256, report.sha256
     "record_sha256"         in run.json, samples.json, grades.json and matrix.json: of the record without this key
 
-The first three hold lines `<sha256>  <name>`, names relative to the folder, so `sha256sum -c SHA256SUMS` checks them
-too. Hidden files (a hub client's own) are not counted. A reader calls `check_folder`, `check_model` or `check` first
-and goes on with what it returns: the digests of all that was just read, so that no file is read twice for two hashes.
+The first three are in the form of `sha256sum`, names relative to the folder. Hidden files are not counted.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _MOST_THREADS = 16  # more read a parallel file system no faster
 
 
 def of(paths: Iterable[Path]) -> dict[Path, str]:
-    """The sha256 of each file. Read as streams, in threads over files: hashing releases the interpreter's lock."""
+    """The sha256 of each file, read in threads: hashing releases the interpreter's lock."""
     paths = list(paths)
     threads = max(1, min(len(paths), _MOST_THREADS, cores()))
     with ThreadPoolExecutor(threads) as pool:
@@ -47,11 +45,9 @@ def of(paths: Iterable[Path]) -> dict[Path, str]:
 
 def files(folder: Path) -> list[Path]:
     """Every file of a folder and its subfolders, sorted; neither hidden ones nor its SHA256SUMS."""
-    found = []
-    for place, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [Path(place, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path != folder / SUMS)
+    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    seen = [path for path in found if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+    return sorted(path for path in seen if path != folder / SUMS)
 
 
 def of_folder(folder: Path) -> dict[str, str]:
@@ -67,14 +63,14 @@ def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
 
 
 # What transformers and vLLM read beside the weights: configuration, tokenizer, chat template.
-_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+_MODEL_FILES = (".json", ".jinja", ".model", ".txt")
 _RECORD = "base.json"  # ours: how a base model came to be, with times
 
 
 def beside_weights(digests: Mapping[str, str]) -> str:
     """One digest over the files of a model folder that decide how its weights are used."""
-    names = [name for name in digests if any(fnmatchcase(name, pattern) for pattern in _MODEL_FILES)]
-    return tree({name: digests[name] for name in names if "/" not in name and name != _RECORD})
+    names = [name for name in digests if name.endswith(_MODEL_FILES) and "/" not in name and name != _RECORD]
+    return tree({name: digests[name] for name in names})
 
 
 # --- A folder and its SHA256SUMS --------------------------------------------------------------------------------------
@@ -93,8 +89,8 @@ def write_sums(folder: Path, digests: Mapping[str, str]) -> None:
 def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
     """The digests of a folder that is what its SHA256SUMS says; they include that of the SHA256SUMS itself.
 
-    Raises MissingInputError without the folder or its SHA256SUMS, CorruptInputError naming the first file that differs,
-    is missing or is extra; `advice` ends the line.
+    Raises MissingInputError without a SHA256SUMS, CorruptInputError naming the first file that differs, is missing or
+    is extra. `advice` ends the line.
     """
     found, sums = of_folder(folder), folder / SUMS
     recorded = read(sums)
@@ -114,13 +110,7 @@ def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
 
 def read(sums: Path) -> dict[str, str]:
     """The digests that a file in the format of sha256sum holds, by name."""
-    if not sums.is_file():
-        raise MissingInputError(f"{sums}: list of hashes is missing")
-    try:
-        text = sums.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptInputError(f"{sums}: not a list of hashes ({error})") from error
-    lines = text.split("\n")
+    lines = read_text(sums, "list of hashes").split("\n")
     found = {}
     for number, line in enumerate(lines[:-1], 1):
         match = _LINE.fullmatch(line)
@@ -142,21 +132,19 @@ class WeightsRecord(Recorded):
 def check_model(folder: Path | str, record: Path | str | None = None) -> dict[str, str]:
     """The digests of a model folder that is whole; a folder without SHA256SUMS and record, somebody's own, always is.
 
-    record: the `run.json` or `base.json` that says what the folder holds. Raises MissingInputError when the folder or a
-    file of it is gone, CorruptInputError when one differs or when the record does not speak of it. Both name the file,
-    and what to remove to have it made again.
+    record: the `run.json` or `base.json` that says what the folder holds. Raises MissingInputError or CorruptInputError
+    naming the file, and what to remove to have it made again.
     """
     folder = Path(folder)
-    if record is None:
-        if not folder.is_dir():
-            raise MissingInputError(f"{folder}: model folder is missing")
-        return check_folder(folder) if (folder / SUMS).is_file() else of_folder(folder)
-    record = Path(record)
-    again = f"remove {record} to have it made again"
-    content = validated(WeightsRecord, read_json(record, "record of the weights"), str(record), error=CorruptInputError)
+    again = "" if record is None else f"remove {record} to have it made again"
+    value = None if record is None else read_json(record, "record of the weights")
     if not folder.is_dir():
-        raise MissingInputError(f"{folder}: model folder is missing; {again}")
+        raise MissingInputError(f"{folder}: model folder is missing" + (f"; {again}" if again else ""))
     found = check_folder(folder, advice=again) if (folder / SUMS).is_file() else of_folder(folder)
+    if record is None:
+        return found
+    record = Path(record)
+    content = validated(WeightsRecord, value, str(record), error=CorruptInputError)
     if content.outputs is not None:
         name = folder.relative_to(record.parent).as_posix() if folder.is_relative_to(record.parent) else str(folder)
         if name not in content.outputs:
@@ -187,11 +175,7 @@ def beside(path: Path) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file (UTF-8) and, before it, its hash beside it.
-
-    In this order, because the file's presence means finished: a kill between the two leaves a hash without its file, or
-    beside an older one, which no reader then takes for the new one.
-    """
+    """Write a file (UTF-8) and, before it, its hash beside it: the file's presence means finished."""
     write_text(beside(path), _text({path.name: sha256_bytes(text.encode("utf-8"))}))
     write_text(path, text)
 
@@ -202,10 +186,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def check(path: Path, *, advice: str = "") -> str:
-    """The sha256 of a file, which is the one beside it if there is one: files from elsewhere have none.
-
-    Raises MissingInputError without the file, CorruptInputError when it or the hash beside it was damaged.
-    """
+    """The sha256 of a file. CorruptInputError unless it is the one beside it; files from elsewhere have none."""
     if not path.is_file():
         raise MissingInputError(f"{path}: missing")
     digest = sha256_file(path)
@@ -214,9 +195,8 @@ def check(path: Path, *, advice: str = "") -> str:
         if recorded.keys() != {path.name}:
             raise CorruptInputError(f"{beside(path)}: lists {', '.join(sorted(recorded))}, expected {path.name}")
         if recorded[path.name] != digest:
-            raise CorruptInputError(
-                f"{path}: differs from its sha256 in {beside(path)}" + (f"; {advice}" if advice else "")
-            )
+            more = f"; {advice}" if advice else ""
+            raise CorruptInputError(f"{path}: differs from its sha256 in {beside(path)}{more}")
     return digest
 
 
@@ -228,28 +208,21 @@ OWN = "record_sha256"
 
 def with_own(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record as it is written: with the sha256 of all of it but this key."""
-    return {**record, OWN: _own(record)}
+    # As it reads back: keys that are no text are written as text, and sorted as such.
+    return {**record, OWN: _without_own(json.loads(json_text(dict(record))))}
 
 
 def read_record(path: Path, what: str) -> Any:
     """The JSON value in `path`; CorruptInputError unless it is what its own hash says, if it has one."""
     text = read_text(path, what)
     value = parse_json(text, f"{path}: {what}")
-    if isinstance(value, dict) and OWN in value and not _is_own(text, value):
-        raise CorruptInputError(f"{path}: {what} is damaged: its content differs from its {OWN}")
+    if isinstance(value, dict) and OWN in value:
+        # As `with_own` and `json_text` write a record, the hash is of its text without its own line. Every stage reads
+        # hundreds of records, and making such a text again takes longer than reading it. Another form: by its values.
+        written = text.replace(f'\n  "{OWN}": {json.dumps(value[OWN])},', "", 1)
+        if value[OWN] != sha256_bytes(written.encode("utf-8")) and value[OWN] != _without_own(value):
+            raise CorruptInputError(f"{path}: {what} is damaged: its content differs from its {OWN}")
     return value
-
-
-def _is_own(text: str, value: Mapping[str, Any]) -> bool:
-    # As `with_own` and `json_text` write a record, the hash is of its text without its own line. Every stage reads
-    # hundreds of records, and making such a text again takes longer than reading it. In another form: by its values.
-    line = f'\n  "{OWN}": {json.dumps(value[OWN])},'
-    return value[OWN] == sha256_bytes(text.replace(line, "", 1).encode("utf-8")) or value[OWN] == _without_own(value)
-
-
-def _own(record: Mapping[str, Any]) -> str:
-    # As it reads back: keys that are no text are written as text, and sorted as such.
-    return _without_own(json.loads(json_text(dict(record))))
 
 
 def _without_own(record: Mapping[str, Any]) -> str:
@@ -268,9 +241,9 @@ def write_list(sums: Path, paths: Iterable[Path]) -> Path:
 
 
 def check_list(sums: Path) -> Iterator[BenchError]:
-    """One error for each file that is not what the list says: MissingInputError or CorruptInputError.
+    """One error for each file that is not what the list says, or one for a list that cannot be read.
 
-    A list that cannot be read is the only one. A file that a reference keeps compressed counts by its content.
+    A file that a reference keeps compressed counts by its content.
     """
     try:
         recorded = read(sums)

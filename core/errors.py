@@ -1,7 +1,6 @@
 """One base class of errors; each error is also the standard one that a caller would expect.
 
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
-A command line prints the line and exits with 2 (`core.errors`); only a bug shows a traceback.
 """
 
 from __future__ import annotations
@@ -49,18 +48,10 @@ class BusyError(BenchError, RuntimeError):
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str | None:
-    """The allowed value most like `value`, or None when nothing is like it.
-
-    >>> nearest("tepoo", ["tepo", "grpo"])
-    'tepo'
-    >>> nearest("TEPO", ["tepo", "grpo"])
-    'tepo'
-    >>> nearest("training.lr", ["training.filter", "training.learning_rate"])
-    'training.learning_rate'
-    """
+    """The allowed value most like `value`, or None when nothing is like it."""
     names = [str(a) for a in allowed]
     before, _, last = str(value).rpartition(".")
-    for name in names:  # an abbreviation: the first letters of its words
+    for name in names:  # an abbreviation, as training.lr: the first letters of its words
         inside, _, words = name.rpartition(".")
         if inside == before and "".join(word[:1] for word in words.split("_")) == last and "_" in words:
             return name
@@ -69,17 +60,17 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
     return by_letters[hits[0]] if hits else None
 
 
-def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
-    """The error for a value outside a closed set.
+def hint(value: str, allowed: Iterable[str]) -> str:
+    """The end of an error's line that names the nearest allowed value; empty when none is like it."""
+    hit = nearest(value, allowed)
+    return f"; nearest: {hit}" if hit else ""
 
-    >>> print(unknown("config/quick.yaml", "methods", "tepoo", ["grpo", "tepo"]))
-    config/quick.yaml: methods: unknown value 'tepoo'; allowed: grpo, tepo; nearest: tepo
-    """
+
+def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
+    """The error for a value outside a closed set."""
     names = sorted(str(a) for a in allowed)
-    hit = nearest(str(value), names)
-    return ConfigError(
-        f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}" + (f"; nearest: {hit}" if hit else "")
-    )
+    more = hint(str(value), names)
+    return ConfigError(f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}{more}")
 
 
 @contextmanager
@@ -91,17 +82,8 @@ def written_by(command: str) -> Iterator[None]:
         raise type(error)(f"{error}; run: {command}") from error
 
 
-# The shape of every `python -m ...` command: parse, call, write; one line and exit code 2 for a user's error.
-# `type=whole(1)` and `type=real(above=0, most=60)` stand in place of `int` and `float`: `float` takes nan and infinity,
-# and both take numbers that mean nothing for the option. Such a number would end far from where it was typed, or change
-# a result in silence.
-
-
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose error is one line, like every other error, and not the usage and a line.
-
-    Its help begins with the documentation of the command's module, unless a description is given.
-    """
+    """An ArgumentParser whose error is one line; its help begins with the docstring of the command's module."""
 
     def __init__(self, **options: Any):
         main = sys.modules["__main__"]
@@ -129,12 +111,11 @@ class Parser(argparse.ArgumentParser):
             raise unknown("command line", "/".join(action.option_strings) or action.dest, value, action.choices)
 
 
-def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
-    """A whole number from `least` to `most`.
+# In place of `int` and `float`: `float` takes nan and infinity, and both take numbers that mean nothing for the option.
 
-    >>> whole(1)("3")
-    3
-    """
+
+def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
+    """The type of an option that is a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
@@ -149,11 +130,7 @@ def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 def real(*, above: float | None = None, least: float | None = None, most: float) -> Callable[[str], float]:
-    """A finite number above `above`, or from `least`, to `most`.
-
-    >>> real(above=0, most=60)("0.5")
-    0.5
-    """
+    """The type of an option that is a finite number above `above`, or from `least`, to `most`."""
 
     def parse(text: str) -> float:
         try:
@@ -182,10 +159,9 @@ ADVICE = {  # by what the operating system refuses
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main`; a `BenchError` becomes one line on stderr and exit code 2, an interrupt 130.
+    """Call `main`; a `BenchError`, or what the operating system refuses, becomes one line on stderr and exit code 2.
 
-    So does what the operating system refuses (a folder that cannot be written, a device that fails): its message names
-    the file, and a traceback would say no more.
+    An interrupt ends with 130.
     """
     for stream in (sys.stdout, sys.stderr):
         # A terminal may have an encoding without some sign of ours. Not replaced by "?": tables print that sign.

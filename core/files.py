@@ -1,7 +1,6 @@
 """Files in and out: one reader and one writer for JSON, JSON lines, YAML and CSV.
 
-Writes are atomic: a reader sees the old file or the new one, never half of one. A missing or broken file is an error
-that names it, never an empty value.
+Writes are atomic. A missing or broken file is an error that names it, never an empty value.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ NESTING = 100
 
 @contextmanager
 def atomic(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it over `path` when the block ends without an error.
-
-    The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
-    """
+    """Yield a temporary path beside `path`; flush it and rename it over `path` when the block ends without an error."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -94,31 +90,26 @@ def read_text(path: Path | str, what: str = "file", error: type[BenchError] = Co
 def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputError) -> Any:
     """The JSON value that `text` is; `where`: the file or option it comes from.
 
-    Raises `error` with one line for what is no JSON, and for what Python takes and no other reader does or what fails
-    later: NaN, infinity, numbers that overflow a float or 64 bits, half a surrogate pair, nesting without end.
+    Raises `error` with one line for what is no JSON, and for what no other reader takes: NaN, infinity, numbers that
+    overflow a float or 64 bits, half a surrogate pair, nesting without end.
     """
     try:
         value = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_integer)
         if "\\ud" in text or "\\uD" in text:  # the only way into a text that UTF-8 cannot hold
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         if text.count("[") + text.count("{") > NESTING:
-            _check_depth(value)
+            _check_depth(value, NESTING - 1)
     except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
         raise error(f"{where} is not valid JSON ({failure})") from failure
     return value
 
 
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(NESTING):
-        level = [
-            child
-            for node in level
-            for child in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
-        ]
-        if not level:
-            return
-    raise ValueError(f"more than {NESTING} levels of nesting")
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise ValueError(f"more than {NESTING} levels of nesting")
+    for child in value.values() if isinstance(value, dict) else value:
+        if isinstance(child, dict | list):
+            _check_depth(child, left - 1)
 
 
 def _no_number(text: str) -> Never:
@@ -158,10 +149,6 @@ def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
     return rows
 
 
-class _GivenTwiceError(ValueError):
-    pass
-
-
 class _UniqueKeys(yaml.CSafeLoader):
     """Refuses a key that is written twice: YAML silently takes the last. libyaml's parser: eight times as fast."""
 
@@ -172,7 +159,7 @@ def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     for key in keys:
         if keys.count(key) > 1:
             values = ", ".join(repr(value) for name, value in pairs if name == key)
-            raise _GivenTwiceError(f"{key}: given twice ({values})")
+            raise ConfigError(f"{key}: given twice ({values})")
     return dict(pairs)
 
 
@@ -208,7 +195,7 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
     try:
         _check_nesting(text)
         value = yaml.load(text, Loader=_UniqueKeys)
-    except _GivenTwiceError as error:
+    except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     # Beside its own errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
     # (AttributeError).
@@ -219,25 +206,20 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
     return value
 
 
-# CSV, strictly: named columns, no ragged rows, no empty files.
-
-
 def stored(path: Path | str) -> Path | None:
     """The file that has what `path` names: that one, or as a reference keeps it: compressed beside it, or with those of
     all runs (`core.packed`). None: there is none."""
-    plain = Path(path)
-    own = _own(plain)
-    return own if own.is_file() else packed.holder(plain)
+    own = _own(Path(path))
+    return own if own.is_file() else packed.holder(Path(path))
 
 
 def content(path: Path | str) -> bytes:
     """What the file that `path` names holds, however it is stored. MissingInputError where it is not."""
-    plain = Path(path)
-    own = _own(plain)
+    own = _own(Path(path))
     if not own.is_file():
-        data = packed.read(plain)
+        data = packed.read(Path(path))
         if data is None:
-            raise MissingInputError(f"{plain}: missing")
+            raise MissingInputError(f"{path}: missing")
         return data
     data = own.read_bytes()
     try:
@@ -253,14 +235,7 @@ def _own(path: Path) -> Path:
 def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:
     """All rows as text. A missing file or column or a ragged row is an error naming the file; so is a file without
     rows, unless `allow_empty`."""
-    file = stored(path)
-    if file is None:
-        raise MissingInputError(f"{path}: {what} is missing")
-    plain, path = Path(path), file
-    try:
-        text = content(plain).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CorruptInputError(f"{path}: {what} is not valid CSV ({error})") from error
+    text = read_text(path, what)
     lines = csv_lines(path, what, text)
     if not lines:
         raise CorruptInputError(f"{path}: {what} is empty")
@@ -277,8 +252,7 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
 
 @contextmanager
 def cells_of(*paths: Path) -> Iterator[None]:
-    """What a block makes of the cells of these tables: a text that is no number, or names nothing that is there, is a
-    CorruptInputError that names the tables and the text."""
+    """Turn a ValueError or KeyError of a block into a CorruptInputError that names the tables whose cells it reads."""
     try:
         yield
     except (ValueError, KeyError) as error:
@@ -289,10 +263,7 @@ def cells_of(*paths: Path) -> Iterator[None]:
 
 
 def read_growing_csv(path: Path) -> list[dict[str, str]]:
-    """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
-
-    Without a last line that is not whole; no rows if the file is not there yet.
-    """
+    """Rows, as text, of a file that may be growing: without a last line that is not whole; none if it is not there."""
     try:
         data = path.read_bytes()
         text = data[: data.rfind(b"\n") + 1].decode("utf-8")
@@ -304,7 +275,7 @@ def read_growing_csv(path: Path) -> list[dict[str, str]]:
     return [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
 
 
-def csv_lines(path: Path, what: str, text: str) -> list[list[str]]:
+def csv_lines(path: Path | str, what: str, text: str) -> list[list[str]]:
     """The lines of a CSV text as fields, all as many as the header has."""
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))

@@ -1,4 +1,4 @@
-"""Where everything lies under `results/<scale>/`: one place that knows the paths.
+"""Where everything lies under `results/<scale>/`.
 
     runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
     samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
@@ -82,10 +82,10 @@ class Checkpoint:
     @classmethod
     def parse(cls, path: Path | str) -> Checkpoint:
         """The inverse of `path`, for the last four parts of a folder name."""
-        parts = Path(path).parts[-4:]
-        if len(parts) == 4 and re.fullmatch(r"seed\d+", parts[2]) and re.fullmatch(r"step\d+", parts[3]):
-            return cls(Run(parts[0], parts[1], int(parts[2][4:])), int(parts[3][4:]))
-        raise ConfigError(f"{path}: not of the form <model>/<method>/seed<k>/step<N>")
+        found = re.fullmatch(r"(?:.*/)?([^/]+)/([^/]+)/seed(\d+)/step(\d+)", Path(path).as_posix(), re.DOTALL)
+        if found is None:
+            raise ConfigError(f"{path}: not of the form <model>/<method>/seed<k>/step<N>")
+        return cls(Run(found[1], found[2], int(found[3])), int(found[4]))
 
 
 @dataclass(frozen=True)

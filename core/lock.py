@@ -1,13 +1,11 @@
 """One process per folder: a lock file that names its owner and is touched while the owner lives.
 
-A lock outlives its owner after `kill -9`, a power cut or a lost node. It is taken over when its owner is gone for
-certain: no such process on this host, or its Slurm job is over. Else times decide, and the clocks of several machines
-cannot be trusted: a lock whose time of touch is implausible (ten periods old, or in the future) is watched for three
-periods, and taken over if nobody touches it. An owner that finds its lock taken over (its machine slept) ends at once.
+It is taken over when its owner is gone for certain: no such process on this host, or its Slurm job is over. Else times
+decide: a lock whose time of touch is implausible (ten periods old, or in the future) is watched for three periods, and
+taken over if nobody touches it. An owner that finds its lock taken over (its machine slept) ends at once.
 
-Why not the library `filelock`: results lie on network file systems. Its `FileLock` (flock) holds between machines on
-only some of them. Its `SoftFileLease` works like this module, but takes over a dead owner's lock by exchanging two file
-names in one step (renameat2), which NFS refuses: after a lost node the lock would have to be removed by hand.
+Not the library `filelock`: its flock does not hold on every network file system, and its `SoftFileLease` takes over
+with renameat2, which NFS refuses.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -67,13 +64,11 @@ def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
 
 def is_held(path: Path) -> bool:
     """Whether a process seems to hold `path`. For people: it compares the last touch with this machine's clock."""
-    text, touched = _read(path), _touched(path)
-    if text is None or touched is None:
+    found = _look(path)
+    if found is None:
         return False
-    owner = _parse(text)
-    if not owner:  # its writer is between creating and writing it
-        return True
-    return not (_gone(owner) or _implausible(time.time() - touched))
+    owner = _parse(found[0])  # empty: its writer is between creating and writing it
+    return not owner or not (_gone(owner) or _implausible(time.time() - found[1]))
 
 
 def _gone(owner: dict[str, Any]) -> bool:
@@ -95,12 +90,13 @@ def _acquire(path: Path, mine: str, busy: str, wait: float) -> None:
     seen, since = None, began  # the lock as it stands, and since when
     asked, told = -math.inf, False  # when we last asked Slurm after its owner; whether the user knows that we wait
     while not _create(path, mine):
-        text, touched = _read(path), _touched(path)
-        if text is None or touched is None:
+        found = _look(path)
+        if found is None:
             continue  # released meanwhile
+        text, touched = found
         now, owner = time.monotonic(), _parse(text)
-        if seen != (text, touched):
-            seen, since = (text, touched), now
+        if seen != found:
+            seen, since = found, now
         if _is_here(owner) or now - asked >= PERIOD:  # Slurm's controller is not to be asked every second
             asked = now
             if _gone(owner):
@@ -112,10 +108,8 @@ def _acquire(path: Path, mine: str, busy: str, wait: float) -> None:
             watch = WATCH
         else:
             watch = math.inf
-        message = (
-            f"{busy}: pid {owner.get('pid')} on {owner.get('host')}, job {owner.get('slurm_job_id')}, since "
-            f"{owner.get('since')}"
-        )
+        pid, host, job, start = map(owner.get, ("pid", "host", "slurm_job_id", "since"))
+        message = f"{busy}: pid {pid} on {host}, job {job}, since {start}"
         if now - since > watch:
             _remove(path, text)
         elif watch == math.inf and now - began >= wait:
@@ -133,11 +127,10 @@ def _is_here(owner: dict[str, Any]) -> bool:
 
 def _parse(text: str) -> dict[str, Any]:
     """The owner that a lock names; empty if it cannot be read."""
-    try:
-        owner = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return owner if isinstance(owner, dict) else {}
+    with suppress(ValueError, RecursionError):
+        if isinstance(owner := json.loads(text), dict):
+            return owner
+    return {}
 
 
 def started(pid: int) -> str | None:
@@ -157,14 +150,12 @@ def started(pid: int) -> str | None:
 
 def _job_over(job: str) -> bool:
     """Whether Slurm says that the job is neither waiting nor running. No Slurm or no answer: not known to be over."""
-    if shutil.which("squeue") is None:
-        return False
     try:
         answer = subprocess.run(
             ["squeue", "--noheader", "--jobs", job, "--format=%T"],
             capture_output=True, text=True, encoding="utf-8", timeout=30, check=False,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
+    except (FileNotFoundError, subprocess.TimeoutExpired):
         return False
     if answer.returncode != 0:
         return "Invalid job id" in answer.stderr  # forgotten; anything else is a controller that does not answer
@@ -183,11 +174,10 @@ def _now(path: Path) -> float:
 
 def _create(path: Path, text: str) -> bool:
     try:
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        with open(path, "x", encoding="utf-8") as stream:
+            stream.write(text)
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
     return True
 
 
@@ -214,9 +204,11 @@ def _read(path: Path) -> str | None:
         raise CorruptInputError(f"{path}: is a folder, a lock file is meant; remove it") from None
 
 
-def _touched(path: Path) -> float | None:
+def _look(path: Path) -> tuple[str, float] | None:
+    """What a lock says, and when it was touched; None: it is not there."""
+    text = _read(path)
     try:
-        return path.stat().st_mtime
+        return None if text is None else (text, path.stat().st_mtime)
     except FileNotFoundError:
         return None
 

@@ -45,10 +45,7 @@ def holder(path: Path) -> Path | None:
 
 
 def read(path: Path) -> bytes | None:
-    """What the file that `path` names held; None where no file of all runs has it.
-
-    Raises CorruptInputError for a file of all runs that is damaged.
-    """
+    """What the file that `path` names held; None where no file of all runs has it."""
     file = holder(path)
     return None if file is None else _content(*_version(file), "/".join(path.parts[-4:-1]))
 
@@ -60,10 +57,7 @@ def runs(root: Path) -> list[str]:
 
 
 def checked(file: Path, root: Path) -> bytes:
-    """The content of a file of a reference; CorruptInputError unless its sha256 is the one in the manifest at `root`.
-
-    All readers of a file with many parts come through here: damage to it must not pass for damage to one part.
-    """
+    """The content of a file of a reference; CorruptInputError unless the manifest at `root` has its sha256."""
     data, name = file.read_bytes(), file.relative_to(root).as_posix()
     try:
         recorded = json.loads((root / MANIFEST).read_bytes())["files"][name]["sha256"]
@@ -120,10 +114,7 @@ def write_records(folder: Path, records: Mapping[str, Any]) -> None:
 
 
 def write_curves(folder: Path, curves: Mapping[str, bytes]) -> list[str]:
-    """Write the file of all curves by rollout; returns the runs whose curve it could not give back byte for byte.
-
-    Such a curve, of other columns than most or with lines of unequal length, keeps its own file.
-    """
+    """Write the file of all curves by rollout; returns the runs whose curve it could not give back byte for byte."""
     import pyarrow as pa
 
     lines = {run: curves[run].decode("utf-8", "replace").split("\n") for run in sorted(curves)}

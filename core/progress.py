@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from typing import TextIO
 
 AFFECTS_RESULTS = False  # what a terminal shows
+EVERY = 3.0  # seconds between two lines
 
 
 class Progress:
-    """Print `[label] done/total figure value ... time left` at most every `every` seconds, and always at the end."""
+    """Print `[label] done/total figure value ... time left` at most every `EVERY` seconds, and always at the end."""
 
-    def __init__(self, label: str, total: int, *, every: float = 3.0, start: int = 0, stream: TextIO | None = None):
-        self.label, self.total, self.every = label, total, every
-        self.start, self.done = start, start
-        self.stream = stream or sys.stderr
-        self.began = time.monotonic()
-        self.last = float("-inf")
+    def __init__(self, label: str, total: int, *, start: int = 0):
+        self.label, self.total, self.start, self.done = label, total, start, start
+        self.began, self.last = time.monotonic(), -math.inf
 
     def update(self, done: int, **figures: float | int | str | None) -> None:
         """Report that `done` of `total` are finished; figures that are None are left out."""
         self.done = done
         now = time.monotonic()
-        if done < self.total and now - self.last < self.every:
+        if done < self.total and now - self.last < EVERY:
             return
         self.last = now
-        shown = "  ".join(
+        shown = [
             f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
             for name, value in figures.items()
             if value is not None
-        )
-        print(
-            f"[{self.label}] {done}/{self.total}  {shown}{'  ' if shown else ''}{self._time(now)}",
-            file=self.stream,
-            flush=True,
-        )
-
-    def _time(self, now: float) -> str:
-        elapsed, fresh = now - self.began, self.done - self.start
-        if self.done >= self.total:
-            return f"done in {elapsed:.0f} s"
-        if fresh <= 0:
-            return ""
-        return f"{elapsed / fresh * (self.total - self.done):.0f} s left"
+        ]
+        elapsed, fresh = now - self.began, done - self.start
+        if done >= self.total:
+            left = f"done in {elapsed:.0f} s"
+        else:
+            left = f"{elapsed / fresh * (self.total - done):.0f} s left" if fresh > 0 else ""
+        print(f"[{self.label}] {done}/{self.total}", *shown, left, sep="  ", file=sys.stderr, flush=True)

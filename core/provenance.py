@@ -42,19 +42,13 @@ def version(package: str) -> str | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
+        said = subprocess.check_output(
+            ["git", *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, encoding="utf-8",
             timeout=10,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return said.strip()
 
 
 def cores() -> int:
@@ -63,8 +57,7 @@ def cores() -> int:
 
 
 def _cpu() -> str | None:
-    """The processor's name with family and model: cloud machines call several generations by one name, and libraries
-    choose their kernels by generation, so that sums round otherwise."""
+    """The processor's name with family and model: libraries choose their kernels by generation, and round otherwise."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -72,11 +65,8 @@ def _cpu() -> str | None:
     facts: dict[str, str] = {}
     for name, _, value in (line.partition(":") for line in lines):
         facts.setdefault(name.strip(), value.strip())  # of the first core
-    parts = [
-        facts.get("model name"),
-        *(f"{key.split()[-1]} {facts[key]}" for key in ("cpu family", "model") if key in facts),
-    ]
-    return ", ".join(filter(None, parts)) or None
+    words = {"model name": "", "cpu family": "family ", "model": "model "}
+    return ", ".join(f"{word}{facts[key]}" for key, word in words.items() if facts.get(key)) or None
 
 
 def environment() -> dict[str, Any]:

@@ -18,14 +18,10 @@ def modules(package: str, path: Iterable[str]) -> tuple[str, ...]:
 def declaring(package: str, path: Iterable[str], name: str) -> tuple[str, ...]:
     """The modules that may define the entry `name`: those that mention it as a text, or else all.
 
-    Who looks an entry up imports these and no others: so no other file of the registry can change it, and the hash of
-    a command's code covers these alone.
+    Who looks an entry up imports these and no others, so the hash of a command's code covers these alone.
     """
     quoted = re.compile(rf"""["']{re.escape(name)}["']""")
+    (folder,) = path
     every = modules(package, path)
-    texts = {
-        module: Path(folder, f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
-        for folder in path
-        for module in every
-    }
-    return tuple(module for module in every if quoted.search(texts[module])) or every
+    texts = (Path(folder, f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8") for module in every)
+    return tuple(module for module, text in zip(every, texts, strict=True) if quoted.search(text)) or every

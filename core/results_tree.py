@@ -1,7 +1,6 @@
 """A results tree: what should be there (matrix.json) and what is (scores, run records).
 
-Reading is strict: a missing or broken file is an error naming it. What the matrix plans and nobody has run yet is
-not an error: the report shows it as missing.
+A missing or broken file is an error naming it; what the matrix plans and nobody has run yet is none.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pydantic import Field
 
 from core import digests, packed
 from core.declared import Declared, Recorded, Tuple, validated
-from core.errors import ConfigError, CorruptInputError, MissingInputError, nearest, written_by
+from core.errors import ConfigError, CorruptInputError, MissingInputError, hint, written_by
 from core.files import read_json, stored
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_file
@@ -47,18 +46,18 @@ class PlannedBenchmark(Declared):
     samples: int | None = None
 
 
-class PlannedRun(Declared):
+class PlannedSeed(Declared):
     model: str
     method: str
-    row: str = ""
     seed: int
+
+
+class PlannedRun(PlannedSeed):
+    row: str = ""
     steps: Tuple[int] = ()
 
 
-class PlannedCheckpoint(Declared):
-    model: str
-    method: str
-    seed: int
+class PlannedCheckpoint(PlannedSeed):
     step: int
 
 
@@ -226,9 +225,8 @@ class Tree:
     @property
     def finished(self) -> list[Run]:
         """Every run with a record, planned or left over from another plan."""
-        own = (path.parent.relative_to(self.root / "runs").parts for path in self.root.glob("runs/*/*/seed*/run.json"))
-        folders = {*own, *(tuple(name.split("/")) for name in packed.runs(self.root))}
-        return sorted(Run(model, method, int(seed.removeprefix("seed"))) for model, method, seed in folders)
+        folders = {*packed.runs(self.root), *(path.parent for path in self.root.glob("runs/*/*/seed*/run.json"))}
+        return sorted({Checkpoint.parse(f"{folder}/step0").run for folder in folders})
 
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
@@ -240,18 +238,15 @@ class Tree:
         for row in read_rows(self.layout.scores):
             checkpoint = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
             counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
-            scores[checkpoint, row["benchmark"]] = Score(
-                row["score"], row["low"], row["high"], row["level"], row["how"], row["items"], counts, row["responses"]
-            )
+            figures = {name: row[name] for name in ("low", "high", "level", "how", "items", "responses")}
+            scores[checkpoint, row["benchmark"]] = Score(value=row["score"], counts=counts, **figures)
         return scores
 
     def step(self, which: int | str | None) -> int | None:
-        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`), or as given; None where
-        the scale takes no second look."""
-        if isinstance(which, int):
-            return which
-        step: int | None = self.matrix["table_step"] if which is None else self.matrix.get("long_step")
-        return step
+        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`) if it has one, or as
+        given."""
+        steps = {None: self.matrix["table_step"], "long": self.matrix.get("long_step")}
+        return which if isinstance(which, int) else steps[which]
 
     @cached_property
     def runs(self) -> dict[Run, Mapping[str, Any]]:
@@ -259,8 +254,7 @@ class Tree:
         return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
 
     def is_fresh(self, run: Run) -> bool:
-        """Whether a run of a sweep is on a seed that compares chosen values: a mean over it and the seeds that chose
-        would be too high."""
+        """Whether a run of a sweep is on a seed that compares chosen values."""
         sweep = self.matrix.get("sweep")
         return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
 
@@ -376,11 +370,10 @@ class Tree:
         return dict(value)
 
     def check_written(self, name: str, *needed: str) -> None:
-        """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it.
+        """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it, or
+        those in the manifest of a reference.
 
-        needed: the files that the caller reads, relative to the tree. A reference, and a tree of an older version, have
-        no such hashes: their manifest has them. Raises MissingInputError or CorruptInputError for the first file that
-        is missing or damaged.
+        needed: the files that the caller reads, relative to the tree. Raises MissingInputError or CorruptInputError.
         """
         for file in needed:
             if stored(self.root / file) is None:
@@ -410,7 +403,7 @@ class Tree:
 
     @property
     def is_reference(self) -> bool:
-        """Whether it is kept without some of its files: its manifest says which."""
+        """Whether it is kept without some of its files."""
         return self.is_listed and bool(read_manifest(self.root)["left_out"])
 
     @cached_property
@@ -433,13 +426,12 @@ class Tree:
         rows = [key for key, method in self.methods.items() if method.get("row") == name]
         if len(rows) == 1:  # its name in the configuration, although another method may have that name as its key
             return rows[0]
-        named = [key for key, method in self.methods.items() if name in (key, method.get("row"))]
+        if name in self.methods:
+            return name
         # A scale may train one method under several settings; only one of them can have the plain name as its key.
-        if len(named) > 1 and name not in named:
-            raise ConfigError(
-                f"{self.layout.matrix}: methods: {name!r} names {' and '.join(named)}: write one of these"
-            )
-        return name if name in named else next(iter(named), None)
+        if rows:
+            raise ConfigError(f"{self.layout.matrix}: methods: {name!r} names {' and '.join(rows)}: write one of these")
+        return None
 
 
 def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
@@ -458,11 +450,8 @@ def open_tree(root: Path | str) -> Tree:
     if not _holds_results(root):
         around, relation = (root, "in") if root.is_dir() else (root.parent, "beside")
         trees = sorted(p.name for p in around.iterdir() if _holds_results(p)) if around.is_dir() else []
-        hit = nearest(root.name, trees)
-        raise MissingInputError(
-            f"{root}: no results there; trees {relation} it: {', '.join(trees) or 'none'}"
-            + (f"; nearest: {hit}" if hit else "" if trees else "; snakemake makes one (docs/usage.md)")
-        )
+        more = hint(root.name, trees) if trees else "; snakemake makes one (docs/usage.md)"
+        raise MissingInputError(f"{root}: no results there; trees {relation} it: {', '.join(trees) or 'none'}{more}")
     return Tree(root)
 
 

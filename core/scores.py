@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import digests
-from core.errors import CorruptInputError, MissingInputError, nearest
+from core.errors import CorruptInputError, MissingInputError, hint
 from core.files import csv_lines, read_text, to_csv
 
 if TYPE_CHECKING:
@@ -63,11 +63,19 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     lacks a benchmark or average the others have.
     """
     path = Path(path)
-    lines = csv_lines(path, "table of scores", read_text(path, "table of scores"))
-    _check_header(path, lines[0] if lines else [])
-    rows = [_parse(path, number, lines[0], cells) for number, cells in enumerate(lines[1:], 2)]
-    if not rows:
+    header, *lines = csv_lines(path, "table of scores", read_text(path, "table of scores")) or [[]]
+    expected = COLUMNS if CODE in header else COLUMNS[:-1]
+    for name in header:
+        if name not in COLUMNS:
+            raise CorruptInputError(f"{path}: unknown column {name!r}{hint(name, COLUMNS)}")
+    for name in expected:
+        if name not in header:
+            raise CorruptInputError(f"{path}: column {name!r} is missing")
+    if tuple(header) != expected:
+        raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
+    if not lines:
         raise CorruptInputError(f"{path}: holds no rows")
+    rows = [_parse(f"{path}: row {number}", header, cells) for number, cells in enumerate(lines, 2)]
     _check_complete(path, rows)
     return rows
 
@@ -78,24 +86,7 @@ def _place(row: Row) -> tuple[Any, ...]:
     return row["model"], row["method"], row["seed"], row["step"], average, benchmark
 
 
-def _check_header(path: Path, header: Sequence[str]) -> None:
-    for name in header:
-        if name not in COLUMNS:
-            hit = nearest(name, COLUMNS)
-            raise CorruptInputError(f"{path}: unknown column {name!r}" + (f"; nearest: {hit}" if hit else ""))
-    for name in _columns(header):
-        if name not in header:
-            raise CorruptInputError(f"{path}: column {name!r} is missing")
-    if tuple(header) != _columns(header):
-        raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
-
-
-def _columns(header: Sequence[str]) -> tuple[str, ...]:
-    return COLUMNS if CODE in header else COLUMNS[:-1]
-
-
-def _parse(path: Path, number: int, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
-    at = f"{path}: row {number}"
+def _parse(at: str, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
     row: dict[str, Any] = {CODE: None}
     for name, cell in zip(columns, cells, strict=True):
         value = row[name] = _value(at, name, cell)
@@ -145,10 +136,11 @@ def _check_row(at: str, row: Row) -> None:
 def _check_complete(path: Path, rows: Sequence[Row]) -> None:
     benchmarks: dict[str, set[str]] = {}  # by checkpoint
     for row in rows:
-        checkpoint = f"{row['model']}/{row['method']}/seed{row['seed']}/step{row['step']}"
-        if row["benchmark"] in benchmarks.setdefault(checkpoint, set()):
+        checkpoint = "{model}/{method}/seed{seed}/step{step}".format_map(row)
+        present = benchmarks.setdefault(checkpoint, set())
+        if row["benchmark"] in present:
             raise CorruptInputError(f"{path}: {checkpoint} has two rows for {row['benchmark']}")
-        benchmarks[checkpoint].add(row["benchmark"])
+        present.add(row["benchmark"])
     expected = (set().union(*benchmarks.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
     for checkpoint, present in benchmarks.items():
         if lost := sorted(expected - present):

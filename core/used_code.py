@@ -4,10 +4,8 @@ A command calls `start` with the code it may use (`core.code_hashes`), and `chec
 
 - its hash must be the one that it was planned with (`TEPO_CODE`, which the rules set), then and at the end;
 - no file may have been written between `start` and its use, not even with the content that it had;
-- every project file that it imported, opened or started must be among those that were hashed;
+- every project file that it imported, opened or started must be among those that were hashed (an audit hook sees them);
 - Python must not have run bytecode of another content.
-
-An audit hook sees what is executed and opened. It is there in processes that run a command of this project only.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ WRITTEN = ("results", "logs", "build", "data")
 SYSTEM = tuple(
     f"{folder}/" for folder in {sys.prefix, sys.base_prefix, "/usr", "/lib", "/etc", "/proc", "/sys", "/dev", "/opt"}
 )
-# Who reads code to run it or to show a line of it. What a file does with its own text is known by names (READS_TEXT).
+# Who reads code to run it or to show a line of it.
 CODE = (".py", ".pyc", ".so")
 READERS_OF_CODE = ("<frozen importlib", "<frozen zipimport", "/linecache.py", "/tokenize.py", "/core/used_code.py")
 
@@ -81,7 +79,9 @@ class UsedCode:
         imported = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         for path in sorted(filter(is_ours, imported | _executed)):
             file = path.removeprefix(_PREFIX)
-            if file not in self.files and not self._may_use(file):
+            module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            left_out = any(f"{module}.".startswith(f"{name}.") for name in self.code.unhashed)  # on purpose
+            if file not in self.files and not left_out and counts(file):
                 raise CorruptInputError(
                     f"{file}: was imported and is in no hash, so an edit would change results in silence; import it by "
                     "a name that stands in the code"
@@ -100,9 +100,8 @@ class UsedCode:
             # reads, the worker hashed the file for another command.
             if not counted <= self.files or (users and not counted):
                 continue
-            if file in self.files and not file.endswith(".py"):
-                continue
-            if any(folder != ROOT and Path(path).is_relative_to(folder) for folder in self._inputs):
+            is_input = any(folder != ROOT and Path(path).is_relative_to(folder) for folder in self._inputs)
+            if is_input or (file in self.files and not file.endswith(".py")):
                 continue
             own = counted & self.code.own
             if os.path.isdir(path) and (not own or any(name.startswith(f"{file}/") for name in self.files)):
@@ -112,11 +111,6 @@ class UsedCode:
                     f"{file}: was read{f' by {min(own)}' if own else ''} and is in no hash, so an edit would change "
                     f'results in silence; keep it in the project and add DATA = ("{file}",) to the module that reads it'
                 )
-
-    def _may_use(self, file: str) -> bool:
-        """Whether a module is one of those that are left out of the hash on purpose."""
-        module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        return not counts(file) or any(f"{module}.".startswith(f"{name}.") for name in self.code.unhashed)
 
 
 def start(code: Code, inputs: Iterable[Path | str] = (), *, processes: bool = False) -> UsedCode:
@@ -217,19 +211,20 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
             _executed.add(path)
     elif event == "open":
         path, mode, flags = arguments
-        writes = set("wax") & set(mode or "") or (flags or 0) & (os.O_WRONLY | os.O_RDWR)
-        if not writes and isinstance(path, str | bytes | os.PathLike):
-            _note_file(os.fsdecode(path))
+        if not (set("wax") & set(mode or "") or (flags or 0) & (os.O_WRONLY | os.O_RDWR)):
+            _note_file(path)
     elif event in ("os.listdir", "os.scandir", "ctypes.dlopen", "sqlite3.connect"):
-        if isinstance(arguments[0], str | bytes | os.PathLike):
-            _note_file(os.fsdecode(arguments[0]))
+        _note_file(arguments[0])
     elif event == "subprocess.Popen":
         for argument in (arguments[0], *(arguments[1] or ())):
             if isinstance(argument, str | bytes | os.PathLike) and os.path.isfile(argument):
-                _note_file(os.fsdecode(argument))
+                _note_file(argument)
 
 
-def _note_file(path: str) -> None:
+def _note_file(given: Any) -> None:
+    if not isinstance(given, str | bytes | os.PathLike):  # a descriptor
+        return
+    path = os.fsdecode(given)
     if path.startswith(_INSTALLED):  # most of them: the imports of libraries
         return
     frame = sys._getframe(2)  # who opens

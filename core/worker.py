@@ -1,17 +1,13 @@
 """A warm worker: a process that has imported the large libraries once and forks a child for each command handed to it.
 
-Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over` as soon as
-it knows which libraries it needs. The first that does so starts the worker; each runs in a child of it, with its own
-arguments, folder, environment and standard streams, while the command's process passes signals on and ends as the child
-ends. In all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker refuses, is
-stopped, or died. What a child that died with its worker had done is resumed, and the next command starts a new worker.
+Snakemake offers one to its jobs (`offer`: an environment variable, no process). A command calls `hand_over`. The first
+that does so starts the worker; each runs in a child of it, while the command's process passes signals on and ends as
+the child ends. In all other cases `hand_over` returns and the command runs by itself: nothing is offered, the worker
+refuses, is stopped, or died.
 
-The worker refuses a command if a project file that it has read was written since (it would run the old code), and if a
-variable differs that libraries read while they are imported. It forks only while it has one thread, and computes
-nothing itself: no lock or pool of a library is ever copied in use.
-
-Its folder has mode 0700, so that no other user can connect. It ends when the process that offered it has ended, however
-that ended.
+The worker refuses a command if a project file that it has read was written since, and if a variable differs that
+libraries read while they are imported. It forks only while it has one thread, so that no lock of a library is copied in
+use. No other user can connect. It ends when the process that offered it has ended (docs/notebook/worker.md).
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ import gc
 import io
 import json
 import os
+import runpy
 import secrets
 import select
 import shutil
@@ -39,7 +36,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 AFFECTS_RESULTS = False  # in which process a command runs, not what it computes
 
@@ -78,11 +75,10 @@ def _receive(connection: socket.socket, descriptors: int = 0) -> tuple[dict[str,
 
 
 def offer(log: Path) -> bool:
-    """Let the commands that this process starts share a worker; False where there cannot be one.
+    """Let the commands that this process starts share a worker that writes to `log`; False where there cannot be one.
 
-    log: where it writes. It cannot be on a system without process handles (Linux has them since 5.3; some containers
-    forbid them), and not beside a GPU: a child cannot use one that its parent has asked about, and libraries ask when
-    they are imported.
+    So it is on a system without process handles (Linux has them since 5.3; some containers forbid them), and beside a
+    GPU: a child cannot use one that its parent has asked about, and libraries ask when they are imported.
     """
     folder = Path(tempfile.gettempdir(), f"tepo-worker-{secrets.token_hex(8)}").resolve()
     try:
@@ -91,8 +87,7 @@ def offer(log: Path) -> bool:
         return False
     if len(str(folder)) > LONGEST or any(Path(gpu).exists() for gpu in GPUS):
         return False
-    facts = {"folder": str(folder), "owner": os.getpid(), "log": str(log.resolve())}
-    os.environ[VARIABLE] = json.dumps(facts)
+    os.environ[VARIABLE] = json.dumps({"folder": str(folder), "owner": os.getpid(), "log": str(log.resolve())})
     return True
 
 
@@ -115,18 +110,16 @@ def _connect(offered: Mapping[str, Any]) -> socket.socket:
                 raise PermissionError(f"{folder} is not ours alone")
             connection.settimeout(PATIENCE)
             connection.connect(str(folder / SOCKET))
-        except FileNotFoundError as error:  # it is being started, or has just ended
-            connection.close()
-            if time.monotonic() > end:
-                raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
-            time.sleep(0.02)
         except ConnectionRefusedError:  # it was killed: the first that moves its folder away starts another
             connection.close()
             with suppress(OSError):
                 shutil.rmtree(folder.rename(f"{folder}-{secrets.token_hex(2)}"))
         except OSError as error:
             connection.close()
-            raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
+            # Where nothing is found it is being started, or has just ended.
+            if not isinstance(error, FileNotFoundError) or time.monotonic() > end:
+                raise _RefusedError(f"no worker listens ({error.strerror or error})") from error
+            time.sleep(0.02)
         else:
             connection.settimeout(None)
             return connection
@@ -139,16 +132,12 @@ def _start(offered: Mapping[str, Any], folder: Path) -> None:
         # Under another name until it listens, so that nobody finds a socket that refuses, which is a dead worker's.
         listener.bind(str(folder / "new"))
         listener.listen(128)
+        # A session of its own: an interrupt from the keyboard is for the commands, which pass it on.
         process = subprocess.Popen(
-            [sys.executable, "-m", "core.worker", str(listener.fileno())],
-            cwd=ROOT,
-            env={**os.environ, VARIABLE: json.dumps(offered)},
-            pass_fds=[listener.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,  # an interrupt from the keyboard is for the commands, which pass it on
-        )
+            [sys.executable, "-m", "core.worker", str(listener.fileno())], cwd=ROOT, start_new_session=True,
+            env={**os.environ, VARIABLE: json.dumps(offered)}, pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
+        )  # fmt: skip
         (folder / PROCESS).write_text(str(process.pid), encoding="utf-8")
         (folder / "new").rename(folder / SOCKET)
 
@@ -279,12 +268,7 @@ def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(READ_AT_START)}
 
 
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
-
-
-@dataclass
-class Child:
+class Child(NamedTuple):
     pid: int
     handle: int  # of the process; readable once it has ended
     connection: socket.socket  # to the command that it runs for
@@ -302,13 +286,13 @@ class Worker:
     stopping: bool = False
 
     def refusal(self, request: Mapping[str, Any]) -> str | None:
-        from core import used_code  # here: the command's side does without
-
         if (request["root"], request["python"]) != (str(ROOT), [sys.executable, sys.version]):
             return "another checkout or another Python"
         own, theirs = self.environment, read_at_start(request["environment"])
         if other := sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name)):
             return f"it was started with another {', '.join(other)}"
+        from core import used_code  # here: the command's side does without
+
         if written := used_code.changed():
             self.stopping = True  # what it has imported will not become new again; the next command starts another
             return f"{written[0]} was written since it was started"
@@ -317,29 +301,30 @@ class Worker:
     def load(self, command: str, libraries: str) -> str | None:
         """Import them once; why they cannot be shared."""
         if libraries not in self.loaded:
-            self.loaded[libraries] = self._load(command, libraries)
+            try:
+                self.loaded[libraries] = self._load(command, libraries)
+            except Exception as error:  # the command by itself will name it better
+                self.loaded[libraries] = f"{libraries}: {type(error).__name__}: {error}"
             # No collection in a child touches what is here now: it would copy the pages, and take its time.
             gc.collect()
             gc.freeze()
-        if threads() != 1:  # a fork copies one of them, and the locks that the others hold
-            return f"{threads()} threads after its imports"
+        threads = len(os.listdir("/proc/self/task"))
+        if threads != 1:  # a fork copies one of them, and the locks that the others hold
+            return f"{threads} threads after its imports"
         return self.loaded[libraries]
 
     def _load(self, command: str, libraries: str) -> str | None:
         from core import code_hashes, provenance
 
-        try:
-            load = getattr(import_module(libraries), "load", None)
-            if load is None:
-                return f"{libraries} shares no libraries"
-            load()
-            import_module(command)  # what it imports itself: a child executes it again and finds that there
-            # Read what every child needs: its code, and the versions of what is imported.
-            code_hashes.code_hash(code_hashes.closure(command, libraries))
-            for package in provenance.PACKAGES:
-                provenance.version(package)
-        except Exception as error:  # the command by itself will name it better
-            return f"{libraries}: {type(error).__name__}: {error}"
+        load = getattr(import_module(libraries), "load", None)
+        if load is None:
+            return f"{libraries} shares no libraries"
+        load()
+        import_module(command)  # what it imports itself: a child executes it again and finds that there
+        # Read what every child needs: its code, and the versions of what is imported.
+        code_hashes.code_hash(code_hashes.closure(command, libraries))
+        for package in provenance.PACKAGES:
+            provenance.version(package)
         return None
 
     def answer(self, connection: socket.socket) -> dict[str, Any] | None:
@@ -390,7 +375,6 @@ class Worker:
         """Until it is told to stop, is idle for long, or its owner (a process handle) is gone: then None, after the
         last child. In a child its request."""
         last = time.monotonic()
-        waits: list[Any]
         while True:
             if self.stopping and self.listener.fileno() != -1:
                 self.listener.close()
@@ -401,7 +385,7 @@ class Worker:
                     self.folder.rmdir()
             if self.stopping and not self.children:
                 return None
-            waits = [*self.children, *(child.connection for child in self.children.values())]
+            waits: list[Any] = [*self.children, *(child.connection for child in self.children.values())]
             waits += [] if self.stopping else [owner, self.listener]
             ready, _, _ = select.select(waits, [], [], 1.0)
             for child in list(self.children.values()):
@@ -424,8 +408,6 @@ class Worker:
 
 def _die_with(worker: int) -> None:
     """Ask the kernel to kill this process when the worker ends: the command has then gone on by itself."""
-    import ctypes
-
     ctypes.CDLL(None, use_errno=True).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != worker:
         os._exit(1)
@@ -433,8 +415,6 @@ def _die_with(worker: int) -> None:
 
 def _become(request: Mapping[str, Any]) -> None:
     """Make this child what `python -m command` would be, and run it."""
-    import runpy
-
     for number in SIGNALS:
         ignored = number in request["ignored"]
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -469,8 +449,8 @@ def _forget_others(request: Mapping[str, Any]) -> None:
     """Leave only the project modules that the command may use, so that another one is imported anew, and seen."""
     from core import code_hashes, used_code
 
-    command, libraries = request["command"], request["libraries"]
-    hashed = set(code_hashes.closure(command, libraries))
+    command = request["command"]
+    hashed = set(code_hashes.closure(command, request["libraries"]))
 
     def others(file: str) -> bool:
         return file not in hashed and used_code.counts(file)
@@ -486,9 +466,8 @@ def _forget_others(request: Mapping[str, Any]) -> None:
 
 
 def _run(request: Mapping[str, Any]) -> None:
-    """Run the command in this child and end, as the interpreter would but for the last step: it would take apart all
-    that the worker imported, which with torch takes .36 s (measured). The system takes the memory back at once.
-    `multiprocessing` ends its children in this way too."""
+    """Run the command in this child and end as `multiprocessing` ends its children: as the interpreter would, but
+    without taking apart all that the worker imported, which with torch takes .36 s (measured)."""
     try:
         _become(request)
         status = 0
@@ -505,8 +484,10 @@ def _run(request: Mapping[str, Any]) -> None:
 
 
 def keep_memory() -> None:
-    """Let glibc keep what torch frees for the next tensor instead of giving it back to the system. On a tiny model that
-    is half the page faults of a run and 5 % of its time, at the same peak. A MALLOC_ variable of the user's stands."""
+    """Let glibc keep what torch frees for the next tensor: on a tiny model 5 % of a run's time, at the same peak.
+
+    A MALLOC_ variable of the user's stands.
+    """
     # The numbers of <malloc.h>: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (at most 32 MiB); values in bytes.
     if not any(name.startswith("MALLOC_") for name in os.environ):
         with suppress(AttributeError):  # another C library

@@ -1,8 +1,7 @@
 """What each stage's code is planned with, as a param of its rule; docs/provenance.md says what an edit makes again.
 
-Snakemake does not see an edit of a Python file that `shell:` calls. The files are derived (`core.code_hashes`) from
-the module that the rule runs. Rules ask lazily, since Snakemake reads the Snakefile again in every job of a cluster and
-most jobs need one of these. The same hash is handed to the job, which refuses to run other code (`core.used_code`).
+Snakemake does not see an edit of a Python file that `shell:` calls. The same hash is handed to the job, which refuses
+to run other code (`core.used_code`).
 """
 
 from __future__ import annotations

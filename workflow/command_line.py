@@ -1,14 +1,11 @@
-"""Check and convert what `snakemake` is called with, before Snakemake acts on it.
+"""Check and convert what `snakemake` is called with, before Snakemake acts on it and reads the Snakefile.
 
-profiles/default imports this module, which every call in this folder reads, and `attach` puts `check_arguments` before
-Snakemake's own conversion of its options. It does what no Snakefile can, since that is read later:
+profiles/default, which every call in this folder reads, imports this module and calls `attach`. Jobs that Snakemake
+starts get the converted options and read no profile.
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
-- a missing or damaged `--configfile`, a target that `--configfile` or `--config` took for a value of theirs, a folder
-  that cannot be written, and a cluster profile without conda or Slurm are one line and exit code 2, not a traceback;
+- what is wrong with files, folders, targets and programs is one line and exit code 2, not a traceback;
 - Snakemake's own limit of jobs per second is taken off, because it makes the scheduler wake up ever more often.
-
-Jobs that Snakemake starts get the converted options and read no profile.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +54,7 @@ def _drop_log() -> None:
             log = Path(handler.baseFilename)
             log.unlink(missing_ok=True)
             for folder in log.parents[:2]:  # .snakemake/log
-                if folder.is_dir() and not any(folder.iterdir()):
+                with suppress(OSError):  # something else is in it
                     folder.rmdir()
 
 
@@ -84,15 +81,12 @@ def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
     for path in args.configfile or []:
-        if Path(path).is_dir():
-            raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: is a folder; a target stands before --configfile")
+        is_name = Path(path).suffix in (".yaml", ".yml", ".json")
+        if Path(path).is_dir() or not (is_name or Path(path).exists()):
+            what = "is a folder" if Path(path).is_dir() else "no such file"
+            raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: {what}; a target stands before --configfile")
         if not Path(path).exists():
-            if Path(path).suffix not in (".yaml", ".yml", ".json"):
-                raise ConfigError(
-                    f"{COMMAND_LINE}: --configfile {path}: no such file; a target stands before --configfile"
-                )
-            near = sorted(p.as_posix() for p in Path("config").glob("*.yaml"))
-            raise unknown(COMMAND_LINE, "--configfile", str(path), near)
+            raise unknown(COMMAND_LINE, "--configfile", str(path), map(str, Path("config").glob("*.yaml")))
         read_yaml(path, "configuration")
     if args.config is not None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
@@ -109,11 +103,7 @@ def check_arguments(args: Namespace) -> None:
 
 
 def converted_entry(entry: str) -> str:
-    """`a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text: `workflow.config` types it.
-
-    >>> converted_entry("training.passes=2")
-    'training={"passes": "2"}'
-    """
+    """`a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text: `workflow.config` types it."""
     key, equals, text = entry.partition("=")
     where = f"{COMMAND_LINE} (--config)"
     if not equals:
@@ -132,10 +122,10 @@ def converted_entry(entry: str) -> str:
     return f"{first}={value if isinstance(value, str) else json.dumps(value)}"
 
 
-def check_targets(rules: Iterable[str], typed: Iterable[str] | None = None) -> None:
+def check_targets(rules: Iterable[str]) -> None:
     """Raise for a target that is neither a rule's name nor a path, before Snakemake does so in several lines."""
     names = set(rules)
-    for target in TARGETS if typed is None else typed:
+    for target in TARGETS:
         if target not in names and "/" not in target and not Path(target).exists():
             raise unknown(COMMAND_LINE, "target", target, names)
 
@@ -143,14 +133,13 @@ def check_targets(rules: Iterable[str], typed: Iterable[str] | None = None) -> N
 def _check_cluster(args: Namespace) -> None:
     methods = args.software_deployment_method
     conda = {method for method in methods if method.name == "CONDA"}
-    if conda and shutil.which("conda") is None:
-        if args.dryrun:
-            methods -= conda  # a plan enters no environment
-        else:
-            raise MissingInputError(
-                "conda: not found, and the profile's jobs enter conda environments (docs/cluster.md); install it, or "
-                "let jobs run in the environment that is active: --sdm env-modules"
-            )
+    if args.dryrun:
+        methods -= conda if shutil.which("conda") is None else set()  # a plan enters no environment
+    elif conda and shutil.which("conda") is None:
+        raise MissingInputError(
+            "conda: not found, and the profile's jobs enter conda environments (docs/cluster.md); install it, or let "
+            "jobs run in the environment that is active: --sdm env-modules"
+        )
     if args.executor == "slurm" and not args.dryrun and shutil.which("sbatch") is None:
         raise MissingInputError(
             "sbatch: not found: this machine has no Slurm; type the command on a login node of the cluster, or leave "

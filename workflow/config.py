@@ -1,8 +1,4 @@
-"""The configuration: merged, typed and validated here before any job starts; config/README.md explains it.
-
-Every error is one line that names the file or the command line, the key, the value, what is allowed and the nearest
-match.
-"""
+"""The configuration: merged, typed and validated here before any job starts; config/README.md explains it."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.declared import Declared, Where, validated
+from core.declared import Declared, Item, Where, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from evals import placebo, questions
@@ -43,7 +39,6 @@ OPTIONAL: Any = None  # the key may be left out; null is no value of it
 
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 def _each_once(values: list[Any]) -> list[Any]:
@@ -52,8 +47,7 @@ def _each_once(values: list[Any]) -> list[Any]:
     return values
 
 
-Names = Annotated[list[str], Field(min_length=1), AfterValidator(_each_once)]
-Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(_each_once)]
+Once = Annotated[list[Item], Field(min_length=1), AfterValidator(_each_once)]
 # No hyphen first: commands would take such a name for an option.
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
@@ -62,11 +56,10 @@ VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_
 class Block(Declared):
     """A part of the matrix: every method with every model and seed."""
 
-    models: Names
-    methods: Names
-    seeds: Seeds
-    # Rollouts of the checkpoints that are evaluated.
-    steps: Annotated[list[Count], Field(min_length=1), AfterValidator(_each_once)]
+    models: Once[str]
+    methods: Once[str]
+    seeds: Once[Seed]
+    steps: Once[Count]  # rollouts of the checkpoints that are evaluated
     evaluate: bool = OPTIONAL  # false: the checkpoints are kept and not evaluated; only the curves are wanted
     variant: str = OPTIONAL  # a key of `variants`
 
@@ -116,9 +109,8 @@ class Base(Declared):
 
 class Prompts(Declared):
     source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train"]
-    ladder: (
-        Literal["quick", "wide", "taught", "mixed"] | None
-    )  # of generated problems, else ignored; null: that of the bases
+    # Of generated problems, else ignored; null: that of the bases.
+    ladder: Literal["quick", "wide", "taught", "mixed"] | None
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
     revision: registry.Name | None = None
@@ -159,7 +151,7 @@ class Evaluation(Declared):
     backend: Literal["hf", "vllm"]
     seed: Seed  # of sampling
     data: str  # folder of the benchmarks' problems
-    benchmarks: Names
+    benchmarks: Once[str]
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # of their second look
     batch_size: Count | None  # responses at once; None: as many as the backend takes by itself
@@ -173,9 +165,9 @@ class Config(Declared):
     title: str
     note: str
     trainer: Trainer
-    models: Names | None  # of the matrix, these
-    methods: Names | None
-    seeds: Seeds | None  # instead of each block's
+    models: Once[str] | None  # of the matrix, these
+    methods: Once[str] | None
+    seeds: Once[Seed] | None  # instead of each block's
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
     swept: dict[str, Any] | None = OPTIONAL  # what `workflow.sweep` made of `sweep`; nobody sets it
@@ -196,7 +188,6 @@ def resolved(
     """The configuration with every value of its declared type, and which file or option holds a key (for errors).
 
     paths: files to merge, later ones on top. command_line: what `--config` sets, where every value may be text.
-    Raises `ConfigError` for the first thing wrong.
     """
     options = _typed(Config, _flat(dict(command_line or {})))
     for path, value in _leaves(options):
@@ -260,7 +251,14 @@ def _typed(kind: Any, value: Any) -> Any:
         if isinstance(value, list):
             return [_typed(of, entry) for entry in value]
     if isinstance(value, str):
-        return _of_text(value, kinds)
+        if types.NoneType in kinds and value == "null":
+            return None
+        if bool in kinds and value in ("true", "false"):  # pydantic takes 1 and yes too
+            return value == "true"
+        for one in (int, float):
+            if {one, Any} & set(kinds):
+                with suppress(ValidationError):
+                    return TypeAdapter(one).validate_python(value)
     if isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
         return str(value)  # Snakemake reads name=7 as a number
     return value
@@ -272,19 +270,6 @@ def _range(text: str, kind: Any) -> list[str]:
     if ends is None or int not in _kinds(kind) or not 0 <= int(ends[2]) - int(ends[1]) < 1000:
         return [text]
     return [str(number) for number in range(int(ends[1]), int(ends[2]) + 1)]
-
-
-def _of_text(text: str, kinds: Sequence[Any]) -> Any:
-    """`text` as the first of these kinds that pydantic reads it as."""
-    if types.NoneType in kinds and text == "null":
-        return None
-    if bool in kinds and text in ("true", "false"):  # pydantic takes 1 and yes too
-        return text == "true"
-    for kind in (int, float):
-        if kind in kinds or Any in kinds:
-            with suppress(ValidationError):
-                return TypeAdapter(kind).validate_python(text)
-    return text
 
 
 def _kinds(kind: Any) -> list[Any]:
@@ -375,8 +360,7 @@ def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
 
 
 def _holder(path: Sequence[Any], config: Mapping[str, Any], sources: Sequence[Source]) -> str:
-    """The file to look into for `path`: the last one that holds its longest part that any holds as it was merged; or
-    the command line."""
+    """The source to look into for `path`: the last that holds its longest part that any holds as it was merged."""
     for length in range(len(path), 0, -1):
         merged = _at(path[:length], config)
         for name, content in reversed(sources):

@@ -1,7 +1,4 @@
-"""What is left to do and what it costs: jobs by kind, GPU-hours, disk, downloads. What is unknown is None, never 0.
-
-Seconds come from curves and samples that lie under results/, else from config/throughput.yaml.
-"""
+"""What is left to do and what it costs: jobs by kind, GPU-hours, disk, downloads. What is unknown is None, never 0."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from core.declared import Declared, Tuple, validated
 from core.errors import BenchError, CorruptInputError, unknown
@@ -39,22 +36,21 @@ Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class RolloutRate(Declared):
+class Rate(Declared):
     gpu: str
     size: str  # of the model
-    seconds: Positive  # of one rollout
     gpus: Count  # that it was measured or assumed on
+    source: str
+
+
+class RolloutRate(Rate):
+    seconds: Positive  # of one rollout
     sequences: Count  # trained on per rollout
-    source: str
 
 
-class EvaluationRate(Declared):
-    gpu: str
-    size: str
+class EvaluationRate(Rate):
     tokens_per_second: Positive
-    gpus: Count
     response_tokens: Positive  # mean length of a response
-    source: str
 
 
 class BuildRate(Declared):
@@ -92,14 +88,13 @@ class Throughput(Declared):
     rollout: Tuple[RolloutRate]
     evaluation: Tuple[EvaluationRate]
 
-    @model_validator(mode="after")
-    def _each_once(self) -> Throughput:
-        for name, rates in (("rollout", self.rollout), ("evaluation", self.evaluation)):
-            pairs = [f"{rate.size} on {rate.gpu}" for rate in rates]
-            twice = [pair for pair in pairs if pairs.count(pair) > 1]
-            if twice:
-                raise ValueError(f"{name}: {twice[0]} is given twice")
-        return self
+    @field_validator("rollout", "evaluation")
+    @classmethod
+    def _each_once(cls, rates: tuple[Rate, ...]) -> tuple[Rate, ...]:
+        pairs = [f"{rate.size} on {rate.gpu}" for rate in rates]
+        if twice := [pair for pair in pairs if pairs.count(pair) > 1]:
+            raise ValueError(f"{twice[0]} is given twice")
+        return rates
 
 
 def read(path: Path = THROUGHPUT) -> Throughput:
@@ -181,8 +176,20 @@ class World:
     def builds(self) -> dict[str, Build]:
         return matrix.builds(self.config)
 
+    @property
+    def base_records(self) -> dict[str, list[Path]]:
+        """By stage, the records of the clean models and of the bases that are made here."""
+        names = {"clean": sorted({build.clean for build in self.builds.values()}), "base": list(self.builds)}
+        return {stage: [self.cache / "models" / name / f"{stage}.json" for name in names[stage]] for stage in names}
+
     def benchmark_file(self, benchmark: str) -> Path:
         return Path(self.config["evaluation"]["data"]) / f"{benchmark}.jsonl"
+
+    def samples(self, checkpoint: Checkpoint) -> Path:
+        return self.results.samples(checkpoint) / "samples.json"
+
+    def record(self, planned: Planned) -> Path:
+        return self.results.run(planned.run) / "run.json"
 
     def bytes(self, model: str, what: str) -> float:
         """Of a model's weights as they are on the hub, in a checkpoint, or in a state."""
@@ -194,9 +201,8 @@ class World:
 
     def response_bytes(self, model: str) -> float:
         """Of one response, stored and graded. Of a size without a length of its own the longest known is taken."""
-        rates = self.throughput.evaluation
-        own = [rate.response_tokens for rate in rates if (rate.gpu, rate.size) == (self.gpu, self.size(model))]
-        tokens = max(own or [rate.response_tokens for rate in rates])
+        lengths = {(rate.gpu, rate.size): rate.response_tokens for rate in self.throughput.evaluation}
+        tokens = lengths.get((self.gpu, self.size(model)), max(lengths.values()))
         return self.throughput.bytes["row"].value + tokens * self.throughput.bytes["sample"].value
 
 
@@ -208,21 +214,18 @@ def train(world: World) -> list[Job]:
     for planned in world.planned:
         training = matrix.training(world.config, planned)
         gpus = training.get("nodes", 1) * training.get("gpus_per_node", 1)
-        rate = rates.get((world.gpu, world.size(planned.run.model)))
-        seconds = source = None
         sequences = training["prompts_per_rollout"] * training["samples_per_prompt"]
+        seconds = source = None
         if own := measured.get(_kind(world, planned)):
             per_sequence, source = _median(own, "run")
             seconds = per_sequence * sequences * training["rollouts"]
-        elif rate is not None:
+        elif rate := rates.get((world.gpu, world.size(planned.run.model))):
             attention = _attention_seconds(world, planned)
             per_rollout = rate.seconds * sequences / rate.sequences * rate.gpus / gpus + attention
-            seconds = per_rollout * training["rollouts"]
-            source = rate.source
+            seconds, source = per_rollout * training["rollouts"], rate.source
             if attention:
                 source += f"; and {attention:.0f} s a rollout for sdpa's attention over packed sequences"
-        done = (world.results.run(planned.run) / "run.json").is_file()
-        jobs.append(Job(str(planned.run.path), "train", gpus, seconds, done, source))
+        jobs.append(Job(str(planned.run.path), "train", gpus, seconds, world.record(planned).is_file(), source))
     return jobs
 
 
@@ -255,10 +258,8 @@ def _measured_sequences(world: World) -> dict[tuple[str, str], list[float]]:
     for planned in world.planned:
         folder = world.results.run(planned.run)
         # A run that is still training has its curve in state/.
-        path = next((file for file in (folder / "curve.csv", folder / "state" / "curve.csv") if file.is_file()), None)
-        if path is None:
-            continue
-        rows = read_growing_csv(path)
+        path = folder / "curve.csv" if (folder / "curve.csv").is_file() else folder / "state" / "curve.csv"
+        rows = read_growing_csv(path)  # none where there is no such file
         try:
             rollouts = {row["rollout"] for row in rows}
             total = sum(float(row["seconds_update"]) + float(row["seconds_rollout"] or 0) for row in rows)
@@ -274,45 +275,39 @@ def _measured_sequences(world: World) -> dict[tuple[str, str], list[float]]:
 def build(world: World) -> list[Job]:
     """A job per clean model and per base that is made here."""
     rates = {(rate.ladder, rate.stage): rate for rate in world.throughput.build}
-    stages = [("clean", name) for name in sorted({build.clean for build in world.builds.values()})]
-    stages += [("base", name) for name in world.builds]
     jobs = []
-    for stage, name in stages:
+    for stage, records in world.base_records.items():
         rate = rates.get((world.config["base"]["ladder"], stage))
-        done = (world.cache / "models" / name / f"{stage}.json").is_file()
         seconds, source = (None, None) if rate is None else (rate.seconds, f"{stage}: {rate.source}")
-        jobs.append(Job(name, "base models", 1, seconds, done, source))
+        jobs += [Job(path.parent.name, "base models", 1, seconds, path.is_file(), source) for path in records]
     return jobs
 
 
 def generate(world: World) -> list[Job]:
     """A job per checkpoint that is evaluated."""
     rates = {(rate.gpu, rate.size): rate for rate in world.throughput.evaluation}
-    records = {checkpoint: world.results.samples(checkpoint) / "samples.json" for checkpoint in world.checkpoints}
     measured: dict[str, list[float]] = {}
-    for checkpoint, path in records.items():
-        if path.is_file():
+    for checkpoint in world.checkpoints:
+        if (path := world.samples(checkpoint)).is_file():
             spent = [entry.get("seconds") for entry in store.read_record(path).values()]
             if None not in spent:
                 measured.setdefault(checkpoint.run.model, []).append(sum(filter(None, spent)))
     jobs = []
-    for checkpoint, path in records.items():
-        model = checkpoint.run.model
+    for checkpoint in world.checkpoints:
+        model, done = checkpoint.run.model, world.samples(checkpoint).is_file()
         rate = rates.get((world.gpu, world.size(model)))
         seconds = source = None
         if model in measured:
             seconds, source = _median(measured[model], "checkpoint")
         elif rate is not None:
-            seconds = world.responses * rate.response_tokens / rate.tokens_per_second
-            source = rate.source
-        jobs.append(Job(str(checkpoint.path), "generate", rate.gpus if rate else 1, seconds, path.is_file(), source))
+            seconds, source = world.responses * rate.response_tokens / rate.tokens_per_second, rate.source
+        jobs.append(Job(str(checkpoint.path), "generate", rate.gpus if rate else 1, seconds, done, source))
     return jobs
 
 
 def counts(world: World) -> dict[str, tuple[int, int]]:
     """Kind of job -> (how many there are in all, how many are still to do)."""
     fetched = [model for model in world.models if models.model(model).made_here is None]
-    cached = world.cache / "models"
     data = world.data_file
     named = {
         (planned.run.model, matrix.base_of(planned.run).run.seed, matrix.prompt_limit(world.config, planned.run))
@@ -320,14 +315,13 @@ def counts(world: World) -> dict[str, tuple[int, int]]:
     }
     prompts = {world.cache / "prompts" / matrix.prompts_name(world.config, *given) for given in named}
     outputs: dict[str, Sequence[Path]] = {
-        "clean": [cached / name / "clean.json" for name in sorted({b.clean for b in world.builds.values()})],
-        "base": [cached / name / "base.json" for name in world.builds],
+        **world.base_records,
         "fetch_model": [world.base(model) / "base.json" for model in fetched],
         "training_data": [data] if data else [],
         "hub_prompts" if data else "prompts": sorted(prompts),
         "benchmark_data": [world.benchmark_file(key) for key in world.config["evaluation"]["benchmarks"]],
-        "train": [world.results.run(planned.run) / "run.json" for planned in world.planned],
-        "generate": [world.results.samples(checkpoint) / "samples.json" for checkpoint in world.checkpoints],
+        "train": [world.record(planned) for planned in world.planned],
+        "generate": [world.samples(checkpoint) for checkpoint in world.checkpoints],
         "grade": [world.results.grades(checkpoint) / "grades.json" for checkpoint in world.checkpoints],
     }
     return {kind: (len(files), sum(not file.is_file() for file in files)) for kind, files in outputs.items() if files}
@@ -338,7 +332,7 @@ def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
     # Also those that only blocks with `evaluate: false` keep.
     trained = [Checkpoint(planned.run, step) for planned in world.planned for step in planned.steps]
     unsaved = [checkpoint for checkpoint in trained if not world.results.weights(checkpoint).is_dir()]
-    unanswered = [c for c in world.checkpoints if not (world.results.samples(c) / "samples.json").is_file()]
+    unanswered = [checkpoint for checkpoint in world.checkpoints if not world.samples(checkpoint).is_file()]
     return {
         "base models": sum(downloads(world, on_disk=True).values()),
         "checkpoints": sum(world.bytes(checkpoint.run.model, "checkpoint") for checkpoint in unsaved),
@@ -348,8 +342,7 @@ def disk(world: World, trains: Sequence[Job], gpus: int) -> dict[str, float]:
 
 
 def _states(world: World, trains: Sequence[Job], gpus: int) -> float:
-    """Bytes of the states of as many runs as `gpus` allow at once, the largest ones first: a state is removed when its
-    run ends."""
+    """Bytes of the states of as many runs as `gpus` allow at once, the largest first: a run's end removes its state."""
     # a new one is complete before the oldest is removed
     most = world.config["training"].get("kept_states", spec.Training.model_fields["kept_states"].default) + 1
     sizes = {job: world.bytes(Path(job.name).parts[0], "state") * most for job in trains if not job.done}

@@ -1,21 +1,26 @@
 """From the configuration to runs and checkpoints: what trains, what is evaluated, with which resolved settings.
 
 A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
-Light: Snakemake imports this in every job of a cluster, on machines without torch too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.layout import BASE, Checkpoint, Run, split
+from evals import benchmark as benchmarks
+from evals import placebo
+from methods import catalog
 from methods.training.spec import Training
+from models import recipe
+from models import registry as models
 from models.registry import UNPINNED
+from workflow import code_hashes
 
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
@@ -23,11 +28,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Planned:
-    """A run of the matrix: `row` is the method as the configuration names it, `run.method` its canonical key; both
-    carry the block's variant, if it has one."""
+    """A run of the matrix."""
 
     run: Run
-    row: str
+    row: str  # the method as the configuration names it, with the block's variant; `run.method` is its canonical key
     steps: tuple[int, ...]
     unevaluated: frozenset[int] = frozenset()  # of `steps`, those that only blocks with `evaluate: false` keep
 
@@ -42,8 +46,6 @@ def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "meth
 
     An option written in `text` itself wins over `settings`. `where` and `key` are for errors.
     """
-    from methods import catalog
-
     name, *options = text.split("+")
     if "@" in text:
         raise ConfigError(f"{where}: {key}: {text!r}: names a variant; set variant of a block of the matrix to it")
@@ -66,19 +68,12 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     has joins the first block (of each model, for a method). A method asked for by its name alone is the matrix's own
     form of it, where a model has only `tepo+beta=1`: that is the paper's row of this model.
     """
-    from models import registry
-
-    models, methods, seeds = config["models"], config["methods"], config["seeds"]
-    known = registry.keys()
+    wanted, methods, seeds = config["models"], config["methods"], config["seeds"]
     for number, block in enumerate(config["matrix"]):
         if block.get("variant") not in (None, *config["variants"]):
             raise unknown(where(["matrix", number, "variant"]), "matrix.variant", block["variant"], config["variants"])
-        for model in block["models"]:
-            if model not in known:
-                raise unknown(where(["matrix", number, "models"]), "matrix.models", model, known)
-    for model in models or []:
-        if model not in known:
-            raise unknown(where(["models"]), "models", model, known)
+        _check_known(where(["matrix", number, "models"]), "matrix.models", block["models"], models.keys())
+    _check_known(where(["models"]), "models", wanted or [], models.keys())
     for text in methods or []:
         canonical(config, text, where(["methods"]))
     for name in config["settings"]:
@@ -88,11 +83,15 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     single = [block | {"models": [model]} for block in config["matrix"] for model in block["models"]]
     listed = {block["models"][0] for block in single}
     first = next((block for block in config["matrix"] if block.get("variant") is None), config["matrix"][0])
-    single += [first | {"models": [model]} for model in dict.fromkeys(models or []) if model not in listed]
-    kept = [block for block in single if models is None or block["models"][0] in models]
+    single += [first | {"models": [model]} for model in dict.fromkeys(wanted or []) if model not in listed]
+    kept = [block for block in single if wanted is None or block["models"][0] in wanted]
     if methods is not None:
-        # Controls belong to the whole matrix: under four placebos a question about two methods is another 27 runs.
-        kept = [block for block in kept if not _is_control(config, block)]
+        # A control changes the reward or the stream of samples: it tests the whole experiment, not a method.
+        kept = [
+            block
+            for block in kept
+            if not {"reward", "stream"} & config["variants"].get(block.get("variant"), {}).keys()
+        ]
         by_model: dict[str, list[str]] = {}
         for block in kept:
             by_model.setdefault(block["models"][0], []).extend(block["methods"])
@@ -110,9 +109,10 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     return kept if seeds is None else [block | {"seeds": seeds} for block in kept]
 
 
-def _is_control(config: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
-    """Whether a block's variant changes the reward or the stream of samples: it tests the experiment, not a method."""
-    return bool({"reward", "stream"} & config["variants"].get(block.get("variant"), {}).keys())
+def _check_known(where: str, key: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise unknown(where, key, name, known)
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
@@ -162,8 +162,6 @@ def trainer(config: Mapping[str, Any], planned: Planned) -> str:
 
 def rewards(config: Mapping[str, Any], planned: Planned) -> dict[str, str]:
     """Dotted names of a run's reward and, where its variant names one, of the placebo that it trains on."""
-    from evals import placebo
-
     name = _settings(config, planned.run).get("reward")
     return {"reward": REWARD} | ({} if name is None else {"placebo": placebo.dotted(name)})
 
@@ -177,9 +175,7 @@ def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
 
 
 def hardware(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
-    """What `cluster` gives a run of this model's size; nothing for a model made here. An unnamed size raises."""
-    from models import registry as models
-
+    """What `cluster` gives a run of this model's size; nothing for a model made here."""
     cluster, size = config["cluster"], models.model(planned.run.model).size
     if size is None or cluster is None:
         return {}
@@ -196,13 +192,8 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> None:
     """Raise for a benchmark that the registry does not know."""
-    from evals import benchmark
-
-    keys, known = config["evaluation"]["benchmarks"], benchmark.keys()
-    at = where(["evaluation", "benchmarks"])
-    for key in keys:
-        if key not in known:
-            raise unknown(at, "evaluation.benchmarks", key, known)
+    keys = config["evaluation"]["benchmarks"]
+    _check_known(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", keys, benchmarks.keys())
 
 
 def models_of(config: Mapping[str, Any]) -> list[str]:
@@ -211,8 +202,6 @@ def models_of(config: Mapping[str, Any]) -> list[str]:
 
 def base_of(run: Run) -> Checkpoint:
     """The base that a run starts from: its seed's own of a model made here, the same for all seeds of a hub model."""
-    from models import registry as models
-
     made_here = models.model(run.model).made_here is not None
     return Checkpoint.base(run.model, run.seed) if made_here else Checkpoint.base(run.model)
 
@@ -248,12 +237,6 @@ def specification(config: Mapping[str, Any], planned: Planned, base: str, prompt
     }
 
 
-def prompts_needed(config: Mapping[str, Any]) -> int:
-    """Prompts of the run that needs most, oversampling included. An adapter that draws more goes round again."""
-    settings = [training(config, planned) for planned in plan(config)]
-    return max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
-
-
 @dataclass(frozen=True)
 class Build:
     """What makes the base of one seed here."""
@@ -266,9 +249,6 @@ class Build:
 
 def builds(config: Mapping[str, Any]) -> dict[str, Build]:
     """By folder of the base, for every base that is made here."""
-    from models import recipe
-    from models import registry as models
-
     ladder, found = config["base"]["ladder"], {}
     for run in (base.run for base in bases(config)):
         if models.model(run.model).made_here is not None:
@@ -280,9 +260,6 @@ def builds(config: Mapping[str, Any]) -> dict[str, Build]:
 
 def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
     """Folder of a seed's base in the cache: `<key>-<hash of its recipe>`; of a fetched model `<key>-<version>`."""
-    from models import recipe
-    from models import registry as models
-
     known = models.model(model)
     if known.made_here is not None:
         return recipe.base_name(model, config["base"]["ladder"], seed)
@@ -298,13 +275,13 @@ def prompt_limit(config: Mapping[str, Any], run: Run) -> int:
 def prompts_name(config: Mapping[str, Any], model: str, seed: int, limit: int) -> str:
     """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
     set's problems are in the chat template of the base, and cut to `limit` tokens."""
-    from evals.benchmark import GENERATED
-    from workflow import code_hashes
-
     given = config["prompts"]
     digest = code_hashes.prompts(given["source"])
-    if given["source"] in GENERATED:
-        return f"{given['ladder'] or config['base']['ladder']}-{prompts_needed(config)}-{digest}.jsonl"
+    if given["source"] in benchmarks.GENERATED:
+        # As many as the run that needs most, oversampling included. An adapter that draws more goes round again.
+        settings = [training(config, planned) for planned in plan(config)]
+        needed = max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
+        return f"{given['ladder'] or config['base']['ladder']}-{needed}-{digest}.jsonl"
     chosen = f"{data_name(config)}-{given['count']}-{given['seed']}-{limit}-{digest}"
     return f"{chosen}/{base_name(config, model, seed)}.jsonl"
 
@@ -319,16 +296,14 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     other."""
     used = {planned.run.variant for planned in plan(config)}
     evaluation = config["evaluation"]
-    shared: dict[str, Any] = {
-        "trainer": config["trainer"],
-        "base.ladder": config["base"]["ladder"],
-        **{f"prompts.{key}": value for key, value in config["prompts"].items()},
-        **{f"training.{key}": value for key, value in config["training"].items()},
-        **{f"evaluation.{key}": evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")},
+    parts: dict[str, Mapping[str, Any]] = {
+        "prompts": config["prompts"],
+        "training": config["training"],
+        "evaluation": {key: evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")},
+        **{f"variants.{name}": _changes(config["variants"][name]) for name in config["variants"].keys() & used},
     }
-    for name in config["variants"].keys() & used:
-        shared |= {f"variants.{name}.{key}": value for key, value in _changes(config["variants"][name]).items()}
-    return shared
+    shared = {f"{part}.{key}": value for part, content in parts.items() for key, value in content.items()}
+    return {"trainer": config["trainer"], "base.ladder": config["base"]["ladder"], **shared}
 
 
 def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -336,21 +311,14 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
 
     kept: what else of an earlier matrix.json is in the tree (`workflow.tree`).
     """
-    from evals import benchmark as benchmarks
-    from models import recipe
-    from models import registry as models
-
     planned = plan(config)
     methods = {p.run.method: p.row for p in planned}
     planned_models = [(key, models.model(key)) for key in models_of(config)]
     chosen = [benchmarks.benchmark(key) for key in config["evaluation"]["benchmarks"]]
     content = {
         "schema": SCHEMA,
-        "scale": config["scale"],
-        "title": config["title"],
-        "note": config["note"],
-        "table_step": config["evaluation"]["table_step"],
-        "long_step": config["evaluation"]["long_step"],
+        **{key: config[key] for key in ("scale", "title", "note")},
+        **{key: config["evaluation"][key] for key in ("table_step", "long_step")},
         "models": [
             {
                 "key": key,
@@ -409,8 +377,6 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _title(config: Mapping[str, Any], method: str) -> str:
-    from methods import catalog
-
     key, variant = split(method)
     title = catalog.parse(key).title
     return title if variant is None else f"{title}, {config['variants'][variant]['title']}"

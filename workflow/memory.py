@@ -1,10 +1,7 @@
-"""GPU memory of a run that verl trains, by phase, and a machine's memory of one that TRL trains on its CPU, from sizes
-alone: nothing is loaded or measured.
+"""GPU memory of a run that verl trains, by phase, and memory of one that TRL trains on a CPU, from sizes alone.
 
-What is counted is listed at `estimate`. The largest micro-batch is the one that the settings allow
-(`max_tokens_per_gpu`), since a rollout may hold it. Bytes of activations were fitted to live tensors of real passes on
-a CPU (tests/workflow/test_plan.py compares them with the system's own figure). What only a GPU has (contexts, what a
-sleeping engine keeps, fragmentation) is assumed, and marked as such.
+Bytes of activations were fitted to live tensors of real passes on a CPU (tests/workflow/test_plan.py). What only a GPU
+has (contexts, what a sleeping engine keeps, fragmentation) is assumed, and marked as such.
 """
 
 from __future__ import annotations
@@ -56,11 +53,10 @@ def estimate(shape: Shape, training: Training, method: Method, card: float) -> M
     States: 12 bytes a parameter (weights and two moments in float32), 4 more for gradients, shared by the GPUs (FSDP2);
     none with `offload`. Beside them, per GPU: the parameters of two layers and of the head in the pass's precision, a
     layer's gradients, every layer's input (gradient checkpointing), one layer computed again, the attention mask of
-    sdpa (tokens x tokens), and one chunk of the output head. Never the logits of all tokens. A reference model lies in
-    the host's memory. The optimiser's step has two temporaries of 4 bytes a parameter instead of activations: AdamW's
-    and the weights before the step. While weights go over to the engine, its own are awake and its cache is not; beside
-    them lie the bucket that they go through and the largest tensor, gathered in float32 (verl 0.9.1:
-    `BucketedWeightSender`, `get_per_tensor_param`).
+    sdpa (tokens x tokens), and one chunk of the output head. A reference model lies in the host's memory. The
+    optimiser's step has two temporaries of 4 bytes a parameter: AdamW's and the weights before the step. While weights
+    go over to the engine, beside them lie the bucket that they go through and the largest tensor, gathered in float32
+    (verl 0.9.1: `BucketedWeightSender`, `get_per_tensor_param`).
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
     share = 0 if training.offload else shape.parameters / training.gpus
@@ -139,8 +135,6 @@ def attention_flops(shape: Shape, training: Training, method: Method) -> float:
 
     Packed sequences come with a mask of tokens x tokens, and all of it is multiplied: 4 L A T^2 for the T tokens of a
     micro-batch, L layers and attention width A. There are as many full micro-batches as responses of mean length fill.
-    At 19,875 tokens of Qwen2.5-7B that is 52 % of the weights' 2 P T, and 3 % with kernels that know the sequences, as
-    flash-attn's.
     """
     width = shape.num_hidden_layers * shape.num_attention_heads * shape.head_dim
     length = min(PROMPT, training.max_prompt_tokens) + RESPONSE * training.max_completion_tokens

@@ -1,13 +1,13 @@
 """The experiment as one value: what a configuration plans beside what its results tree holds already.
 
-`plan` computes it from the configuration files, the options of the command line and three files of the tree
-(matrix.json, sweep/choice.csv). It writes nothing. Snakemake's rules and tests read the same value.
+`plan` computes it from the configuration files, the options of the command line and the tree's matrix.json and
+sweep/choice.csv. It writes nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -57,8 +57,9 @@ class Plan:
         }
         # A folder for each text: another question may be asked while jobs of this one run, and Snakemake locks nothing
         # for a target without files (`plan`). And a rule whose params have the path sees the content, not its time.
-        folders = {name: f"{self.logs}/asked/{sha256_bytes(text.encode())[:12]}" for name, text in texts.items()}
-        return {name: (f"{folders[name]}/{name}", text) for name, text in texts.items()}
+        return {
+            name: (f"{self.logs}/asked/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()
+        }
 
     def path(self, name: str) -> str:
         """Of such a file; another text has another path."""
@@ -87,10 +88,6 @@ class Plan:
         """The bases that are made here, by folder."""
         return matrix.builds(self.config)
 
-    def clean_number(self, folder: str) -> int:
-        """The number of the clean model in a folder of the cache."""
-        return next(build.number for build in self.builds.values() if build.clean == folder)
-
     def specification(self, planned: Planned, prompts: str) -> str:
         """What `python -m methods.train` gets, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
@@ -106,10 +103,9 @@ class Plan:
         is_base = checkpoint.run.method == BASE
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
-    def of_runs(self, *names: str, runs: Iterable[Planned] | None = None) -> list[str]:
-        """The files that runs, or all runs, end with."""
-        found = self.runs.values() if runs is None else runs
-        return [f"{self.results.run(planned.run)}/{name}" for planned in found for name in names]
+    def of_runs(self, *names: str) -> list[str]:
+        """The files that all runs end with."""
+        return [f"{self.results.run(planned.run)}/{name}" for planned in self.runs.values() for name in names]
 
     def train_code(self, planned: Planned) -> str:
         """The hash of the code that a run is trained with."""
@@ -119,11 +115,12 @@ class Plan:
     def outdated(self) -> list[str]:
         """Files of the tree that are made again whatever Snakemake has noted of them: see `tree.made_otherwise`."""
         codes = {f"{self.results.run(p.run)}/run.json": self.train_code(p) for p in self.runs.values()}
-        benchmarks = self.config["evaluation"]["benchmarks"]
-        for checkpoint in self.checkpoints:
-            samples, grades = self.results.samples(checkpoint), self.results.grades(checkpoint)
-            codes[f"{samples}/samples.json"] = code_hashes.of_benchmarks("evals.generate", *benchmarks)
-            codes[f"{grades}/grades.json"] = code_hashes.of_benchmarks("evals.grade", *benchmarks)
+        for module, record, folder in (
+            ("evals.generate", "samples.json", self.results.samples),
+            ("evals.grade", "grades.json", self.results.grades),
+        ):
+            code = code_hashes.of_benchmarks(module, *self.config["evaluation"]["benchmarks"])
+            codes |= {f"{folder(checkpoint)}/{record}": code for checkpoint in self.checkpoints}
         return tree.made_otherwise(codes, self.results, self.matrix)
 
 
@@ -152,8 +149,8 @@ def plan(
 ) -> Plan:
     """The plan of configuration files, later ones on top, and of what `--config` sets.
 
-    root: the folder of all trees. job: for a job of a plan that has begun; it plans what that call planned. Raises
-    `BenchError` for the first thing wrong.
+    root: the folder of all trees. job: for a job of a plan that has begun. Raises `BenchError` for the first thing
+    wrong.
     """
     config, where = configuration.resolved(files, options)
     matrix.check_benchmarks(config, where)

@@ -33,7 +33,11 @@ GLIBC = (2, 31)  # llguidance, which vLLM needs, has no wheel for an older one
 def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     """One sentence per thing that is missing or wrong. gpus: how many there are."""
     trains = [job for job in jobs if job.kind == "train"]
-    sentences = [*_shapes(world), *_runs(world), *_memory(world), *_rates(world, jobs)]
+    sentences = [*_shapes(world), *_runs(world), *_memory(world)]
+    untimed = {f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in jobs if job.seconds is None}
+    sentences += [
+        f"config/throughput.yaml: no entry to estimate `{what}` on {world.gpu} with" for what in sorted(untimed)
+    ]
     largest = max(job.gpus for job in trains)
     if largest > gpus:
         sentences.append(f"cluster.gpus: {gpus}, and a run needs {largest}")
@@ -45,16 +49,14 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
         sentences += _slurm(cluster["gpus_per_node"], largest)
         sentences += glibc(os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None)
         sentences += driver(_answer(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]))
-        sentences += attention(
-            cluster["attention"], installed=lambda package: importlib.util.find_spec(package) is not None
-        )
+        sentences += attention(cluster["attention"], lambda package: importlib.util.find_spec(package) is not None)
     return sentences
 
 
 def check_here(world: World) -> int | None:
     """The MB that jobs may share, where fetched models are trained on this machine's CPU; None: no such runs.
 
-    Raises `ConfigError` for memory or disk that they lack, which else would end them hours later.
+    Raises `ConfigError` for memory or disk that they lack.
     """
     if world.config["cluster"] is not None or not any(models.model(model).shape for model in world.models):
         return None
@@ -88,8 +90,7 @@ def glibc(version: str | None) -> Iterator[str]:
 def attention(chosen: str, installed: Callable[[str], bool]) -> Iterator[str]:
     """Whether the chosen kernel's package is there. installed: tells of a package by its import name.
 
-    Asked only where torch is: the environment that Snakemake runs in on a cluster has none, and the jobs' cannot be
-    looked into from there.
+    Where torch is not installed, Snakemake's environment is not the jobs', and says nothing of theirs.
     """
     if chosen == "flash_attention_2" and installed("torch") and not installed("flash_attn"):
         yield (
@@ -153,27 +154,23 @@ def _runs(world: World) -> Iterator[str]:
         try:
             if isinstance(made, BenchError):
                 raise made
-            run, _ = made
-            if run.trainer == "verl" and run.training.device == "cuda":
+            if made[0].trainer == "verl" and made[0].training.device == "cuda":
                 need = resources.train(matrix.training(world.config, planned))
                 counted = (os.cpu_count() or 1) if here else need.cores * need.nodes
-                verl.check_cpus(run.training, counted, "this machine" if here else "its job")
+                verl.check_cpus(made[0].training, counted, "this machine" if here else "its job")
         except BenchError as error:
             refusals.setdefault(str(error), f"run {planned.run.path}: {error}")
     yield from refusals.values()
 
 
 def _memory(world: World) -> Iterator[str]:
-    """Runs whose estimated peak is more than one GPU has; a sentence that holds for many runs of a model once.
-
-    For verl on GPUs, and for TRL on this machine's CPU.
-    """
-    said = set()
+    """Runs whose estimated peak is more than one GPU, or this machine, has; once for many runs of a model."""
+    said: dict[tuple[str, str], str] = {}
     if world.config["cluster"] is None:
         yield from _cpu_memory(world)
         return
     for planned in world.planned:
-        model = models.model(planned.run.model)
+        model, made = models.model(planned.run.model), world.trainings[planned.run]
         if model.shape is None or matrix.trainer(world.config, planned) != "verl":
             continue
         card = world.throughput.gpus.get(world.gpu)
@@ -181,15 +178,12 @@ def _memory(world: World) -> Iterator[str]:
             known = ", ".join(world.throughput.gpus)
             yield f"config/throughput.yaml: gpus: has no memory of {world.gpu}; there are: {known}"
             return
-        made = world.trainings[planned.run]
-        if isinstance(made, BenchError):
-            continue  # named by `_runs`
-        run, method = made
-        found = memory.estimate(model.shape, run.training, method, card.gib)
-        sentence = too_much(found, world.gpu, card.gib, f"cluster.sizes.{model.size}", run.training)
-        if sentence is not None and (planned.run.model, sentence) not in said:
-            said.add((planned.run.model, sentence))
-            yield f"run {planned.run.path}: {sentence}"
+        if not isinstance(made, BenchError):  # these are named by `_runs`
+            run, method = made
+            found = memory.estimate(model.shape, run.training, method, card.gib)
+            if sentence := too_much(found, world.gpu, card.gib, f"cluster.sizes.{model.size}", run.training):
+                said.setdefault((planned.run.model, sentence), f"run {planned.run.path}: {sentence}")
+    yield from said.values()
 
 
 def _cpu_memory(world: World) -> Iterator[str]:
@@ -197,7 +191,7 @@ def _cpu_memory(world: World) -> Iterator[str]:
     free = resources.memory_here()
     for planned in world.planned:
         shape = models.model(planned.run.model).shape
-        if shape is not None and free is not None and not (world.results.run(planned.run) / "run.json").is_file():
+        if shape is not None and free is not None and not world.record(planned).is_file():
             needed = resources.train(matrix.training(world.config, planned), shape).memory
             if needed > free:
                 yield (
@@ -232,12 +226,6 @@ def too_much(found: memory.Memory, gpu: str, gib: float, sizes: str, training: s
     )
 
 
-def _rates(world: World, jobs: Sequence[Job]) -> Iterator[str]:
-    untimed = {f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in jobs if job.seconds is None}
-    for what in sorted(untimed):
-        yield f"config/throughput.yaml: no entry to estimate `{what}` on {world.gpu} with"
-
-
 def _disk(world: World, trains: Sequence[Job], gpus: int) -> Iterator[str]:
     root = world.results.root.absolute()
     folder = next(path for path in [root, *root.parents] if path.is_dir())
@@ -247,10 +235,8 @@ def _disk(world: World, trains: Sequence[Job], gpus: int) -> Iterator[str]:
 
 
 def time_limit(rule: str, profile: dict[str, Any]) -> Iterator[str]:
-    """A time limit so short that training is told to save as soon as it starts. profile: what `rule` asks for.
-
-    Slurm looks at its jobs once a minute, so it may tell them that much earlier.
-    """
+    """A time limit so short that training is told to save as soon as it starts. profile: what `rule` asks for."""
+    # Slurm looks at its jobs once a minute, so it may tell them that much earlier.
     signal = re.search(r"--signal=\w+@(\d+)", str(profile.get("slurm_extra", "")))
     minutes = re.match(r"(\d+)\s*(?:\*|$)", str(profile.get("runtime", "")))
     if signal and minutes and 60 * (int(minutes[1]) - 1) <= int(signal[1]):
@@ -294,18 +280,13 @@ def slurm(listing: str, profile: dict[str, Any], gpus: int, nodes: int) -> Itera
 
 
 def _gpus_of(resources: str, model: str | None) -> int:
-    """`gpu:h100:8(S:0-1),shm:1` has 8 GPUs, of any model or of h100.
-
-    >>> _gpus_of("gpu:h100:8(S:0-1),shm:1", None), _gpus_of("gpu:4", None), _gpus_of("gpu:a100:4", "h100")
-    (8, 4, 0)
-    """
+    """`gpu:h100:8(S:0-1),shm:1` has 8 GPUs, of any model or of h100."""
     entries = re.findall(r"(?:^|,)gpu(?::([^:,(]+))?:(\d+)(?=[,(]|$)", resources)
     return sum(int(number) for name, number in entries if model in (None, name))
 
 
 def _profile(rule: str) -> dict[str, Any]:
-    """What the Slurm profile asks for a job of `rule`. The rules of training have times of their own, so the profile's
-    default time does not hold for them."""
+    """What the Slurm profile asks for a job of `rule`, which has a time of its own."""
     if not PROFILE.is_file():
         return {}
     content = read_yaml(PROFILE, "profile")

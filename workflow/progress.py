@@ -1,6 +1,6 @@
 """What Snakemake says while it runs: one line for each job that is done, with the share of all, and one for a failure.
 
-Its own account of a job is seven lines and more. A dry run, `--verbose` and Snakemake's log file keep it.
+A dry run, `--verbose` and Snakemake's log file keep its own account of jobs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Lines(logging.Formatter):
                 self.started[said["jobid"]] = (_name(said), time.monotonic())
                 return False
             case "JOB_FINISHED":
-                self.ended.append(self._ended(said["job_id"]))
+                name, start = self.started.pop(said["job_id"], (f"job {said['job_id']}", time.monotonic()))
+                seconds = time.monotonic() - start
+                took = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+                self.ended.append(f"{name} ({took})")
                 return False
             case "PROGRESS":
                 return bool(self.ended)
@@ -59,10 +62,12 @@ class Lines(logging.Formatter):
         said = record.__dict__
         match getattr(said.get("event"), "name", None):
             case "PROGRESS":
-                done, total, ended = said["done"], said["total"], self.ended
+                total, ended = said["total"], self.ended
                 self.ended = []
-                first = done - len(ended) + 1
-                return "\n".join(f"{_share(first + n, total)} {line}" for n, line in enumerate(ended))
+                return "\n".join(
+                    f"[{done:>{len(str(total))}} of {total}, {100 * done // total:>3} %] {line}"
+                    for done, line in enumerate(ended, said["done"] - len(ended) + 1)
+                )
             case "JOB_ERROR":
                 logs = ", ".join(map(str, said.get("log") or []))
                 name = self.started.get(said["jobid"], (_name(said), 0.0))[0]
@@ -71,11 +76,6 @@ class Lines(logging.Formatter):
                 return f"failed: {name}" + (f"; the reason is above and in {logs}" if logs else "")
             case _:
                 return str(record.msg or "")
-
-    def _ended(self, job: int) -> str:
-        name, start = self.started.pop(job, (f"job {job}", time.monotonic()))
-        seconds = time.monotonic() - start
-        return f"{name} ({seconds:.0f} s)" if seconds < 120 else f"{name} ({seconds / 60:.0f} min)"
 
 
 def attach(settings: Any) -> None:
@@ -93,9 +93,4 @@ def _name(said: Mapping[str, Any]) -> str:
     """`train tiny_qwen2/grpo/seed1`: rule and wildcards."""
     name = said.get("rule_name") or said.get("name") or "job"
     given = said.get("wildcards") or {}
-    values = given.values() if isinstance(given, Mapping) else [value for _, value in given.items()]
-    return " ".join([str(name), "/".join(map(str, values))]).strip()
-
-
-def _share(done: int, total: int) -> str:
-    return f"[{done:>{len(str(total))}} of {total}, {100 * done // total:>3} %]"
+    return f"{name} {'/'.join(str(value) for _, value in given.items())}".strip()

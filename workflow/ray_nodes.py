@@ -2,11 +2,9 @@
 
 Runs on the first node, in the job's own shell. Starts Ray on every node as job steps (its head here), waits until each
 has joined with all its GPUs, runs COMMAND as a further step with RAY_ADDRESS set, and stops Ray. Exit code: COMMAND's;
-2 and one line if Ray did not come up whole, or a node was lost while COMMAND ran (COMMAND is ended then: waiting for a
-lost node would hold the others until the time limit).
+2 and one line if Ray did not come up whole, or a node was lost while COMMAND ran.
 
-They are separate steps because of signals: Slurm's warning before the time limit (USR1) goes to every step, and would
-end Ray, which therefore ignores it; COMMAND gets it and can save.
+Ray's steps ignore Slurm's warning before the time limit (USR1), which goes to every step; COMMAND gets it and can save.
 """
 
 from __future__ import annotations
@@ -129,16 +127,14 @@ def gpus_joined(ray_address: str) -> tuple[bool, str]:
 
 def check_alive(daemons: dict[str, Process], folder: str) -> None:
     for host, process in daemons.items():
-        code = process.poll()
-        if code is not None:
+        if (code := process.poll()) is not None:
             raise NodesError(f"Ray on {host} ended (exit code {code}); its log is in {folder} there")
 
 
 def stop(processes: Sequence[Process]) -> None:
     """End steps: srun passes the signal on, and kills what is left after Slurm's KillWait."""
     for process in processes:
-        if process.poll() is None:
-            process.terminate()
+        process.terminate()  # nothing where it has ended
     for process in processes:
         try:
             process.wait(timeout=60)

@@ -1,6 +1,5 @@
 """What a job requests of the machine it runs on, from the settings that decide it. The site's part is in the profile.
 
-Too little memory or time costs an attempt (training resumes where it stopped); too much costs waiting in the queue.
 Memory and times on GPUs are assumed: none of them has been measured.
 """
 

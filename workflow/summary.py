@@ -46,15 +46,14 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
         sources = Counter(job.source for job in jobs if job.source)
         text += [f"    {count:>4} from: {source}" for source, count in sources.items()]
 
-    left = [job for jobs in kinds for job in jobs if not job.done]
-    if left and all(job.seconds is not None for job in left):
-        total = sum((job.seconds or 0.0) * job.gpus for job in left)
-        text.append(f"  what is to do takes {_time(total / gpus)} on {gpus} {unit}s, if none is ever idle")
+    if total := _seconds([job for jobs in kinds for job in jobs if not job.done]):
+        time = total / gpus
+        shown = f"{time / 3600:,.1f} hours" if time > 5400 else f"{time / 60:.0f} minutes"
+        text.append(f"  what is to do takes {shown} on {gpus} {unit}s, if none is ever idle")
 
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in estimate.disk(world, trains, gpus).items()]
-    downloads = estimate.downloads(world)
-    if downloads:
+    if downloads := estimate.downloads(world):
         text.append("Downloads:")
         text += [f"  {what:<58} {_size(size):>10}" for what, size in downloads.items()]
     unpinned = [key for key in world.models if models.model(key).hub and models.model(key).revision is None]
@@ -85,18 +84,15 @@ def _second_round(world: World, trains: Sequence[Job], generates: Sequence[Job])
     ]
 
 
+def _seconds(jobs: Sequence[Job]) -> float | None:
+    """Seconds times GPUs; None as soon as those of one job are unknown: a sum without it would look like the whole."""
+    known = [job.seconds * job.gpus for job in jobs if job.seconds is not None]
+    return sum(known) if len(known) == len(jobs) else None
+
+
 def _hours(jobs: Sequence[Job]) -> str:
-    """Hours times GPUs, unknown as soon as those of one job are: a sum without it would look like the whole."""
-    total = 0.0
-    for job in jobs:
-        if job.seconds is None:
-            return "unknown"
-        total += job.seconds * job.gpus
-    return f"{total / 3600:,.1f}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds / 3600:,.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
+    total = _seconds(jobs)
+    return "unknown" if total is None else f"{total / 3600:,.1f}"
 
 
 def _size(count: float) -> str:

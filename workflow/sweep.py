@@ -8,11 +8,9 @@
       fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value; or none: the
                              # sweep only compares methods at equal movement
 
-Chosen by area, the runs that select are not evaluated: their curves say all that is asked of them.
-
-It makes blocks of the matrix. Every method is trained with every value on the selection seeds; `report.sweep --choose`
-then writes `sweep/choice.csv`, and with that file there the same command trains each method with its chosen value on
-the test seeds. A method without a swept option has one line. Blocks with a variant of their own are not swept.
+It makes blocks of the matrix. Every method is trained with every value on the selection seeds (not evaluated where the
+area chooses); `report.sweep --choose` then writes `sweep/choice.csv`, and with that file there the same command trains
+each method with its chosen value on the test seeds. Blocks with a variant of their own are not swept.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.files import read_csv
 from core.layout import Results
+from core.provenance import sha256_bytes
 from methods import catalog
 from methods.training.spec import Training
 from workflow import matrix
@@ -43,8 +42,7 @@ Values = dict[str, Any]  # axis -> value
 def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[str, Any]:
     """`matrix`, `variants` and `swept` of the configuration with its sweep applied; nothing without a sweep.
 
-    config: with `matrix.blocks` applied. Raises `ConfigError` for an option that no method has, for a seed that would
-    both select and test, and for a choice.csv that another sweep made.
+    config: with `matrix.blocks` applied.
     """
     sweep = config["sweep"]
     axes = {key: values for key, values in sweep.items() if key not in SETTINGS}
@@ -60,18 +58,11 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
     if wrong := [value for value in fresh if value not in FRESH]:
         raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
     if "chosen" not in fresh and fresh != ["none"]:
-        raise ConfigError(
-            f"{at}: sweep.fresh: lacks chosen, the values that the test seeds are for; set chosen or none"
-        )
-    test = (
-        []
-        if fresh == ["none"]
-        else _seeds(sweep.get("test_seeds", [max(select) + n + 1 for n in range(len(select))]), at)
-    )
+        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
+    after = [max(select) + n + 1 for n in range(len(select))]
+    test = [] if fresh == ["none"] else _seeds(sweep.get("test_seeds", after), at)
     if both := sorted(set(select) & set(test)):
-        raise ConfigError(
-            f"{at}: sweep.test_seeds: {both[0]} also selects: a value would be compared on the seeds that chose it"
-        )
+        raise ConfigError(f"{at}: sweep.test_seeds: {both[0]} also selects: values are compared on other seeds")
     by = sweep.get("by", ["score"])
     if len(by) != 1 or by[0] not in MEASURES:
         raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
@@ -85,13 +76,16 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
             for method, values, variant in _points(config, text, axes):
                 if variant is not None:
                     variants[variant] = _variant(values)
-                here = _block(block, block["models"], method, select, variant, values)
+                last = values.get(f"{TRAINING}rollouts")
+                steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
+                here = {"models": list(block["models"]), "methods": [method], "seeds": select, "steps": steps}
+                here |= {} if variant is None else {"variant": variant}
                 blocks.append(here if by[0] == "score" else here | {"evaluate": False})
                 key = matrix.canonical(config, method, at)
                 at_variant = "" if variant is None else f"@{variant}"
                 point = {"row": text, "base": matrix.canonical(config, text, at), "text": method}
                 point |= {"method": key + at_variant, "values": values}
-                points += [{"model": model, **point, "steps": here["steps"]} for model in block["models"]]
+                points += [{"model": model, **point, "steps": steps} for model in block["models"]]
     points = [point for n, point in enumerate(points) if point not in points[:n]]
     swept = {"axes": axes, "select_seeds": select, "test_seeds": test, "by": by[0], "fresh": fresh, "points": points}
     swept["question"] = _question(swept)
@@ -107,23 +101,14 @@ def _points(
     for combination in product(*own.values()):
         values = dict(zip(own, combination, strict=True))
         method = "+".join([text, *(f"{a}={v}" for a, v in values.items() if not a.startswith(TRAINING))])
-        training = {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
+        training = _training(values)
         # With the scale's own values a run is what it is without a sweep, and is not trained twice.
-        same = all(_of_scale(config, key) == value for key, value in training.items())
-        yield method, values, None if same else variant_name(training)
-
-
-def _of_scale(config: Mapping[str, Any], key: str) -> Any:
-    """The scale's own value of a training setting: the default where it sets none."""
-    return config["training"].get(key, Training.model_fields[key].default)
+        own_values = {key: config["training"].get(key, Training.model_fields[key].default) for key in training}
+        yield method, values, None if own_values == training else variant_name(training)
 
 
 def variant_name(training: Mapping[str, Any]) -> str:
-    """`learning_rate-5e-5`: what a folder may be called.
-
-    >>> variant_name({"learning_rate": 0.0002, "passes": 4})
-    'learning_rate-2e-4_passes-4'
-    """
+    """`learning_rate-2e-4_passes-4`: what a folder may be called."""
     return "_".join(f"{key}-{_spelt(value)}" for key, value in training.items())
 
 
@@ -136,37 +121,25 @@ def _spelt(value: Any) -> str:
     return f"{digits}e{power - len(digits) + 1}"
 
 
+def _training(values: Values) -> dict[str, Any]:
+    return {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
+
+
 def _variant(values: Values) -> dict[str, Any]:
-    training = {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
+    training = _training(values)
     title = ", ".join(
         f"{a.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{a} {v}" for a, v in training.items()
     )
     return {"title": title, "note": "", "training": training}
 
 
-def _block(
-    block: Mapping[str, Any],
-    models: Sequence[str],
-    method: str,
-    seeds: Sequence[int],
-    variant: str | None,
-    values: Values,
-) -> dict[str, Any]:
-    last = values.get(f"{TRAINING}rollouts")
-    steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
-    made = {"models": list(models), "methods": [method], "seeds": list(seeds), "steps": steps}
-    return made | ({} if variant is None else {"variant": variant})
-
-
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
     """Blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     if not is_chosen(swept, results) or not swept["test_seeds"]:
         return
-    wanted = {(row["model"], row["method"]) for row in _choice(results) if row["chosen"] == "yes"}
-    if "own" in swept["fresh"]:
-        wanted |= {(point["model"], point["method"]) for point in swept["points"] if is_own(point)}
+    chosen = {(row["model"], row["method"]) for row in _choice(results) if row["chosen"] == "yes"}
     for point in swept["points"]:
-        if (point["model"], point["method"]) in wanted:
+        if (point["model"], point["method"]) in chosen or ("own" in swept["fresh"] and is_own(point)):
             variant = point["method"].partition("@")[2]
             block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
             yield block | {"steps": point["steps"]} | ({"variant": variant} if variant else {})
@@ -187,9 +160,8 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
     """Whether the values are chosen. A choice.csv of another sweep is none: this one has its own selection first."""
-    if not (results.root / CHOICE).is_file():
-        return False
-    return {row["question"] for row in _choice(results)} == {swept["question"]}
+    there = (results.root / CHOICE).is_file()
+    return there and {row["question"] for row in _choice(results)} == {swept["question"]}
 
 
 def _choice(results: Results) -> list[dict[str, str]]:
@@ -200,8 +172,6 @@ def _choice(results: Results) -> list[dict[str, str]]:
 
 def _question(swept: Mapping[str, Any]) -> str:
     """What a choice answers: a choice of other points, seeds or another measure is another sweep's."""
-    from core.provenance import sha256_bytes
-
     points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
     asked = [points, swept["select_seeds"], swept["by"]]
     return sha256_bytes(repr(asked).encode())[:12]

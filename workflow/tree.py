@@ -1,7 +1,6 @@
 """A results tree that is there already: another question adds to it, and never overwrites what it holds.
 
-What the tree's matrix.json lists stays in its tables as far as it is finished. Other settings (a learning rate, a
-benchmark) would make numbers that do not belong beside the old ones: they are refused and need a tree of their own.
+What the tree's matrix.json lists stays in its tables as far as it is finished. Other settings are refused.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from core.declared import Where
 from core.errors import BenchError, ConfigError
 from core.files import read_json
 from core.layout import Checkpoint, Results, Run, split
+from methods import catalog
+from models import registry
 from workflow import matrix
 from workflow.matrix import Planned, base_of
 
@@ -25,16 +26,15 @@ PARTS = ("models", "methods", "runs", "checkpoints")
 
 def recorded(results: Results) -> tuple[Recorded | None, str | None]:
     """The tree's matrix.json, or None and, where it cannot be read, why."""
+    if not results.matrix.is_file():
+        return None, None
     try:
-        content = digests.read_record(results.matrix, "the list of planned runs") if results.matrix.is_file() else None
-        if content is not None:
-            [content[part] for part in PARTS]
+        content = digests.read_record(results.matrix, "the list of planned runs")
+        [content[part] for part in PARTS]
         return content, None
     except (BenchError, KeyError, TypeError) as error:
-        return (
-            None,
-            f"{error}; what earlier questions left in {results.root} is in no table until it is asked for again",
-        )
+        lost = f"what earlier questions left in {results.root} is in no table until it is asked for again"
+        return None, f"{error}; {lost}"
 
 
 def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Recorded | None) -> list[dict[str, Any]]:
@@ -42,11 +42,11 @@ def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Re
     asked = {p.run: p for p in planned}
     extra = []
     for entry in before["runs"] if before else []:
-        run = Run(entry["model"], entry["method"], entry["seed"])
-        steps = sorted(set(entry["steps"]) - set(asked[run].steps)) if run in asked else []
-        limit = matrix.training(config, asked[run])["rollouts"] if steps else 0
-        steps = [step for step in steps if step <= limit]
-        if steps:
+        run = _run(entry)
+        if run not in asked:
+            continue
+        limit = matrix.training(config, asked[run])["rollouts"]
+        if steps := sorted(step for step in set(entry["steps"]) - set(asked[run].steps) if step <= limit):
             block = {"models": [run.model], "methods": [run.key], "seeds": [run.seed], "steps": steps}
             extra.append(block | ({} if run.variant is None else {"variant": run.variant}))
     return extra
@@ -55,10 +55,7 @@ def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Re
 def check(
     settings: Mapping[str, Any], before: Recorded | None, stays: Recorded, results: Results, where: Where
 ) -> None:
-    """Refuse settings other than those that the finished runs of the tree have. stays: what `kept` found.
-
-    One more benchmark is no other question where all runs are asked for: each is evaluated on it too.
-    """
+    """Refuse settings other than those that the finished runs of the tree have. stays: what `kept` found."""
     if before is None or not any(_finished(results, entry) for entry in before["runs"]):
         return
     old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
@@ -70,7 +67,8 @@ def check(
         if then and now:
             old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
     for key, value in settings.items():
-        # A setting that the older record lacks came with a newer version of this project: no other question.
+        # A setting that the older record lacks came with a newer version of this project: no other question. Nor is
+        # one more benchmark where all runs are asked for: each is evaluated on it too.
         more = key == "evaluation.benchmarks" and set(old.get(key, [])) <= set(value) and not stays["runs"]
         if key in old and old[key] != value and not more:
             shown = [", ".join(map(str, v)) if isinstance(v, list) else v for v in (value, old[key])]
@@ -116,9 +114,6 @@ def _code(path: Path) -> str | None:
 
 def gone(before: Recorded | None) -> list[str]:
     """Models and methods of the tree that this project no longer has: their runs cannot stand in its tables."""
-    from methods import catalog
-    from models import registry
-
     if before is None:
         return []
     names = [entry["key"] for entry in before["models"] if entry["key"] not in set(registry.keys())]
@@ -135,27 +130,24 @@ def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) 
     stays: Recorded = {part: [] for part in PARTS} | {"variants": {}}
     if before is None:
         return stays
-    lost = gone(before)
+    lost = set(gone(before))
     asked = {p.run for p in planned} | {base_of(p.run).run for p in planned}
-    graded = [
-        entry
-        for entry in before["checkpoints"]
-        if _run(entry) not in asked
-        and not {entry["model"], entry["method"]} & set(lost)
-        and (results.grades(Checkpoint(_run(entry), entry["step"])) / "grades.json").is_file()
-    ]
+    checkpoints = {Checkpoint(_run(entry), entry["step"]): entry for entry in before["checkpoints"]}
+    graded = {
+        checkpoint: entry
+        for checkpoint, entry in checkpoints.items()
+        if checkpoint.run not in asked and (results.grades(checkpoint) / "grades.json").is_file()
+    }
     # A run that was planned without an evaluation stays for its curve.
-    curves = {_run(entry) for entry in before["runs"]} - {_run(entry) for entry in before["checkpoints"]} - asked
-    runs = {_run(entry) for entry in graded} | {run for run in curves if not {run.model, run.method} & set(lost)}
+    curves = {_run(entry) for entry in before["runs"]} - {checkpoint.run for checkpoint in checkpoints} - asked
+    runs = {run for run in curves | {c.run for c in graded} if not {run.model, run.method} & lost}
     stays["runs"] = [entry for entry in before["runs"] if _run(entry) in runs and _finished(results, entry)]
-    models = {entry["model"] for entry in stays["runs"]}
     finished = {_run(entry) for entry in stays["runs"]}
     alive = finished | {base_of(run).run for run in finished}
-    stays["checkpoints"] = [entry for entry in graded if _run(entry) in alive]
-    stays["models"] = [entry for entry in before["models"] if entry["key"] in models]
-    methods = {entry["method"] for entry in stays["runs"]}
-    stays["methods"] = [entry for entry in before["methods"] if entry["key"] in methods]
-    variants = {entry.get("variant") for entry in stays["methods"]}
+    stays["checkpoints"] = [entry for checkpoint, entry in graded.items() if checkpoint.run in alive]
+    stays["models"] = [entry for entry in before["models"] if entry["key"] in {run.model for run in finished}]
+    stays["methods"] = [entry for entry in before["methods"] if entry["key"] in {run.method for run in finished}]
+    variants = {run.variant for run in finished}
     stays["variants"] = {name: body for name, body in before.get("variants", {}).items() if name in variants}
     return stays
 

@@ -74,7 +74,7 @@ def test_a_flipped_bit_or_a_cut_of_any_file_is_named(name: str, share: float, cu
     assert str(path) in str(caught.value) or (cut and "SHA256SUMS" in str(caught.value))
 
 
-def test_a_missing_file_is_named(folder: Path) -> None:
+def test_a_missing_and_an_extra_file_are_named_and_a_hidden_one_is_not(folder: Path) -> None:
     for name in (*FILES, digests.SUMS):
         before = (folder / name).read_bytes()
         (folder / name).unlink()
@@ -82,9 +82,6 @@ def test_a_missing_file_is_named(folder: Path) -> None:
             digests.check_folder(folder)
         assert str(folder / name) in str(caught.value)
         (folder / name).write_bytes(before)
-
-
-def test_an_extra_file_is_named_and_a_hidden_one_is_not(folder: Path) -> None:
     (folder / ".cache").mkdir()
     (folder / ".cache/lock").touch()
     for pattern in ("*", "*.safetensors", "*.bin", "*.nothing"):
@@ -230,14 +227,15 @@ def test_curves_come_back_byte_for_byte(root: Path) -> None:
         assert content(path) == data
         cell = next(row["loss"] for row in read_csv(path, "curve", ("loss",)))
         assert cell == data.split(b"\n")[1].split(b",")[2].decode()
-
-
-def test_equal_curves_give_an_equal_file(root: Path) -> None:
-    curves = {name: curve(name) for name in NAMES}
-    packed.write_curves(root / "runs", curves)
     before = (root / "runs" / packed.ROLLOUTS).read_bytes()
     packed.write_curves(root / "runs", dict(reversed(curves.items())))
-    assert (root / "runs" / packed.ROLLOUTS).read_bytes() == before
+    assert (root / "runs" / packed.ROLLOUTS).read_bytes() == before, "equal curves give an equal file"
+    own = root / "runs" / NAMES[0] / "curve.csv"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"mine\n")
+    assert (stored(own), content(own)) == (own, b"mine\n"), "a run's own file comes first"
+
+
 
 
 ODD = {
@@ -261,14 +259,6 @@ def test_what_would_not_come_back_as_it_is_is_left_out(what: str, root: Path) ->
         assert stored(root / "runs" / odd / "curve.csv") is None
         for name in set(NAMES) - {odd}:
             assert content(root / "runs" / name / "curve.csv") == curves[name]
-
-
-def test_a_runs_own_file_comes_first(root: Path) -> None:
-    packed.write_curves(root / "runs", {name: curve(name) for name in NAMES})
-    own = listed(root) / "runs" / NAMES[0] / "curve.csv"
-    own.parent.mkdir(parents=True)
-    own.write_bytes(b"mine\n")
-    assert (stored(own), content(own)) == (own, b"mine\n")
 
 
 def test_records_come_back_with_every_value(root: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,9 @@ def left(folder: Path, *, age: float = 0.0, **owner: object) -> Path:
 
 def taken(path: Path) -> bool:
     """Whether the lock can be had at once (or after watching a suspect)."""
-    try:
-        with lock.held(path, BUSY):
-            return json.loads(path.read_text(encoding="utf-8"))["pid"] == os.getpid()
-    except BusyError:
-        return False
+    with suppress(BusyError), lock.held(path, BUSY):
+        return json.loads(path.read_text(encoding="utf-8"))["pid"] == os.getpid()
+    return False
 
 
 def test_it_is_exclusive_and_names_its_owner(tmp_path: Path) -> None:
@@ -155,10 +154,6 @@ def test_many_processes_after_a_dead_owner_hold_it_one_at_a_time(tmp_path: Path)
 
 def test_a_folder_in_the_place_of_a_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with (
-        pytest.raises(CorruptInputError, match="is a folder, a lock file is meant"),
-        lock.held(tmp_path / "lock", BUSY),
-    ):
-        pass
-    with pytest.raises(CorruptInputError, match="is a folder, a lock file is meant"):
-        lock.is_held(tmp_path / "lock")
+    for look in (lock.is_held, taken):
+        with pytest.raises(CorruptInputError, match="is a folder, a lock file is meant"):
+            look(tmp_path / "lock")

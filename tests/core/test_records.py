@@ -121,16 +121,6 @@ def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
             Run("m", name, 1)
 
 
-def test_a_users_error_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    def main() -> None:
-        raise ConfigError("f.yaml: wrong")
-
-    with pytest.raises(SystemExit) as stop:
-        errors.run(main)
-    assert stop.value.code == 2
-    assert capsys.readouterr().err == "error: f.yaml: wrong\n"
-
-
 def test_environment_says_none_for_what_it_does_not_know() -> None:
     environment = provenance.environment()
     assert environment["packages"]["vllm"] is None or isinstance(environment["packages"]["vllm"], str)
@@ -138,8 +128,9 @@ def test_environment_says_none_for_what_it_does_not_know() -> None:
     json.dumps(environment, allow_nan=False)
 
 
-def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress("job", 3, every=1e9)
+def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.progress.EVERY", 1e9)
+    progress = Progress("job", 3)
     for done in (1, 2, 3):
         progress.update(done, reward=0.5, missing=None)
     lines = capsys.readouterr().err.splitlines()
@@ -162,12 +153,15 @@ def test_imports_are_light(modules: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_what_the_system_refuses_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_error_and_what_the_system_refuses_are_one_line_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A folder that cannot be written: as root nearly all can, so a file stands where a folder is needed."""
     (tmp_path / "file").touch()
-    for path in (tmp_path / "file" / "a.json", Path("/proc/nothing/a.json"), tmp_path / ("x" * 300)):
+    paths = (tmp_path / "file" / "a.json", Path("/proc/nothing/a.json"), tmp_path / ("x" * 300), tmp_path / "none")
+    for path in paths:
         with pytest.raises(SystemExit) as stop:
-            errors.run(lambda path=path: write_json(path, {}))
+            errors.run(lambda path=path: read_json(path) if path.name == "none" else write_json(path, {}))
         said = capsys.readouterr().err
         assert stop.value.code == 2
         assert said.startswith(f"error: {path}: ")
@@ -307,11 +301,8 @@ BAD: list[tuple[object, str]] = [
 ]
 
 
-def test_what_is_right_is_taken_as_it_is() -> None:
+def test_what_is_right_is_taken_as_it_is_and_what_is_wrong_is_one_line() -> None:
     assert validated(Outer, GOOD, "f.yaml").inner.rate == 3
-
-
-def test_what_is_wrong_is_one_line() -> None:
     for value, said in BAD:
         with pytest.raises(ConfigError) as error:
             validated(Outer, value, "f.yaml")
@@ -332,21 +323,15 @@ def test_an_unknown_key_may_look_like_anything() -> None:
 NO_NUMBERS = ("nan", "NaN", "inf", "-inf", "Infinity", "1e999", "-1", "x", "", "1e400", "9" * 5000, "0x1", "1_0_", "½")
 
 
-def test_what_is_no_number_is_refused():
-    for kind in (whole(0), whole(1, 60), real(least=0, most=1e9), real(above=0, most=60)):
-        for text in NO_NUMBERS:
-            with pytest.raises(argparse.ArgumentTypeError, match="must be a"):
-                kind(text)
-
-
-def test_bounds_belong_to_the_allowed_or_not_as_they_say():
-    assert whole(1, 60)("1") == 1
-    assert whole(1, 60)("60") == 60
-    assert real(least=0, most=60)("0") == 0
-    assert math.isclose(real(above=0, most=60)("1e-9"), 1e-9)
-    for kind, text in ((whole(1, 60), "61"), (whole(1), "1.0"), (real(above=0, most=60), "0")):
-        with pytest.raises(argparse.ArgumentTypeError):
+def test_what_is_no_number_or_out_of_bounds_is_refused():
+    kinds = (whole(0), whole(1, 60), real(least=0, most=1e9), real(above=0, most=60))
+    wrong = [(kind, text) for kind in kinds for text in NO_NUMBERS]
+    wrong += [(whole(1, 60), "61"), (whole(1), "1.0"), (real(above=0, most=60), "0")]
+    for kind, text in wrong:
+        with pytest.raises(argparse.ArgumentTypeError, match="must be a"):
             kind(text)
+    assert (whole(1, 60)("1"), whole(1, 60)("60"), real(least=0, most=60)("0")) == (1, 60, 0)
+    assert math.isclose(real(above=0, most=60)("1e-9"), 1e-9)
 
 
 def test_a_mistake_on_the_command_line_is_one_line():
@@ -417,11 +402,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     for name in ("embedded.yaml", "throughput.yaml"):
         shutil.copyfile(ROOT / "config" / name, root / name)
     shutil.copyfile(ROOT / "config/models/tiny_qwen2.yaml", root / "tiny_qwen2.yaml")
-    for path in (
-        "report/tables.yaml",
-        "report/figures.yaml",
-        "paper/claims.yaml",
-    ):
+    for path in ("report/tables.yaml", "report/figures.yaml", "paper/claims.yaml"):
         shutil.copyfile(ROOT / path, root / Path(path).name)
     shutil.copytree(ROOT / "paper/tables", root / "printed")
     return Tree(root)

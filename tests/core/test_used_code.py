@@ -32,10 +32,8 @@ import methods.parts.advantages, methods.parts.ratios, methods.parts.reducers, m
 
 code_hashes.closure("methods.train", "methods.adapters.trl")  # read once for all children
 
-def answer(planned):
+def answer():
     used = used_code.start(code_of("mine", "trl"))
-    if planned is not None:
-        planned.append(used.hash)
     ratio = torch.tensor([[0.3, 0.6, 1.2], [0.7, 2.0, 0.85]])
     advantage = torch.tensor([1.0, -1.0])
     method = catalog.parse("mine")
@@ -53,7 +51,7 @@ for line in sys.stdin:
     if os.fork() == 0:
         importlib.invalidate_caches()
         try:
-            found = answer(None)
+            found = answer()
         except BenchError as error:
             found = {"refused": str(error)}
         except BaseException as error:
@@ -78,11 +76,7 @@ class Project:
         py_compile.compile(str(first))
         os.utime(first, ns=(first.stat().st_atime_ns, first.stat().st_mtime_ns))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TEPO_")}
-        environment |= {
-            "PYTHONDONTWRITEBYTECODE": "" if bytecode else "1",
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-        }
+        environment |= used_code.NUMERIC | {"PYTHONDONTWRITEBYTECODE": "" if bytecode else "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "methods.train"], cwd=self.folder, env=environment, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -104,15 +98,12 @@ class Project:
             (self.folder / name).unlink()
         return found
 
-    def close(self) -> None:
-        self.process.communicate(timeout=1800)
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     made = Project(tmp_path_factory.mktemp("project") / "copy")
     yield made
-    made.close()
+    made.process.communicate(timeout=1800)
 
 
 def silent(before: Answer, after: Answer) -> str | None:
@@ -143,12 +134,10 @@ def test_what_decides_nothing_changes_nothing(project: Project) -> None:
 def test_a_job_refuses_other_code_than_it_was_planned_with(project: Project) -> None:
     files = own("LOW = 0.2")
     planned = project.answer(files)["hash"]
-    from core.used_code import planned as with_variables
-
-    assert project.answer(files, TEPO_CODE=with_variables(planned))["hash"] == planned
-    refused = project.answer(own("LOW = 0.1"), TEPO_CODE=with_variables(planned))["refused"]
-    assert "planned with" in refused
-    other = with_variables(planned, {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "1"})
+    code = used_code.planned(planned)
+    assert project.answer(files, TEPO_CODE=code)["hash"] == planned
+    assert "planned with" in project.answer(own("LOW = 0.1"), TEPO_CODE=code)["refused"]
+    other = used_code.planned(planned, used_code.NUMERIC | {"OMP_NUM_THREADS": "2"})
     assert "thread variable" in project.answer(files, TEPO_CODE=other)["refused"]
 
 
@@ -180,7 +169,7 @@ def test_bytecode_of_an_earlier_content_is_refused(tmp_path: Path) -> None:
     for cached in path.parent.glob("__pycache__/mine.*"):
         cached.unlink()
     assert project.answer({})["value"] != first["value"]
-    project.close()
+    project.process.communicate(timeout=1800)
 
 
 def test_hashing_another_commands_data_is_no_use_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,11 +249,8 @@ def test_the_closure_is_what_the_code_depends_on(small_project: Path) -> None:
     assert found == {entry: {f"core/{name}" for name in names} for entry, names in CLOSURES.items()}
 
 
-def test_modules_can_be_left_out(small_project: Path) -> None:
+def test_modules_can_be_left_out_and_what_is_gone_is_an_error(small_project: Path) -> None:
     assert "core/options.py" not in code_hashes.closure("core.loss", without=["core.options"])
-
-
-def test_what_is_gone_is_an_error(small_project: Path) -> None:
     with pytest.raises(ValueError, match=r"core\.los is no module"):
         code_hashes.closure("core.los")
     with pytest.raises(ConfigError, match=r"no_data\.py: DATA: 'core/two\.csv' is no file"):
@@ -289,14 +275,11 @@ def test_code_is_hashed_and_text_for_people_is_not(small_project: Path) -> None:
         assert (hash_of() != before) == counts, new
 
 
-def test_beside_a_file_that_reads_text_all_text_counts(small_project: Path) -> None:
-    (small_project / "core" / "reads.py").write_text("from core import loss\nTEXT = loss.loss.__doc__\n")
-    before = hash_of("core.reads")
-    (small_project / "core" / "loss.py").write_text(LOSS.replace("Squared.", "The square."))
-    assert hash_of("core.reads") != before
-
-
-def test_a_data_file_counts_by_its_content(small_project: Path) -> None:
-    before = hash_of("core.data")
-    (small_project / "core" / "tables" / "one.csv").write_text("a,c\n")
-    assert hash_of("core.data") != before
+def test_a_data_file_counts_by_its_content_and_all_text_beside_a_file_that_reads_text(small_project: Path) -> None:
+    core = small_project / "core"
+    (core / "reads.py").write_text("from core import loss\nTEXT = loss.loss.__doc__\n")
+    before = hash_of("core.reads"), hash_of("core.data")
+    (core / "loss.py").write_text(LOSS.replace("Squared.", "The square."))
+    (core / "tables" / "one.csv").write_text("a,c\n")
+    assert hash_of("core.reads") != before[0]
+    assert hash_of("core.data") != before[1]

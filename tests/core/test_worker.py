@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from core import used_code, worker
+from core import lock, used_code, worker
 from core.provenance import ROOT
 
 COMMAND = "tests.worker_command"
@@ -34,10 +34,7 @@ def until(true: Callable[[], object], seconds: float = 1800.0) -> None:
 
 
 def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
+    return lock.started(pid) is None
 
 
 class Served:
@@ -243,20 +240,12 @@ def test_nothing_is_offered_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert worker.VARIABLE not in os.environ
 
 
-def made(tmp_path: Path) -> worker.Worker:
-    return worker.Worker(socket.socket(socket.AF_UNIX), tmp_path)
-
-
-def request(**changes: object) -> dict[str, object]:
-    python = [sys.executable, sys.version]
-    return {"root": str(ROOT), "python": python, "environment": dict(os.environ), **changes}
-
-
 def test_what_would_run_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = made(tmp_path)
-    assert one.refusal(request()) is None
-    assert "another checkout" in str(one.refusal(request(root="/elsewhere")))
-    assert "another Python" in str(one.refusal(request(python=["python", "2"])))
+    one = worker.Worker(socket.socket(socket.AF_UNIX), tmp_path)
+    request = {"root": str(ROOT), "python": [sys.executable, sys.version], "environment": dict(os.environ)}
+    assert one.refusal(request) is None
+    assert "another checkout" in str(one.refusal(request | {"root": "/elsewhere"}))
+    assert "another Python" in str(one.refusal(request | {"python": ["python", "2"]}))
     monkeypatch.setitem(used_code._used, str(ROOT / "core" / "worker.py"), (0, 0, 0))  # as if edited since
-    assert one.refusal(request()) == "core/worker.py was written since it was started"
+    assert one.refusal(request) == "core/worker.py was written since it was started"
     assert one.stopping, "it would serve nobody any more"

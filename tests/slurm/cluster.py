@@ -19,10 +19,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+from core.lock import started
 
 NODES = ("n1", "n2")
 GPUS = 4  # a node
@@ -82,7 +83,7 @@ class Cluster:
     """A running cluster. `environment` is what a user's shell has there."""
 
     folder: Path
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str]
 
     def run(self, *words: str, check: bool = True, **options: object) -> str:
         """Run a command as a user of the cluster; its standard output."""
@@ -104,7 +105,14 @@ class Cluster:
 
     def processes(self, **variables: str) -> list[int]:
         """Pids of everything that runs on this cluster, told by its environment, and has `variables` there."""
-        return processes({MARK: str(self.folder), **variables})
+        wanted = {f"{key}={value}".encode() for key, value in {MARK: str(self.folder), **variables}.items()}
+        found = []
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and int(folder.name) != os.getpid():
+                with contextlib.suppress(OSError):
+                    if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
+                        found.append(int(folder.name))
+        return found
 
     @property
     def conf(self) -> Path:
@@ -115,12 +123,9 @@ class Cluster:
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Start a cluster in `folder` (new, short path: sockets lie in it) and stop everything that ran on it."""
     folder = folder.resolve()
-    made = Cluster(folder)
-    made.environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SNAKEMAKE"))},
-        MARK: str(folder),
-        "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SNAKEMAKE"))}
+    path = f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    made = Cluster(folder, {**environment, MARK: str(folder), "PATH": path})
     try:
         _write(folder)
         munge = folder / "munge"
@@ -171,17 +176,11 @@ def _stop(made: Cluster) -> None:
         made.run("scancel", "--user=root", check=False)
         with contextlib.suppress(TimeoutError):
             wait_for(lambda: not made.run("squeue", "-h", check=False).strip(), "jobs to end", 15)
-    pids = [
-        made.folder / "slurmctld.pid",
-        *(made.folder / f"slurmd-{node}.pid" for node in NODES),
-        made.folder / "munge/pid",
-    ]
-    for path in pids:
-        pid = _pid(path)
-        if pid is not None:
+    for name in ("slurmctld.pid", *(f"slurmd-{node}.pid" for node in NODES), "munge/pid"):
+        if pid := _pid(made.folder / name):
             _kill(pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                wait_for(partial(_gone, pid), f"{path.stem} to stop", 10)
+                wait_for(lambda pid=pid: started(pid) is None, f"{name} to stop", 10)
             _kill(pid)
     for pid in made.processes():
         _kill(pid)
@@ -219,32 +218,13 @@ def _pid(path: Path) -> int | None:
         return None
 
 
-def _gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def processes(variables: Mapping[str, str]) -> list[int]:
-    """Pids on this machine that have all these variables in their environment, ourselves apart."""
-    wanted, found = {f"{key}={value}".encode() for key, value in variables.items()}, []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and int(folder.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
-                    found.append(int(folder.name))
-    return found
-
-
 def main() -> None:
-    reason = missing()
-    if reason:
+    if reason := missing():
         sys.exit(f"error: {reason}")
     with cluster(Path(sys.argv[1])) as made:
         print("\n".join(f"export {key}={made.environment[key]}" for key in (MARK, "PATH")), flush=True)

@@ -48,6 +48,6 @@ def clone(target: Path) -> Path:
     return copy_of(target, "slurm", "tests/slurm/small.yaml", *made_bases())
 
 
-def snakemake(slurm: Cluster | None, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`snakemake WORDS` typed in `folder` by a user of the cluster, or of this machine."""
-    return run_snakemake(folder, *words, environment=slurm.environment if slurm else os.environ, timeout=1200)
+def snakemake(slurm: Cluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`snakemake WORDS` typed in `folder` by a user of the cluster."""
+    return run_snakemake(folder, *words, environment=slurm.environment, timeout=1200)

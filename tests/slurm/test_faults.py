@@ -198,7 +198,6 @@ def test_snakemake_killed_started_again_and_started_twice(slurm: Cluster, straig
 RESULTS = Path("results/small")
 
 
-@pytest.mark.slow
 @pytest.mark.chain
 def test_the_cluster_gives_the_local_numbers(slurm: Cluster, tmp_path: Path) -> None:
     local, remote = (clone(tmp_path / name) for name in ("local", "cluster"))
@@ -229,7 +228,6 @@ def test_the_cluster_gives_the_local_numbers(slurm: Cluster, tmp_path: Path) -> 
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-@pytest.mark.slow
 def test_the_page_can_be_followed_from_an_empty_folder(slurm: Cluster, tmp_path: Path) -> None:
     said = follow(slurm, tmp_path)
     assert "| TEPO" in said

@@ -40,13 +40,8 @@ def copy_of(target: Path, *extra: str) -> Path:
 
 def checkout(target: Path) -> Path:
     """All that git has or would add, but the kept references, copied to `target`."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in filter(None, os.fsdecode(listed.stdout).split("\0")):
+    listed = subprocess.check_output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
+    for name in filter(None, os.fsdecode(listed).split("\0")):
         if not name.startswith("results/reference/") and (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)

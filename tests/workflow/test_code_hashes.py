@@ -43,21 +43,12 @@ for _ in sys.stdin:
     print(json.dumps(hashes), flush=True)
 """
 RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
-MEASURED = {
-    "benchmarks",
-    "generate",
-    "grade",
-    "recipe",
-    "prompts",
-    "training problems",
-    *RUNS,
-}  # dear: all that is not a page
+# All that is not a page.
+MEASURED = {"benchmarks", "generate", "grade", "recipe", "prompts", "training problems", *RUNS}
 # What is appended to a file.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
 METHOD = own_methods.METHOD.format(code="LOW = 0.2")
-BENCHMARK = (
-    "from dataclasses import replace\n\nfrom evals.tasks.paper import AMC\n\nBENCHMARK = replace(AMC, key='mine')\n"
-)
+BENCHMARK = "from dataclasses import replace\nfrom evals.tasks.paper import AMC\nBENCHMARK = replace(AMC, key='mine')\n"
 
 
 @pytest.fixture(scope="module")

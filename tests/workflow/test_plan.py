@@ -25,14 +25,13 @@ from methods.training.curve import COLUMNS
 from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
-from tests.workflow.conftest import Snakemake
+from tests.workflow.conftest import ROOT, Snakemake
 from tests.workflow.test_config import planned as jobs_of
 from workflow import estimate, matrix, memory, preflight, resources, summary
 from workflow.estimate import World
 from workflow.matrix import Planned
 from workflow.plan import plan
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     scale: [ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"]
     for scale in ("embedded", "quick", "paper", "tuned")
@@ -290,20 +289,16 @@ def test_the_machine_is_looked_at_where_gpus_are_configured_alone(
 
 
 @pytest.mark.usefixtures("_endless_disk")
-def test_too_few_gpus(tmp_path: Path) -> None:
-    assert problems(staged(world(tmp_path)), gpus=8) == ["cluster.gpus: 8, and a run needs 16"]
-
-
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_gpus_and_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = staged(world(tmp_path))
+    assert problems(of, gpus=8) == ["cluster.gpus: 8, and a run needs 16"]
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 0, 10**9))
-    (said,) = problems(staged(world(tmp_path)))
+    (said,) = problems(of)
     assert said.startswith("disk: 3,")
     assert "GB will be written, 1 GB are free in " in said
 
 
 SINFO = "gpu|gpu:h100:8(S:0-1),shm:1|3\nsmall|gpu:4|10\ncpu|(null)|50\n"
-
-
 CLUSTERS = [
     ({}, 3, None),
     ({"slurm_partition": "gpu", "gpu_model": "h100"}, 3, None),
@@ -370,11 +365,9 @@ def test_cpus_that_ray_would_wait_for(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(preflight.os, "cpu_count", lambda: 33)
     assert problems(of) == []  # no GPU here: jobs run elsewhere
     monkeypatch.setattr(preflight.shutil, "which", lambda name: name if name == "nvidia-smi" else None)
-    found = problems(of)
-    assert [
-        re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line) is not None for line in found
-    ]
-    assert len(found) == 2
+    first, second = problems(of)
+    for line in (first, second):
+        assert re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line)
 
 
 # of the tensors in the hub repositories, as their pages state them
@@ -513,17 +506,9 @@ TINY_RUN = Planned(Run("tiny_qwen2", "grpo", 1), "grpo", (8,))
 HOT = Planned(Run("tiny_qwen2", "grpo@hot", 1), "grpo@hot", (8,))
 
 
-@pytest.mark.parametrize(
-    ("settings", "gpus", "nodes"),
-    [({}, 0, 1), ({"device": "cpu"}, 0, 1), (GPU, 8, 1), (GPU | {"nodes": 2}, 16, 2)],
-    ids=["default", "cpu", "one node", "two nodes"],
-)
-def test_training_asks_for_the_gpus_of_its_specification(settings: dict[str, object], gpus: int, nodes: int) -> None:
-    need = resources.train(settings)
-    assert (need.gpus, need.nodes) == (gpus, nodes)
-
-
-def test_more_rollouts_more_time() -> None:
+def test_training_asks_for_the_gpus_of_its_specification_and_more_time_for_more_rollouts() -> None:
+    needs = [resources.train(settings) for settings in ({}, {"device": "cpu"}, GPU, GPU | {"nodes": 2})]
+    assert [(need.gpus, need.nodes) for need in needs] == [(0, 1), (0, 1), (8, 1), (16, 2)]
     assert resources.train(GPU | {"rollouts": 132}).minutes > resources.train(GPU).minutes > 72 * 357 / 60  # as printed
 
 
@@ -556,7 +541,6 @@ def test_models_over_several_nodes_are_told_apart() -> None:
 
 def test_a_pattern_matches_its_names_and_no_other() -> None:
     matching = re.compile(resources.pattern({"qwen2.5_7b", "tiny"}))
-    assert [bool(matching.fullmatch(name)) for name in ("qwen2.5_7b", "tiny", "qwen2x5_7b", "")] == [
-        True, True, False, False,
-    ]  # fmt: skip
+    found = [name for name in ("qwen2.5_7b", "tiny", "qwen2x5_7b", "") if matching.fullmatch(name)]
+    assert found == ["qwen2.5_7b", "tiny"]
     assert not re.fullmatch(resources.pattern(set()), "anything")

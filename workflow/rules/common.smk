@@ -1,4 +1,4 @@
-# What every stage needs: the plan of this call, the paths, the environment of jobs. The logic lives in workflow/*.py and has tests.
+# What every stage needs: the plan of this call, the paths, the environment of jobs.
 import signal
 import sys
 
@@ -19,7 +19,7 @@ from workflow import (
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
-# Snakemake itself prints paths and our titles in the locale's encoding, which may lack some of their letters.
+# Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
 for stream in (sys.stdout, sys.stderr):
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
@@ -50,9 +50,8 @@ CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 
-# On one machine no two jobs may share a GPU, and nothing tells a job which of several is its own: each would take the first.
-# So jobs with GPUs run one after another: Snakemake lowers every request to the number that there is. Also without `cluster`,
-# since `training.device` may be cuda there. `--resources gpu=N` wins.
+# On one machine nothing tells a job which of several GPUs is its own: each would take the first. So jobs with GPUs run one
+# after another: Snakemake lowers every request to the number that there is. `--resources gpu=N` wins.
 if HERE and "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", 1)
 
@@ -69,8 +68,8 @@ if HERE and not workflow.output_settings.dryrun and not {"plan", "verify"} & set
 if HERE:
     worker.offer(Path(LOGS, "worker.log"))
 
-# Slurm's warning before the time limit goes to every process of a job. Training acts on it; the Snakemake inside the job, its
-# shell and tee have to outlive training's last save, and inherit this.
+# Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee have to
+# outlive training's last save, and inherit this.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.

@@ -29,7 +29,9 @@ rule clean:
     threads: config["base"]["threads"]
     params:
         ladder=LADDER,
-        seed=lambda wc: PLAN.clean_number(f"{wc.model}-clean-{wc.recipe}"),
+        seed=lambda wc: next(
+            build.number for build in PLAN.builds.values() if build.clean == f"{wc.model}-clean-{wc.recipe}"
+        ),
         folder=subpath(output[0], parent=True),
         code=lambda wc: code_hashes.bases(),
     shell:
