@@ -7,6 +7,11 @@ from methods import options
 from methods.options import Option, Settings, method
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
+BOUND = options.HIGH.with_(
+    name="low", reading="cispo", why="Clip-Higher, as in the other rows", printed="-",
+    original="tuned, not disclosed, 2506.13585",
+)  # fmt: skip
+
 
 @method(
     key="cispo",
@@ -20,19 +25,8 @@ from methods.parts import Part, Parts, advantages, masks, penalties, ratios, red
     equation="J = (1/N) sum_i sum_t sg[clip(r_t, 1 - low, 1 + high)] A_i log pi(y_t)",
     options=(
         options.ADV_STD,
-        options.LOW.with_(
-            default=None,
-            reading="cispo",
-            why="the original's",
-            printed="-",
-            original="none: set to a large value, 2506.13585",
-        ),
-        options.HIGH.with_(
-            reading="cispo",
-            why="Clip-Higher, as in the other rows",
-            printed="-",
-            original="tuned, not disclosed, 2506.13585",
-        ),
+        BOUND.with_(default=None, why="the original's", original="none: set to a large value, 2506.13585"),
+        BOUND.with_(name="high"),
         options.AGG_SCOPE,
     ),
 )

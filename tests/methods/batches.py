@@ -15,7 +15,6 @@ Fields = dict[str, Tensor]
 
 TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask")
 VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
-ROW_FIELDS = ("advantage", "group")
 MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and no batch's width
 
 
@@ -32,7 +31,6 @@ def random_fields(
     on_policy: bool = False,
     equal_lengths: bool = False,
     holes: bool = False,
-    padding: float | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Fields:
     """One batch: (B, T) with B = groups * per_group, T = longest + 1 so that even the longest row has padding.
@@ -40,7 +38,7 @@ def random_fields(
     drift: standard deviation of the logits' difference between old and current policy (about that of a log-ratio);
     1.5 makes ratios above 3, where a dual clip would act. on_policy: old policy = current policy, to the bit.
     jump: added to the log-ratios of every third row, so that whole sequences are far.
-    holes: a mask may be False inside a response (tool output). padding: the value outside the mask; None = noise.
+    holes: a mask may be False inside a response (tool output). Padding holds noise.
     Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
     """
     draw, other = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
@@ -66,9 +64,6 @@ def random_fields(
     reward = normal(groups, per_group)
     advantage = (reward - reward.mean(1, keepdim=True)) / reward.std(1, keepdim=True)
 
-    def entropy_of(log_probabilities: Tensor) -> Tensor:
-        return -(log_probabilities.exp() * log_probabilities).sum(-1)
-
     def pick(log_probabilities: Tensor) -> Tensor:
         return log_probabilities.gather(-1, token).squeeze(-1)
 
@@ -77,8 +72,8 @@ def random_fields(
         "logp": pick(full),
         "old_logp": old,
         "ref_logp": pick(ref_full),
-        "entropy": entropy_of(full),
-        "old_entropy": entropy_of(old_full),
+        "entropy": -(full.exp() * full).sum(-1),
+        "old_entropy": -(old_full.exp() * old_full).sum(-1),
         "full_logp": full,
         "old_full_logp": old_full,
         # last, and from a generator of its own: the numbers above are older
@@ -86,9 +81,8 @@ def random_fields(
     }
     fields["sampling_logp"].clamp_(max=0.0)
     for name, value in fields.items():
-        noise = 3 * normal(*value.shape) if padding is None else torch.full_like(value, padding)
         keep = mask if value.dim() == 2 else mask[..., None]
-        fields[name] = value.where(keep, noise).to(dtype)
+        fields[name] = value.where(keep, 3 * normal(*value.shape)).to(dtype)
     group = torch.arange(groups).repeat_interleave(per_group)
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
 
@@ -109,14 +103,11 @@ def rows(fields: Fields, index: Tensor | slice | list[int]) -> Fields:
 
 def widen(fields: Fields, *, left: int = 0, right: int = 0, fill: float = 7.0) -> Fields:
     """The same responses with more padding columns before and after them."""
-    wide = {}
-    for name, value in fields.items():
-        if name in ROW_FIELDS:
-            wide[name] = value
-            continue
-        side = list(value.shape)
+    wide = dict(fields)
+    for name in (*TOKEN_FIELDS, *VOCABULARY_FIELDS):
+        value = fields[name]
         blank: Any = False if value.dtype == torch.bool else fill
-        parts = [torch.full([side[0], n, *side[2:]], blank, dtype=value.dtype) for n in (left, right)]
+        parts = [value.new_full((len(value), n, *value.shape[2:]), blank) for n in (left, right)]
         wide[name] = torch.cat([parts[0], value, parts[1]], dim=1)
     return wide
 

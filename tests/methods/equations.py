@@ -40,21 +40,11 @@ def scalars(fields: Mapping[str, Any]) -> Scalars:
         value = fields[name].tolist()
         return [[x for x, m in zip(value[i], mask[i], strict=True) if m] for i in keep]
 
-    def per_row(name: str) -> list[Any]:
-        value = fields[name].tolist()
-        return [value[i] for i in keep]
-
     return Scalars(
-        logp=ragged("logp"),
-        old=ragged("old_logp"),
-        ref=ragged("ref_logp"),
-        sampler=ragged("sampling_logp"),
-        entropy=ragged("entropy"),
-        old_entropy=ragged("old_entropy"),
-        full=ragged("full_logp"),
-        old_full=ragged("old_full_logp"),
-        advantage=per_row("advantage"),
-        group=per_row("group"),
+        *map(ragged, ("logp", "old_logp", "ref_logp", "sampling_logp")),
+        *map(ragged, ("entropy", "old_entropy", "full_logp", "old_full_logp")),
+        advantage=fields["advantage"][keep].tolist(),
+        group=fields["group"][keep].tolist(),
     )
 
 
@@ -143,14 +133,12 @@ def token_mean(c: Case, x: Value) -> float:
     raise NotImplementedError(f"tests/methods/reference.py: token_mean: agg-scope={scope}")
 
 
-def sequence_mean_token_mean(c: Case, x: Value) -> float:
-    rows = [sum(x(c, i, t) for t in range(len(row))) / len(row) for i, row in enumerate(c.now.logp)]
-    return sum(rows) / (c.sequences or len(rows))
-
-
 def sequence_mean_token_sum(c: Case, x: Value) -> float:
-    rows = [sum(x(c, i, t) for t in range(len(row))) for i, row in enumerate(c.now.logp)]
-    return sum(rows) / (c.sequences or len(rows))
+    return sum(x(c, i, t) for i, t in c.every()) / (c.sequences or len(c.now.logp))
+
+
+def sequence_mean_token_mean(c: Case, x: Value) -> float:
+    return sequence_mean_token_sum(c, lambda c, i, t: x(c, i, t) / len(c.now.logp[i]))
 
 
 # ---- importance weights (Table 5, rows 17 to 19) ----
@@ -188,11 +176,7 @@ def own_token(ratio: Value) -> Value:
 def own_token_share(ratio: Value) -> Value:
     """Algorithm 1, line 21: dw = w / (|y_i| pi(y_t)) dpi(y_t): the own path with the mean's 1/|y_i| kept."""
     held = stopped(ratio)
-
-    def weight(c: Case, i: int, t: int) -> float:
-        return held(c, i, t) * math.exp((c.now.logp[i][t] - c.held.logp[i][t]) / len(c.now.logp[i]))
-
-    return weight
+    return lambda c, i, t: held(c, i, t) * math.exp((c.now.logp[i][t] - c.held.logp[i][t]) / len(c.now.logp[i]))
 
 
 # ---- surrogates ----
@@ -219,16 +203,7 @@ def ppo(ratio: Value, low: float, high: float, advantage: Value = advantage_of, 
 
 def eq4_literal(ratio: Value, low: float, high: float) -> Value:
     """Eq. 4 as printed: min(w, clip(w)) * A, the minimum taken before A is known."""
-
-    def x(c: Case, i: int, t: int) -> float:
-        w = ratio(c, i, t)
-        return min(w, clip(w, 1 - low, 1 + high)) * c.now.advantage[i]
-
-    return x
-
-
-def plain(ratio: Value) -> Value:
-    return lambda c, i, t: ratio(c, i, t) * c.now.advantage[i]
+    return lambda c, i, t: min(w := ratio(c, i, t), clip(w, 1 - low, 1 + high)) * c.now.advantage[i]
 
 
 def weighted_log_likelihood(ratio: Value, low: float, high: float) -> Value:

@@ -12,9 +12,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 
-from methods.batch import Batch
 from methods.method import Method
 from methods.parts import Part, Scope, Terms, advantages, masks, penalties, ratios, reducers, surrogates
 
@@ -44,6 +42,10 @@ def negated(part: Part) -> Part:
     return wrap(part, lambda f: lambda *a, **k: -f(*a, **k))
 
 
+def stopped(part: Part) -> Part:
+    return wrap(part, lambda f: lambda *a, **k: f(*a, **k).detach())
+
+
 def seen_through(part: Part, change: Callable[[Terms], dict[str, Any]]) -> Part:
     """The part, reading a `Terms` of which some values are replaced."""
 
@@ -69,54 +71,33 @@ def is_kl(part: Part | None) -> bool:
 # ---- signs ----
 
 
-@mutation("flip the sign of the objective")
-def flip_surrogate(method: Method) -> Method:
-    return with_parts(method, surrogate=negated(method.parts.surrogate))
-
-
-@mutation("flip the sign of the penalty")
-def flip_penalty(method: Method) -> Method | None:
-    penalty = only_penalty(method)
-    return None if penalty is None else with_parts(method, penalties=(negated(penalty),))
-
-
-@mutation("drop the penalty")
-def drop_penalty(method: Method) -> Method | None:
-    return with_parts(method, penalties=()) if method.parts.penalties else None
-
-
-@mutation("swap current and old in the ratio")
-def swap_ratio(method: Method) -> Method | None:
-    return None if method.parts.ratio.name == "none" else with_parts(method, ratio=negated(method.parts.ratio))
+MUTATIONS["flip the sign of the objective"] = lambda m: with_parts(m, surrogate=negated(m.parts.surrogate))
+MUTATIONS["flip the sign of the penalty"] = lambda m: (
+    with_parts(m, penalties=(negated(m.parts.penalties[0]),)) if m.parts.penalties else None
+)
+MUTATIONS["drop the penalty"] = lambda m: with_parts(m, penalties=()) if m.parts.penalties else None
+MUTATIONS["swap current and old in the ratio"] = lambda m: (
+    None if m.parts.ratio.name == "none" else with_parts(m, ratio=negated(m.parts.ratio))
+)
 
 
 # ---- reducers and denominators ----
 
-REDUCERS = {
-    "token_mean_minibatch": reducers.token_mean(scope="minibatch"),
-    "seq_mean_token_mean": reducers.seq_mean_token_mean(),
-    "seq_mean_token_sum": reducers.seq_mean_token_sum(),
-}
+
+def other(slot: str, part: Part) -> Mutation:
+    """Another part in a slot, but of the same name or where no ratio is."""
+    return lambda m: None if getattr(m.parts, slot).name in (part.name, "none") else with_parts(m, **{slot: part})
 
 
-def other_reducer(name: str) -> Mutation:
-    return lambda m: None if m.parts.reduce.name == name else with_parts(m, reduce=REDUCERS[name])
-
-
-MUTATIONS["reduce by token-mean"] = other_reducer("token_mean_minibatch")
-MUTATIONS["reduce by sequence-mean-token-mean"] = other_reducer("seq_mean_token_mean")
-MUTATIONS["reduce by sequence-mean-token-sum"] = other_reducer("seq_mean_token_sum")
-
-
-@mutation("divide by B x T, padding included")
-def padded_denominator(method: Method) -> Method:
-    def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        def reduce(x: Tensor, batch: Batch, tokens: Any, sequences: Any) -> Tensor:
-            return f(x, batch, tokens, sequences) * batch.tokens / batch.mask.numel()
-
-        return reduce
-
-    return with_parts(method, reduce=wrap(method.parts.reduce, around))
+MUTATIONS["reduce by token-mean"] = other("reduce", reducers.token_mean(scope="minibatch"))
+MUTATIONS["reduce by sequence-mean-token-mean"] = other("reduce", reducers.seq_mean_token_mean())
+MUTATIONS["reduce by sequence-mean-token-sum"] = other("reduce", reducers.seq_mean_token_sum())
+MUTATIONS["use the token ratio"] = other("ratio", ratios.token())
+MUTATIONS["use the sequence ratio"] = other("ratio", ratios.sequence())
+MUTATIONS["use the prefix ratio"] = other("ratio", ratios.prefix())
+MUTATIONS["divide by B x T, padding included"] = lambda m: with_parts(
+    m, reduce=wrap(m.parts.reduce, lambda f: lambda x, b, t, s: f(x, b, t, s) * b.tokens / b.mask.numel())
+)
 
 
 @mutation("ignore the minibatch's totals")
@@ -126,24 +107,14 @@ def ignore_totals(method: Method) -> Method | None:
     return with_parts(method, reduce=wrap(method.parts.reduce, lambda f: lambda x, b, t, s: f(x, b, None, None)))
 
 
-# ---- ratios ----
-
-
-def other_ratio(name: str) -> Mutation:
-    factory = {"token": ratios.token, "sequence": ratios.sequence, "prefix": ratios.prefix}[name]
-    return lambda m: None if m.parts.ratio.name in (name, "none") else with_parts(m, ratio=factory())
-
-
-MUTATIONS["use the token ratio"] = other_ratio("token")
-MUTATIONS["use the sequence ratio"] = other_ratio("sequence")
-MUTATIONS["use the prefix ratio"] = other_ratio("prefix")
+# ---- gradients ----
 
 
 @mutation("stop the ratio's gradient")
 def stop_ratio(method: Method) -> Method | None:
     if method.parts.ratio.name == "none" or method.parts.surrogate.name in WEIGHTED:
         return None  # no ratio, or a ratio that is stopped already
-    return with_parts(method, ratio=wrap(method.parts.ratio, lambda f: lambda *a, **k: f(*a, **k).detach()))
+    return with_parts(method, ratio=stopped(method.parts.ratio))
 
 
 @mutation("drop every stop-gradient")
@@ -167,12 +138,9 @@ def drop_detach(method: Method) -> Method | None:
     return with_parts(method, **slots) if slots else None
 
 
-@mutation("stop the penalty's gradient")
-def stop_penalty(method: Method) -> Method | None:
-    penalty = only_penalty(method)
-    if penalty is None:
-        return None
-    return with_parts(method, penalties=(wrap(penalty, lambda f: lambda *a, **k: f(*a, **k).detach()),))
+MUTATIONS["stop the penalty's gradient"] = lambda m: (
+    with_parts(m, penalties=(stopped(m.parts.penalties[0]),)) if m.parts.penalties else None
+)
 
 
 # ---- clips ----
@@ -204,26 +172,12 @@ def drop_low(method: Method) -> Method | None:
     return clip_changed(method, low=None)
 
 
-@mutation("drop the upper clip bound")
-def drop_high(method: Method) -> Method | None:
-    return clip_changed(method, high=None)
-
-
-@mutation("take the minimum before A (Eq. 4 as printed)")
-def eq4(method: Method) -> Method | None:
-    return clip_changed(method, form="eq4")
-
-
-@mutation("clip A < 0 again at 3")
-def dual(method: Method) -> Method | None:
-    return clip_changed(method, dual=3.0)
-
-
-@mutation("multiply by the weight without a clip")
-def unclipped(method: Method) -> Method | None:
-    if method.parts.surrogate.name in ("plain", "log_likelihood"):
-        return None
-    return with_parts(method, surrogate=surrogates.plain())
+MUTATIONS["drop the upper clip bound"] = functools.partial(clip_changed, high=None)
+MUTATIONS["take the minimum before A (Eq. 4 as printed)"] = functools.partial(clip_changed, form="eq4")
+MUTATIONS["clip A < 0 again at 3"] = functools.partial(clip_changed, dual=3.0)
+MUTATIONS["multiply by the weight without a clip"] = lambda m: (
+    None if m.parts.surrogate.name in ("plain", "log_likelihood") else with_parts(m, surrogate=surrogates.plain())
+)
 
 
 # ---- divergence and masks ----
@@ -245,14 +199,14 @@ for _estimator in ("k1", "k2", "k3", "abs"):
     MUTATIONS[f"estimate the KL by {_estimator}"] = functools.partial(kl_changed, estimator=_estimator)
 for _anchor in ("old", "ref"):
     MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
-MUTATIONS["divide the KL by the masked tokens"] = lambda m: (
-    None
-    if (p := only_penalty(m)) is None
-    or not is_kl(p)
-    or p.settings["mask"].name == "everywhere"
-    or p.settings["norm"] != "tokens"  # it does already
-    else kl_changed(m, norm="masked")
-)
+
+
+@mutation("divide the KL by the masked tokens")
+def masked_norm(method: Method) -> Method | None:
+    penalty = only_penalty(method)
+    if penalty is None or not is_kl(penalty) or penalty.settings["mask"].name == "everywhere":
+        return None
+    return kl_changed(method, norm="masked") if penalty.settings["norm"] == "tokens" else None
 
 
 def mask_changed(method: Method, mask: Part) -> Method | None:
@@ -294,14 +248,8 @@ def flip_mask(method: Method) -> Method | None:
     return None
 
 
-@mutation("drop the mask")
-def drop_mask(method: Method) -> Method | None:
-    return with_parts(method, mask=None) if method.parts.mask is not None else None
-
-
-@mutation("shape nothing")
-def drop_shape(method: Method) -> Method | None:
-    return with_parts(method, shape=None) if method.parts.shape is not None else None
+MUTATIONS["drop the mask"] = lambda m: with_parts(m, mask=None) if m.parts.mask else None
+MUTATIONS["shape nothing"] = lambda m: with_parts(m, shape=None) if m.parts.shape else None
 
 
 # ---- numbers ----
@@ -341,34 +289,29 @@ def half_as_much_again(name: str) -> Mutation:
     return mutate
 
 
-for _name in ("low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa", "share"):
+NUMBERS = (
+    "low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa", "share",
+    "tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg",
+)  # fmt: skip
+for _name in NUMBERS:
     MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
 
 
-for _name in ("tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg"):
-    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
-
-
-def near_changed(method: Method, **settings: float) -> Method | None:
-    """Another trust region of the surrogate's mask (DPPO)."""
-    mask = method.parts.mask
-    if mask is None or not settings.keys() <= mask.settings.keys():
+def unbounded(method: Method, slot: str, names: tuple[str, ...], bound: str) -> Method | None:
+    """No bound in the part of this slot, if it has one of these names: DPPO's trust region, GMPO's log ratios."""
+    part = getattr(method.parts, slot)
+    if part is None or part.name not in names:
         return None
-    return with_parts(method, mask=replace(mask, settings={**mask.settings, **settings}))
+    return with_parts(method, **{slot: replace(part, settings={**part.settings, bound: 1e9})})
 
 
-MUTATIONS["trust every raised token"] = lambda m: near_changed(m, high=1e9)
-MUTATIONS["trust every lowered token"] = lambda m: near_changed(m, low=1e9)
-MUTATIONS["clip no raised token's logarithm"] = lambda m: logarithm_changed(m, high=1e9)
-MUTATIONS["clip no lowered token's logarithm"] = lambda m: logarithm_changed(m, low=1e9)
-
-
-def logarithm_changed(method: Method, **settings: float) -> Method | None:
-    """Other bounds of GMPO's log ratios."""
-    surrogate = method.parts.surrogate
-    if surrogate.name != "geometric_clipped":
-        return None
-    return with_parts(method, surrogate=replace(surrogate, settings={**surrogate.settings, **settings}))
+for _token, _bound in (("raised", "high"), ("lowered", "low")):
+    MUTATIONS[f"trust every {_token} token"] = functools.partial(
+        unbounded, slot="mask", names=("within_tv", "within_kl"), bound=_bound
+    )
+    MUTATIONS[f"clip no {_token} token's logarithm"] = functools.partial(
+        unbounded, slot="surrogate", names=("geometric_clipped",), bound=_bound
+    )
 
 
 # ---- rollout correction ----
@@ -389,14 +332,8 @@ def correction_changed(method: Method, **settings: Any) -> Method | None:
     return with_parts(method, correction=replace(part, settings={**part.settings, **settings}, own_scope=scope))
 
 
-def _without_bound(method: Method, bound: str) -> Method | None:
-    return correction_changed(method, **{bound: None})
-
-
 MUTATIONS["forget the rejection"] = lambda m: (
-    None
-    if m.parts.correction is None or "rejection" not in m.parts.correction.settings
-    else correction_changed(m, rejection=None)
+    correction_changed(m, rejection=None) if m.parts.correction and "rejection" in m.parts.correction.settings else None
 )
 MUTATIONS["correct nothing"] = lambda m: None if m.parts.correction is None else with_parts(m, correction=None)
 for _level in ("token", "sequence", "mean"):
@@ -404,7 +341,7 @@ for _level in ("token", "sequence", "mean"):
 for _action in ("truncate", "mask", "reject"):
     MUTATIONS[f"{_action} beyond the correction's bounds"] = functools.partial(correction_changed, action=_action)
 for _bound in ("cap", "floor"):
-    MUTATIONS[f"drop the correction's {_bound}"] = functools.partial(_without_bound, bound=_bound)
+    MUTATIONS[f"drop the correction's {_bound}"] = functools.partial(correction_changed, **{_bound: None})
 
 
 @mutation("correct the penalty or the surrogate alone")
@@ -415,34 +352,35 @@ def correct_other(method: Method) -> Method | None:
     return correction_changed(method, on="surrogate" if part.settings["on"] == "objective" else "objective")
 
 
-def correction_seen(method: Method, change: Any) -> Method | None:
+def correction_seen(method: Method, **fields: str) -> Method | None:
+    """The correction, reading other fields of the batch in the place of its own."""
+
+    def change(t: Terms) -> dict[str, Any]:
+        return {"batch": replace(t.batch, **{name: getattr(t.batch, other).detach() for name, other in fields.items()})}
+
     part = method.parts.correction
     return None if part is None else with_parts(method, correction=seen_through(part, change))
 
 
-def swapped_sampler(t: Terms) -> dict[str, Any]:
-    assert t.batch.sampling_logp is not None
-    return {"batch": replace(t.batch, old_logp=t.batch.sampling_logp, sampling_logp=t.batch.old_logp)}
-
-
-MUTATIONS["swap trainer and sampler in the correction"] = lambda m: correction_seen(m, swapped_sampler)
-MUTATIONS["correct the current policy, not the old"] = lambda m: correction_seen(
-    m, lambda t: {"batch": replace(t.batch, old_logp=t.batch.logp.detach())}
+MUTATIONS["swap trainer and sampler in the correction"] = functools.partial(
+    correction_seen, old_logp="sampling_logp", sampling_logp="old_logp"
 )
+MUTATIONS["correct the current policy, not the old"] = functools.partial(correction_seen, old_logp="logp")
 
 
 # ---- advantages ----
 
 
-def advantage_changed(name: str, part: Part) -> Mutation:
-    return lambda m: None if str(m.parts.advantage) == str(part) else with_parts(m, advantage=part)
+def advantage_changed(method: Method, part: Part) -> Method | None:
+    return None if str(method.parts.advantage) == str(part) else with_parts(method, advantage=part)
 
 
-MUTATIONS["do not divide by the deviation"] = advantage_changed(
-    "", advantages.group_centred(scale="one", reward="binary")
-)
-MUTATIONS["divide by the biased deviation"] = advantage_changed("", advantages.group_zscore(std="biased"))
-MUTATIONS["divide by the deviation"] = advantage_changed("", advantages.group_zscore(std="unbiased"))
+for _words, _part in (
+    ("do not divide by the deviation", advantages.group_centred(scale="one", reward="binary")),
+    ("divide by the biased deviation", advantages.group_zscore(std="biased")),
+    ("divide by the deviation", advantages.group_zscore(std="unbiased")),
+):
+    MUTATIONS[_words] = functools.partial(advantage_changed, part=_part)
 
 
 @mutation("centre over the whole batch")

@@ -180,13 +180,14 @@ def trl(
 ) -> Answer:
     """The `_compute_loss` of a trainer of TRL, unbound; the gradient is by `leaf` (logp or entropy).
 
-    mode: `vllm_importance_sampling_mode` with its bounds, None: no correction.
+    mode: `vllm_importance_sampling_mode` with its bounds, None: no correction. RLOOTrainer: at its default clip, 0.2.
     arguments: of `GRPOConfig`, for what the losses of few types read; TRL's defaults otherwise.
     """
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # read when its experimental part is imported
     from trl import GRPOConfig
     from trl.experimental.gmpo import GMPOTrainer
     from trl.trainer.grpo_trainer import GRPOTrainer
+    from trl.trainer.rloo_trainer import RLOOTrainer
 
     defaults = {f.name: f.default for f in GRPOConfig.__dataclass_fields__.values()}
     few = {name: defaults[name] for name in defaults if name.startswith(("sapo_", "vespo_"))}
@@ -235,37 +236,15 @@ def trl(
         "completion_mask": mask,
         "advantages": fields["advantage"],
         "old_per_token_logps": fields["old_logp"],
+        "old_logps": (fields["old_logp"] * mask).sum(1),  # RLOO's
         "ref_per_token_logps": fields["ref_logp"],
         "num_items_in_batch": mask.sum(),
     }
     if mode is not None:
         inputs["importance_sampling_ratio"] = trl_correction(fields, mask, mode, clip_max, clip_min)
-    trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer}
+    trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer, "RLOOTrainer": RLOOTrainer}
     return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), live[leaf])
 
 
 def trl_rloo(fields: Fields) -> Answer:
-    """TRL's `RLOOTrainer._compute_loss`, unbound, at its default clip of 0.2 on both sides."""
-    from trl.trainer.rloo_trainer import RLOOTrainer
-
-    leaf = fields["logp"].detach().clone().requires_grad_()
-    trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (leaf, fields["entropy"], None),
-        _metrics={"train": defaultdict(list)},
-        accelerator=SimpleNamespace(gather=lambda x: x, gather_for_metrics=lambda x: x, reduce=lambda x, reduction: x),
-        aux_loss_enabled=False,
-        epsilon_high=0.2,
-        epsilon_low=0.2,
-        model=SimpleNamespace(training=True),
-    )
-    mask = fields["mask"].to(fields["logp"].dtype)
-    ids = torch.zeros(mask.shape, dtype=torch.long)
-    inputs = {
-        "prompt_ids": ids[:, :1],
-        "prompt_mask": ids[:, :1] + 1,
-        "completion_ids": ids,
-        "completion_mask": mask,
-        "advantages": fields["advantage"],
-        "old_logps": (fields["old_logp"] * mask).sum(1),
-    }
-    return _answer(RLOOTrainer._compute_loss(trainer, None, inputs), leaf)
+    return trl(fields, loss_type="", high=0.2, trainer_class="RLOOTrainer")

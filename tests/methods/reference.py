@@ -44,7 +44,7 @@ from tests.methods.equations import (
     token_ratio,
     top_entropy,
     weighted_log_likelihood,
-)
+)  # fmt: skip
 
 Reducer = Callable[[Case, Value], float]
 Settings = Mapping[str, Any]
@@ -370,9 +370,7 @@ EVEN: Settings = {"low": 0.2, "high": 0.2}
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
     "grpo_2024": Row(
-        grpo_2024,
-        {"low": 0.2, "high": 0.2, "beta": 0.04, "kl-anchor": "ref"},
-        first_update="mean over sequences; KL to the reference",
+        grpo_2024, {**EVEN, "beta": 0.04, "kl-anchor": "ref"}, first_update="mean over sequences; KL to the reference"
     ),
     "clip_cov": Row(
         clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}, first_update="drops a token"
@@ -411,7 +409,7 @@ LOSSES: dict[str, Row] = {
 
 # What the label of a reading stands for, where the label is not itself the setting.
 MEANS: dict[str, dict[str, Settings]] = {
-    "seq-eps": {"clip-higher": HIGHER, "symmetric": {"low": 0.2, "high": 0.2}, "gspo": {"low": 3e-4, "high": 4e-4}},
+    "seq-eps": {"clip-higher": HIGHER, "symmetric": EVEN, "gspo": {"low": 3e-4, "high": 4e-4}},
     "entropy-alpha": {"original": {"alpha": 0.4}, "printed": {"alpha": 4e-4}},
     "cispo": {
         "upper": {"low": None, "high": 0.28},

@@ -83,24 +83,26 @@ def test_planted_differences_are_named(tmp_path: Path) -> None:
     assert all(f"moved: {name} of" in said for _, _, name, _ in PLANTED.values())
 
 
-MICRO = read_yaml(atlas.DECLARED)["microbatches"]
+MICRO = DECLARED["microbatches"]
 MICRO_KEPT = read_csv(microbatches.KEPT, "the micro-batches", microbatches.COLUMNS)
 TWO = {"micro_trl": ("DAPO", "BNPO"), "micro_verl": ("GRPO, token-mean", "GMPO")}
 GENERATION = "steps_per_generation 4, accumulation 2"
 
 
-def kept(framework: str, loss: str) -> dict[str, float]:
-    """Setting -> factor."""
+def micro_rows(framework: str, loss: str) -> list[dict[str, str]]:
     rows = [row for row in MICRO_KEPT if f"{row['framework']} {row['version']}" == framework and row["loss"] == loss]
     assert rows, (framework, loss)
-    return {row["setting"]: float(row["factor"]) for row in rows}
+    return rows
+
+
+def kept(framework: str, loss: str) -> dict[str, float]:
+    """Setting -> factor."""
+    return {row["setting"]: float(row["factor"]) for row in micro_rows(framework, loss)}
 
 
 def changed(framework: str, loss: str) -> set[str]:
     """Settings whose gradient is not the whole batch's."""
-    of_loss = [row for row in MICRO_KEPT if f"{row['framework']} {row['version']}" == framework and row["loss"] == loss]
-    assert of_loss, (framework, loss)
-    return {row["setting"] for row in of_loss if microbatches.departs(row)}
+    return {row["setting"] for row in micro_rows(framework, loss) if microbatches.departs(row)}
 
 
 def test_the_kept_file_has_every_framework_and_ours_is_exact() -> None:

@@ -50,6 +50,10 @@ def trl(*, batch: str = "ragged", **settings: Any) -> Tensor:
     return oracles.trl(BATCHES[batch], **settings)[1]
 
 
+def trl_rloo(*, batch: str = "ragged") -> Tensor:
+    return oracles.trl_rloo(BATCHES[batch])[1]
+
+
 def apart(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max() / torch.maximum(a.abs(), b.abs()).max())
 
@@ -58,21 +62,17 @@ def near(a: float, b: float) -> bool:
     return bool(abs(a - b) <= 1e-6 * max(abs(a), abs(b)))  # verl's metrics and scales are float32
 
 
-def trl_rloo(*, batch: str = "ragged") -> Tensor:
-    return oracles.trl_rloo(BATCHES[batch])[1]
+def advantage(key: str, *given: Numbers) -> Numbers:
+    """given: rewards, groups, perhaps lengths."""
+    return catalog.parse(key).advantage(*tensors(*given)).tolist()
 
 
-def advantage(key: str, rewards: Numbers, groups: list[int], lengths: list[int] | None = None) -> Numbers:
-    reward, group = torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)
-    return catalog.parse(key).advantage(reward, group, None if lengths is None else torch.tensor(lengths)).tolist()
+def verl_advantage(name: str, *given: Numbers, **settings: Any) -> Numbers:
+    return oracles.verl_advantage(name, *tensors(*given), **settings).tolist()
 
 
-def verl_advantage(
-    name: str, rewards: Numbers, groups: list[int], lengths: list[int] | None = None, **settings: Any
-) -> Numbers:
-    given = torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups)
-    tokens = None if lengths is None else torch.tensor(lengths)
-    return oracles.verl_advantage(name, *given, tokens, **settings).tolist()
+def tensors(rewards: Numbers, *others: Numbers) -> list[Tensor]:
+    return [torch.tensor(rewards, dtype=torch.float64), *map(torch.tensor, others)]
 
 
 def verl_default(name: str) -> Any:
@@ -94,23 +94,20 @@ GIVEN: dict[str, Any] = {
 GIVEN |= {"SAME": SAME, "MAX_TOKENS": oracles.MAX_TOKENS, "WIDTH": BATCHES["ragged"]["mask"].shape[1]}
 
 
-def blocks() -> list[tuple[str, str]]:
-    """(heading, code) of every fenced Python block of the page."""
-    text = (ROOT / "docs/notebook/names.md").read_text(encoding="utf-8")
-    found = []
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        heading = section.splitlines()[0]
-        found += [(heading, code) for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)]
-    return found
+SECTIONS = re.split(r"^## ", (ROOT / "docs/notebook/names.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
+BLOCKS = [
+    (section.splitlines()[0], code)
+    for section in SECTIONS
+    for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+]
 
 
 def test_every_section_of_the_page_is_executable() -> None:
-    headings = re.findall(r"^## (.*)$", (ROOT / "docs/notebook/names.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings
-    assert {heading for heading, _ in blocks()} == set(headings)
+    assert SECTIONS
+    assert {heading for heading, _ in BLOCKS} == {section.splitlines()[0] for section in SECTIONS}
 
 
-@pytest.mark.parametrize(("heading", "code"), blocks())
+@pytest.mark.parametrize(("heading", "code"), BLOCKS)
 def test_what_the_page_says_is_so(heading: str, code: str) -> None:
     assert "assert" in code
     name = f"docs/notebook/names.md: {heading}"

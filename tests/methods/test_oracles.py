@@ -130,22 +130,16 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ("kl_cov+fraction=0.2+beta=0.5", "verl kl_cov", _verl("kl_cov", kl_cov_ratio=0.2, ppo_kl_coef=0.5)),
     ("clip_cov", "verl clip_cov", _clip_cov(low=1.0, high=1.0)),
     ("clip_cov+fraction=0.1", "verl clip_cov", _clip_cov(low=1.0, high=1.0, clip_cov_ratio=0.1)),
-    (
-        "clip_cov+cov-clip=clip-higher+fraction=0.2+lower=0.1+upper=2",
-        "verl clip_cov, a wide band",
-        _clip_cov(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=2.0),
-    ),
+    ("clip_cov+cov-clip=clip-higher+fraction=0.2+lower=0.1+upper=2", "verl clip_cov, a wide band",
+     _clip_cov(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=2.0)),
     ("tepo_kl_all+beta=0.1+kl-anchor=ref", "TRL dapo/sequence", _trl("dapo", "sequence", beta=0.1)),
     ("tepo_maxent", "TRL entropy_coef", _trl("dapo", "sequence", entropy_coefficient=1e-3)),
     ("tepo_minent", "TRL entropy_coef < 0", _trl("dapo", "sequence", entropy_coefficient=-1e-3)),
     ("sapo", "verl sapo", _verl("sapo")),
     (f"sapo+tau-neg={TRL_TAU}", "TRL sapo", _trl("sapo")),
     ("sapo+tau-neg=3+tau-pos=2", "verl sapo, other tau", _verl("sapo", tau_pos=2.0, tau_neg=3.0)),
-    (
-        "sapo+tau-neg=3+tau-pos=2",
-        "TRL sapo, other tau",
-        _trl("sapo", sapo_temperature_pos=2.0, sapo_temperature_neg=3.0),
-    ),
+    ("sapo+tau-neg=3+tau-pos=2", "TRL sapo, other tau",
+     _trl("sapo", sapo_temperature_pos=2.0, sapo_temperature_neg=3.0)),
     ("gmpo", "TRL GMPOTrainer", _trl("grpo", low=0.4, high=0.4, trainer_class="GMPOTrainer")),
     ("gmpo", "verl geo_mean, bounds of .4", _verl("geo_mean", low=0.4, high=0.4)),
     ("gmpo+gmpo-eps=verl", "verl geo_mean, its own bounds", _verl("geo_mean", low=0.2, high=0.2)),
@@ -156,11 +150,8 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ("dppo_kl+high=0.3+low=0.01", "verl dppo_kl, other bounds", _verl("dppo_kl", low=0.01, high=0.3, dual_clip=20.0)),
     ("dppo_kl+dppo-cap=off", "verl dppo_kl, no cap", _verl("dppo_kl", low=0.05, high=0.05)),
     ("vespo", "TRL vespo", _trl("vespo")),
-    (
-        "vespo+k-neg=1+k-pos=1.5+lambda-neg=0.5+lambda-pos=0.25",
-        "TRL vespo, other numbers",
-        _trl("vespo", vespo_k_pos=1.5, vespo_k_neg=1.0, vespo_lambda_pos=0.25, vespo_lambda_neg=0.5),
-    ),
+    ("vespo+k-neg=1+k-pos=1.5+lambda-neg=0.5+lambda-pos=0.25", "TRL vespo, other numbers",
+     _trl("vespo", vespo_k_pos=1.5, vespo_k_neg=1.0, vespo_lambda_pos=0.25, vespo_lambda_neg=0.5)),
     ("dro", "verl dro", _verl("dro", dro_beta=0.05)),
     ("dro+beta=1", "verl dro", _verl("dro", dro_beta=1.0)),
     ("luspo", "TRL luspo/sequence", _trl("luspo", "sequence")),
@@ -174,7 +165,7 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     ("opo", "verl vanilla, its default clip", _verl("vanilla", high=0.2)),
     ("top_entropy", "TRL top_entropy_quantile", _trl("dapo", top_entropy=0.2)),
     ("top_entropy+share=0.5", "TRL top_entropy_quantile", _trl("dapo", top_entropy=0.5)),
-]
+]  # fmt: skip
 
 
 DTYPES = (torch.float64, torch.float32)
@@ -182,22 +173,17 @@ DTYPES = (torch.float64, torch.float32)
 
 @pytest.mark.parametrize(("text", "label", "oracle"), PAIRS, ids=[f"{p[0]} = {p[1]}" for p in PAIRS])
 def test_loss_and_gradient_equal_the_oracle(text: str, label: str, oracle: Callable[[Fields], Answer]) -> None:
+    granted = next((extra for start, extra in PER_SEQUENCE.items() if label.startswith(start)), 0.0)
+
     def equal(batch: str) -> None:
         for dtype in DTYPES:
-            equal_the_oracle(text, label, oracle, cast(BATCHES[batch], dtype), dtype)
+            fields = cast(BATCHES[batch], dtype)
+            loss, gradient = oracle(fields)
+            roundings = 32 + (granted / torch.finfo(dtype).eps if dtype == torch.float64 else 0)
+            got = evaluate(catalog.parse(text), fields)
+            assert_same(got, (float(loss), {"logp": gradient}), dtype, roundings=int(roundings))
 
     check_each(BATCHES, equal)
-
-
-def equal_the_oracle(
-    text: str, label: str, oracle: Callable[[Fields], Answer], fields: Fields, dtype: torch.dtype
-) -> None:
-    loss, gradient = oracle(fields)
-    got, by_leaf = evaluate(catalog.parse(text), fields)
-    wanted = {"logp": gradient}
-    granted = next((extra for start, extra in PER_SEQUENCE.items() if label.startswith(start)), 0.0)
-    roundings = 32 + (granted / torch.finfo(dtype).eps if dtype == torch.float64 else 0)
-    assert_same((got, by_leaf), (float(loss), wanted), dtype, roundings=int(roundings))
 
 
 @pytest.mark.parametrize("anchor", ["old", "ref"])
@@ -240,8 +226,6 @@ def test_a_micro_batch_with_global_totals_equals_verl_with_its_global_batch_info
 
 REWARD = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1.0], dtype=torch.float64)
 GROUP = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
-
-
 LENGTHS = torch.tensor([3, 1, 8, 2, 2, 9, 4, 1])
 REAL = torch.randn(8, generator=torch.Generator().manual_seed(4)).double()
 # verl adds 1e-8 to the number of tokens in every mean over tokens: that much is granted where it takes such a mean.

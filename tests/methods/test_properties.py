@@ -7,6 +7,7 @@ A slow test repeats the table on many random batches.
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from torch import Tensor
 from core.errors import BenchError
 from methods import catalog
 from methods.batch import FLOATS, INTEGERS, NUMBERS
+from methods.diagnostics import NAMES
 from methods.method import Method
 from methods.parts import Terms, masks, penalties
 from tests.methods import reference, subjects
@@ -80,15 +82,12 @@ def padding_content_is_irrelevant(method: Method, fields: Fields) -> None:
         assert method.diagnostics(batch_of(method, refill(fields, value))) == figures, f"padding {value}"
 
 
-def padding_gets_no_gradient(method: Method, fields: Fields) -> None:
-    for name, gradient in evaluate(method, fields)[1].items():
-        assert not gradient[~fields["mask"]].any(), name
-
-
-def gradients_are_finite(method: Method, fields: Fields) -> None:
+def gradients_are_finite_and_zero_on_padding(method: Method, fields: Fields) -> None:
     loss, gradient = evaluate(method, fields)
     assert loss == loss
-    assert all(bool(g.isfinite().all()) for g in gradient.values())
+    for name, g in gradient.items():
+        assert bool(g.isfinite().all()), name
+        assert not g[~fields["mask"]].any(), name
 
 
 def row_order_is_irrelevant(method: Method, fields: Fields) -> None:
@@ -130,21 +129,20 @@ def global_random_state_is_left_alone(method: Method, fields: Fields) -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def own_totals_are_the_default(method: Method, fields: Fields) -> None:
-    extra = group_totals(fields)
-    assert_same(evaluate(method, fields, extra=extra, **totals(fields)), evaluate(method, fields), torch.float64)
-
-
-def totals_may_be_tensors(method: Method, fields: Fields) -> None:
-    extra, known = group_totals(fields), {name: 7 * n for name, n in totals(fields).items()}
-    as_tensors: dict[str, Any] = {name: torch.tensor(n) for name, n in known.items()}
-    wanted = evaluate(method, fields, extra=extra, **known)
+def own_totals_are_the_default_and_may_be_tensors(method: Method, fields: Fields) -> None:
+    extra, known = group_totals(fields), totals(fields)
+    assert_same(evaluate(method, fields, extra=extra, **known), evaluate(method, fields), torch.float64)
+    larger = {name: 7 * n for name, n in known.items()}
+    as_tensors: dict[str, Any] = {name: torch.tensor(n) for name, n in larger.items()}
+    wanted = evaluate(method, fields, extra=extra, **larger)
     assert_same(evaluate(method, fields, extra=extra, **as_tensors), wanted, torch.float64)
 
 
-def diagnostics_keep_no_graph_and_are_numbers(method: Method, fields: Fields) -> None:
-    for name, value in method.diagnostics(batch_of(method, fields)).items():
-        assert value is None or (isinstance(value, float) and value == value), f"{name}: {value!r}"
+def diagnostics_are_the_same_finite_numbers(method: Method, fields: Fields) -> None:
+    figures = method.diagnostics(batch_of(method, fields))
+    assert tuple(figures) == NAMES
+    for name, value in figures.items():
+        assert value is None or (isinstance(value, float) and math.isfinite(value)), f"{name}: {value!r}"
 
 
 def a_pickled_method_is_the_same(method: Method, fields: Fields) -> None:
@@ -158,16 +156,14 @@ def a_pickled_method_is_the_same(method: Method, fields: Fields) -> None:
 PROPERTIES: tuple[Callable[[Method, Fields], None], ...] = (
     padding_width_is_irrelevant,
     padding_content_is_irrelevant,
-    padding_gets_no_gradient,
-    gradients_are_finite,
+    gradients_are_finite_and_zero_on_padding,
     row_order_is_irrelevant,
     dropped_rows_are_irrelevant,
     a_micro_batch_without_a_token_adds_nothing,
     group_names_are_irrelevant,
     global_random_state_is_left_alone,
-    own_totals_are_the_default,
-    totals_may_be_tensors,
-    diagnostics_keep_no_graph_and_are_numbers,
+    own_totals_are_the_default_and_may_be_tensors,
+    diagnostics_are_the_same_finite_numbers,
     a_pickled_method_is_the_same,
 )
 
@@ -288,7 +284,7 @@ def an_overflowing_ratio_is_refused_or_harmless(text: str) -> None:
         far = fields["old_logp"].clone()
         far[row] -= 1000.0
         try:
-            gradients_are_finite(method, fields | {"old_logp": far})
+            gradients_are_finite_and_zero_on_padding(method, fields | {"old_logp": far})
         except BenchError:
             continue
 
@@ -342,20 +338,12 @@ def outcome(text: str, fields: Fields) -> Outcome:
     return loss, {"logp": by_leaf["logp"]}
 
 
-def lengths(fields: Fields) -> Tensor:
-    return fields["mask"].sum(1, keepdim=True).double()
-
-
-def reinforce(fields: Fields) -> Tensor:
-    """-A m: the gradient of the negated log-likelihood weighted by the advantage, before any denominator."""
-    return -fields["advantage"][:, None] * fields["mask"]
-
-
 # ---- P1: the first minibatch of a rollout is the same update for nearly every method ----
 
 
 def the_first_update_is_reinforce_unless_the_reference_says_why_not(key: str) -> None:
-    off = distance(gradient(key, FIRST), reinforce(FIRST) / lengths(FIRST).sum())
+    # -A m / N: the gradient of the negated log-likelihood, weighted by the advantage
+    off = distance(gradient(key, FIRST), -FIRST["advantage"][:, None] * FIRST["mask"] / FIRST["mask"].sum().double())
     why_not = reference.LOSSES[key].first_update
     assert (off <= EXACT) if why_not is None else (off > 0.01), f"{off:.1e}; {why_not}"
 

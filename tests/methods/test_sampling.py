@@ -69,21 +69,15 @@ def prompts(count: int, samples: int) -> tuple[Any, Any]:
     return ids.repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
 
 
-class Scores:
-    """The log-probs of the tokens that `generate` draws, as its logits processor."""
-
-    def __init__(self, temperature: float):
-        self.temperature, self.steps = temperature, []  # type: ignore[var-annotated]
-
-    def __call__(self, input_ids: Any, scores: Any) -> Any:
-        self.steps.append((scores / self.temperature).log_softmax(-1))
-        return scores
-
-
 def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]) -> Any:
     """`generate`'s tokens and log-probs, ours, and whether both left the generator in the same state."""
     asked = {"max_new_tokens": 24, "top_k": 0, **asked}
-    seen = Scores(asked.get("temperature", 1.0))
+    temperature, steps = asked.get("temperature", 1.0), []
+
+    def seen(input_ids: Any, scores: Any) -> Any:  # as `generate`'s logits processor
+        steps.append((scores / temperature).log_softmax(-1))
+        return scores
+
     config = transformers.GenerationConfig(**asked, eos_token_id=ends, pad_token_id=PAD, bos_token_id=BOS)
     assert sampling.unsupported(model, config.to_diff_dict()) is None
     with torch.no_grad():
@@ -99,11 +93,11 @@ def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]
             ends=ends,
             pad=PAD,
             greedy=not asked["do_sample"],
-            temperature=asked.get("temperature", 1.0),
+            temperature=temperature,
             top_p=asked.get("top_p", 1.0),
         )
     tokens = out[:, ids.shape[1] :]
-    logp = torch.stack(seen.steps, 1).gather(2, tokens[..., None])[..., 0]
+    logp = torch.stack(steps, 1).gather(2, tokens[..., None])[..., 0]
     return tokens, logp, ours, torch.equal(after, torch.random.get_rng_state())
 
 
