@@ -1,16 +1,14 @@
 """Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
 
-The numbers of each seed, their means and 95 % intervals are those of `report.convergence` in convergence_curves.csv and
-convergence_bands.csv. Figures are the files of `report.figure`, as images: nothing in an image
-runs or loads.
+The numbers of each seed, their means and 95 % intervals are those of `report.convergence`. Figures are the files of
+`report.figure`, as images: nothing in an image runs or loads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import written_by
 from core.files import read_csv, read_json, stored
@@ -18,7 +16,7 @@ from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from methods.training.movement import MOVEMENT
 from report import captions
-from report.figures.drawing import number, points
+from report.figures.drawing import number
 from report.figures.spec import css_colours, given, looks, offered
 from report.site import assets, links
 from report.tables.tidy import rows_of_curves
@@ -29,16 +27,12 @@ START = 6  # methods shown at first; more can be told apart, but not read at a g
 FRONT = 4  # lines of the overview's chart
 
 Series = list[float | None]
-Bands = dict[tuple[str, str, bool, str], dict[str, Series]]
-"""Model, method, whether of fresh seeds, column -> `mean`, `low` and `high` by rollout."""
 ENDS = ("mean", "low", "high")
-
-
+Bands = dict[tuple[str, str, bool, str], dict[str, Series]]  # model, method, fresh seeds?, column -> ENDS by rollout
 PERCENT = 100.0
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     title: str
     column: str  # of convergence_curves.csv
     unit: str
@@ -71,13 +65,15 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     styles = {split(tree.method_for(name) or name)[0]: place for name, place in given().items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
     curves = _curves(tree)
-    bands = _bands(tree, curves)
+    bands = _bands(tree)
     for run in tree.runs:
         if run in curves:
             seeds[tree.is_fresh(run)].setdefault((run.model, run.method), {})[run] = curves[run]
     lines = [_line(*key, runs, tree, styles, bands) for key, runs in seeds[False].items()]
     keys = {(run.model, run.method) for run in first}
     shown = {key: runs for key, runs in (seeds[True] or seeds[False]).items() if key in keys}
+    trained, planned = {run.variant for run in tree.runs}, tree.matrix.get("variants", {})
+    variants = [[name, str(body["title"])] for name, body in planned.items() if name in trained]
     return {
         "front": _front([_line(*key, runs, tree, styles, bands) for key, runs in shown.items()], tree),
         "panels": [
@@ -92,7 +88,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
         "given": sorted(styles.values()),
         "lines": lines,
         "models": [[str(model["key"]), str(model["title"])] for model in tree.models],
-        "variants": [["", "the scale's own settings"], *_variants(tree)],
+        "variants": [["", "the scale's own settings"], *variants],
         "start": START,
     }
 
@@ -108,11 +104,6 @@ def _front(lines: Sequence[dict[str, Any]], tree: Tree) -> list[dict[str, Any]]:
 
     found = [line | {"values": {"reward": line["values"]["reward"]}} for line in lines if "reward" in line["values"]]
     return sorted(found, key=place)[:FRONT]
-
-
-def _variants(tree: Tree) -> list[list[str]]:
-    trained = {run.variant for run in tree.runs}
-    return [[name, str(body["title"])] for name, body in tree.matrix.get("variants", {}).items() if name in trained]
 
 
 def _rounded(value: float | None, scale: float) -> float | None:
@@ -133,19 +124,10 @@ def _curves(tree: Tree) -> dict[Run, dict[str, Series]]:
     return found
 
 
-def _bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Bands:
-    """The means and intervals over seeds. A reference from before the file existed shows means alone."""
-    name, found = "convergence_bands.csv", Bands()
-    if tree.is_reference and not stored(tree.layout.figures / name):
-        groups: dict[tuple[str, str, bool], list[Mapping[str, Series]]] = {}
-        for run, curve in curves.items():
-            groups.setdefault((run.model, run.method, tree.is_fresh(run)), []).append(curve)
-        for key, seeds in groups.items():
-            for column in seeds[0] if len(seeds) > 1 else ():
-                found[*key, column] = {"mean": [point.value for point in points(seed[column] for seed in seeds)]}
-        return found
-    needed = ("model", "method", "fresh", "series", *ENDS)
-    with rows_of_curves(tree, {name: ("the curves over seeds", needed)}) as (rows,):
+def _bands(tree: Tree) -> Bands:
+    """The means and intervals over seeds."""
+    found, needed = Bands(), ("model", "method", "fresh", "series", *ENDS)
+    with rows_of_curves(tree, {"convergence_bands.csv": ("the curves over seeds", needed)}) as (rows,):
         for row in rows:
             band = found.setdefault((row["model"], row["method"], row["fresh"] == "yes", row["series"]), {})
             for end in ENDS:

@@ -457,7 +457,7 @@ COMPUTES = (
     "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
     "paper.claims.tests", "report.convergence", "report.figures.draw",
-    "report.figures.fill", "report.tables.fill", "torch",
+    "report.figure", "report.tables.fill", "torch",
 )  # fmt: skip
 BUILD = """
 import sys

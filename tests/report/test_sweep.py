@@ -27,7 +27,6 @@ from report.figures import spec as figures
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
-from report.tables.again import arms
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.finished import edit, finish, rewrite
@@ -260,7 +259,7 @@ def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> No
     methods = [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}]
     variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
     tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
-    (arm,) = arms(tree)
+    (arm,) = runs.arms(tree)
     for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
         planned = tidy.planned(row, "tiny_qwen2", tree)
         assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
