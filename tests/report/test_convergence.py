@@ -165,14 +165,12 @@ BROKEN = {
         lambda text: text.replace("3,4,0,0.5,", "3,4,0,,").replace("3,5,1,0.5,", "3,5,1,,"),
         "3",
     ),
-    "a column is missing": (lambda text: text.replace("entropy", "entropie", 1), "'entropy'"),
-    "a figure is infinite": (lambda text: text.replace("0.15,0.25", "inf,0.25", 1), "line 12: entropy is 'inf'"),
 }
 
 
 def test_a_broken_curve_is_an_error_naming_file_and_place(tree: Tree, subtests: pytest.Subtests) -> None:
     path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
-    whole = path.read_text().replace("0.15000000000000002", "0.15")
+    whole = path.read_text()
     for case, (change, words) in BROKEN.items():
         with subtests.test(case):
             path.write_text(change(whole))
