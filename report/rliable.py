@@ -4,8 +4,7 @@ tables/robust.csv   a row for each method, with mean, interquartile mean and per
                     benchmarks, and the probability of improvement over the baseline of its block
 tables/robust.md    the same to read
 
-`--out FILE.npz` or `FILE.json` writes the scores of a model's methods for the package rliable instead:
-{method: (runs, benchmarks)}.
+`--out FILE` writes the scores of a model's methods for the package rliable instead: {method: (runs, benchmarks)}.
 """
 
 from __future__ import annotations

@@ -61,9 +61,6 @@ def css_colours() -> dict[str, str]:
     return {**lines, INK: "--ink", SOFT: "--soft", GRID: "--grid", PAPER: "--paper"}
 
 
-# The file as it is written.
-
-
 class Quantity(Declared):
     title: str
     columns: Tuple[str]  # of curve.csv, made one value by `aggregate`
@@ -129,9 +126,6 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     if name not in entries:
         raise unknown(where, at, name, entries)
     return entries[name]
-
-
-# Which runs of a plan a figure is made of.
 
 
 def offered(tree: Tree) -> list[Figure]:

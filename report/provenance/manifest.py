@@ -81,20 +81,12 @@ def listed(names: Iterable[str]) -> list[str]:
 
 
 def kind(name: str) -> str:
-    """What the file `name` (relative to the tree) is.
-
-    >>> kind("runs/tiny/tepo/seed1/curve.csv")
-    'curve'
-    """
+    """What the file `name` (relative to the tree) is, as `curve` for `runs/tiny/tepo/seed1/curve.csv`."""
     return next(kind for pattern, kind in KINDS.items() if fnmatchcase(name, pattern))
 
 
 def of(name: str) -> str | None:
-    """The run or checkpoint that a file belongs to.
-
-    >>> of("samples/tiny/tepo/seed1/step8/syn_seq.parquet")
-    'tiny/tepo/seed1/step8'
-    """
+    """The run or checkpoint that a file belongs to, as `tiny/tepo/seed1/step8`."""
     parts = name.split("/")
     depth = DEPTH.get(parts[0])
     return "/".join(parts[1 : 1 + depth]) if depth and len(parts) > 1 + depth else None

@@ -120,8 +120,6 @@ def _picture(entry: Entry) -> dict[str, float] | None:
     return drawn
 
 
-# Pages of text: the audit of the printed tables, and what holds whatever the results.
-
 DATA = ("docs/notebook/audit.md", "docs/notebook/readings.md")
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold

@@ -6,8 +6,6 @@
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
     figures/<name>.svg                      figures as `report.figure` wrote them
 
-Two methods on one problem need two index files and two text files, whatever the size of the results.
-
 A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
 that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
 
@@ -382,11 +380,8 @@ def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> 
     return list(zip(*values, strict=True))
 
 
-# The browser of responses: which checkpoints and benchmarks can be looked at.
-
-
 def view(tree: Tree) -> dict[str, Any]:
-    """For the template; `data` is what the scripts of the page get."""
+    """The browser of responses, for the template; `data` is what the scripts of the page get."""
     checkpoints = evaluated(tree)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}

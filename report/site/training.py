@@ -60,7 +60,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     """What the page's scripts draw: panels, looks to give away, lines with their numbers by panel, and the overview's
     lines: of the methods of the runs `first`, on fresh seeds where the tree has them.
 
-    A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
+    A line is a method (with its variant) of a model.
     """
     styles = {split(tree.method_for(name) or name)[0]: place for name, place in given().items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
@@ -170,9 +170,6 @@ def _line(
         "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
         "values": values,
     }
-
-
-# Figures, as their files show them.
 
 
 def figures(tree: Tree) -> list[dict[str, Any]]:

@@ -39,17 +39,13 @@ Place = tuple[str, str | None, str]  # model, id of the row, column
 def fill(table: Table, tree: Tree) -> list[Cell]:
     """Return every cell in the order of blocks, rows and columns; then those of the A/A arm.
 
-    A block whose model the scale does not have is left out. A row whose run is not planned is `not run`, a planned one
-    without scores `missing`. Raises ConfigError where a row has the id of a printed row and is another run,
-    CorruptInputError where the scores contradict the grades.
+    A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises ConfigError where a row
+    has the id of a printed row and is another run, CorruptInputError where the scores contradict the grades.
     """
     for block in table.blocks:
         for row in block.rows:
             check_printed(row, block, table.source)
     return compare(cells(table, tree), table, tree)
-
-
-# The lines of a table before anything is compared.
 
 
 def cells(table: Table, tree: Tree) -> list[Cell]:
@@ -369,9 +365,6 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
         chance_of: Content = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
         nothing = dict.fromkeys(["low", "high", "n", "baseline", "versus", *(f"versus_{name}" for name in COMPARISON)])
         lines[block.model, id, BEST] = average[id].model_copy(update=nothing | chance_of | {"by_seed": ()})
-
-
-# What the paper prints.
 
 
 def check_printed(row: Row, block: Block, where: str) -> None:

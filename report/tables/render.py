@@ -27,9 +27,6 @@ DATA = ("report/tables",)  # the templates
 COLLAPSED = "†"
 
 
-# The words of a table.
-
-
 def shown(cell: Cell, table: Table) -> dict[str, Any]:
     """One cell in words, empty where there is nothing to say."""
     beside = cell.comparable and cell.value is not None
@@ -217,9 +214,6 @@ def context(table: Table, file: str | None) -> dict[str, Any]:
 def _minus(text: str) -> str:
     """With the typographic minus, which is as wide as a plus: signs in a column stand below each other."""
     return text.replace("-", "−")
-
-
-# The files.
 
 
 def csv_table(table: Table) -> str:
