@@ -23,6 +23,7 @@ from tests.report.finished import finish
 EMBEDDED, READINGS, BEYOND, PAPER = (
     ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "beyond", "paper")
 )
+Command = Callable[..., tuple[int, str, str]]
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
@@ -111,7 +112,7 @@ def copy(one_seed: Tree, tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Call a command's `main` as the shell would: exit code, standard output, standard error."""
     from core import errors
 

@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,10 +22,8 @@ from core.scores import read_rows
 from report import build, figure, show, table
 from report.tables import render, spec
 from tests.report import tables
+from tests.report.conftest import Command
 from tests.report.finished import rehash
-
-Command = Callable[..., tuple[int, str, str]]
-
 
 SUFFIXES = (".csv", ".md", ".sha256", ".tex", ".tidy.csv")
 

@@ -25,9 +25,9 @@ from report import compare, difference, sweep
 from report import decide as deciding
 from report import frontier as report_frontier
 from tests.report import synthetic
+from tests.report.conftest import Command
 from tests.report.finished import edit, finish, rehash, replace, rewrite
 
-Command = Callable[..., tuple[int, str, str]]
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
 
 

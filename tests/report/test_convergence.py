@@ -23,6 +23,7 @@ from report import convergence
 from report.figures.drawing import Point, points
 from report.site import training
 from tests.report import synthetic
+from tests.report.conftest import Command
 from tests.report.finished import rewrite
 
 ROLLOUTS = 6
@@ -232,7 +233,7 @@ def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
 ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")
 
 
-def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Command) -> None:
     code, out, err = command(convergence.main, "--results", tree.root)
     assert (code, err) == (0, "")
     folder = tree.layout.figures

@@ -20,9 +20,8 @@ from core.scores import read_scores
 from evals.benchmark import benchmark
 from evals.stats import robust
 from report import export, rliable
+from tests.report.conftest import Command
 from tests.report.finished import edit
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture

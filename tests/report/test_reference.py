@@ -33,12 +33,10 @@ from report.site import samples
 from report.tables import tidy
 from tests.core.test_digests import flip
 from tests.report import synthetic
-from tests.report.conftest import write_files
+from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rehash, replace, rewrite
 
 pytestmark = pytest.mark.slow
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")

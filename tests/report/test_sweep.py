@@ -6,7 +6,7 @@ import csv
 import math
 import random
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
 from tests.report import synthetic
-from tests.report.conftest import write_files
+from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
 from tests.report.tables import filled
 
@@ -141,9 +141,7 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
     sweep.write(tree)  # the choice of another sweep
 
 
-def test_the_command_hashes_the_choice(
-    swept: Tree, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_hashes_the_choice(swept: Tree, tmp_path: Path, command: Command) -> None:
     tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     code, _, error = command(sweep.main, "--results", tree.root, "--choose")
     assert (code, error) == (0, "")
