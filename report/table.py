@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from core import digests, used_code
+from core import used_code
 from core.errors import Parser
-from core.files import write_text
-from core.results_tree import Tree, open_tree
-from report.tables import fill, render, spec, tidy
+from report.tables import spec
+
+if TYPE_CHECKING:
+    from core.results_tree import Tree
+    from report.tables.tidy import Table
 
 
-def write(tree: Tree, key: str, specification: Path = spec.TABLES) -> tuple[list[Path], tidy.Table]:
+def write(tree: Tree, key: str, specification: Path = spec.TABLES) -> tuple[list[Path], Table]:
     """Write `tables/table<key>.*` and the list of their hashes; returns the paths and the table."""
+    # Here and in `main`: `--help` and a mistyped option are answered before anything slow is imported.
+    from core import digests
+    from core.files import write_text
+    from report.tables import fill, render, tidy
+
     declared = tidy.declaration(tree, key, specification)
     stem = f"{tree.layout.tables}/table{key}"
     write_text(f"{stem}.tidy.csv", tidy.tidy_csv(fill.fill(declared, tree)))
@@ -30,6 +38,9 @@ def main() -> None:
     parser.add_argument("--table", required=True, help="key in the specification, such as 1")
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
     args = parser.parse_args()
+
+    from core.results_tree import open_tree
+
     paths, table = write(open_tree(args.results), args.table.removeprefix("table"), args.spec)
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in table.notes)]))
 
