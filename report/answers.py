@@ -29,8 +29,6 @@ AFFECTS_RESULTS = False  # what is compared by hand
 PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
 MOST, LARGEST = 10**6, 16 * 2**20  # problems or samples; bytes of a file
 _TYPED = re.compile(r"(?:([\w.+-]+)=)?([^:=]+):(\d+):(\d+)")
-
-
 Rows = Mapping[str, tuple[float, int, int]]  # by problem: share right, samples of a row, rows (copies)
 
 
@@ -121,15 +119,14 @@ def _csv(path: Path) -> dict[str, Answers]:
         own, key = rows.setdefault(row.get(BENCHMARK, ""), {}), row.get("problem", "")
         if key in own:
             raise CorruptInputError(f"{where}: {key or row.get(BENCHMARK, '')!r} is given twice")
-        own[key] = _printed(where, row) if columns == PRINTED else _problem(where, row)
+        if columns == PRINTED:
+            own[key] = _printed(where, row)
+        else:
+            samples = _number(where, "samples", row["samples"], whole(1, MOST))
+            own[key] = _number(where, "correct", row["correct"], whole(0, samples)) / samples, samples, 1
     if not rows:
         raise CorruptInputError(f"{path}: line 1: no rows follow")
     return {key: own[""] if columns == PRINTED else of_rows(own) for key, own in rows.items()}
-
-
-def _problem(where: str, row: Mapping[str, str]) -> tuple[float, int, int]:
-    samples = _number(where, "samples", row["samples"], whole(1, MOST))
-    return _number(where, "correct", row["correct"], whole(0, samples)) / samples, samples, 1
 
 
 def _printed(where: str, row: Mapping[str, str]) -> Answers:

@@ -10,14 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from core import used_code
+from markupsafe import Markup
+
+from core import digests, used_code
 from core.errors import Parser
-
-if TYPE_CHECKING:
-    from core.layout import Results
-    from core.results_tree import Score, Tree
+from core.files import stored, write_text
+from core.layout import BASE, SNAKEMAKE_REPORT, Results
+from core.results_tree import Score, Tree, open_tree
+from core.scores import MACRO, POOLED, read_rows
+from report import captions
+from report.site import assets, links, overview, paper, runs, samples, tables, training
+from report.tables import details, render
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -31,18 +36,10 @@ VIEWS = (
 
 
 def build(root: Path) -> str:
-    """The page for the results at `root`.
+    """Return the page for the results at `root`.
 
-    Raises `MissingInputError` or `CorruptInputError` naming the first file that is missing or broken, and the command
-    that writes it.
+    Raises MissingInputError or CorruptInputError naming the first file that is missing or broken, and its command.
     """
-    # Imported here and in `main`: `--help` and a mistyped option answer without loading pyarrow and jinja2.
-    from core.files import stored
-    from core.layout import SNAKEMAKE_REPORT
-    from core.results_tree import open_tree
-    from report import captions
-    from report.site import overview, paper, runs, samples, tables, training
-
     tree = open_tree(root)
     if not tree.runs:
         return of_evaluation(tree)
@@ -54,6 +51,7 @@ def build(root: Path) -> str:
     shown = filled if papers else sorted(filled, key=lambda table: not table.declared.generated)
     browser = samples.view(tree)
     sentences: dict[str, int] = {}
+    levels = dict.fromkeys(sentence for table in filled for sentence in render.levels(table))
     table_views = [tables.view(table, tree, sentences) for table in shown]
     first = shown[0].blocks[0] if shown[0].blocks else ()  # none before a sweep's values are compared
     dynamics = training.view(tree, [c.run for row in first for c in row.checkpoints])
@@ -75,7 +73,7 @@ def build(root: Path) -> str:
             "sections": tables.sections(tree),
             "tables": table_views,
             "details": _details(tree),
-            "reading": tables.how_to_read(filled),
+            "reading": [*captions.paragraphs("tables"), *levels],
             "rows": tables.row_pages(filled, tree),
             "figures": training.figures(tree),
             "groups": runs.groups(tree, summaries),
@@ -93,9 +91,6 @@ def build(root: Path) -> str:
 
 def _details(tree: Tree) -> dict[str, Any]:
     """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
-    from core.scores import read_rows
-    from report.tables import details
-
     rows: dict[str, dict[str, str]] = {}
     for path, benchmark, *figures in details.lines(read_rows(tree.layout.scores)):
         rows.setdefault(path, {})[benchmark] = " / ".join(figures[2:])
@@ -105,14 +100,9 @@ def _details(tree: Tree) -> dict[str, Any]:
 
 def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     """The template with our style and scripts, and what the scripts read."""
-    from markupsafe import Markup
-
-    from report.site import assets
-    from report.tables.render import environment
-
     script = assets.script()
     parts = {"style": assets.style(), "before": assets.BEFORE, "script": script, "data": assets.data(data)}
-    page = environment(assets.HTML, autoescape=True).get_template(template)
+    page = render.environment(assets.HTML, autoescape=True).get_template(template)
     return page.render(
         {
             "policy": assets.policy(assets.BEFORE, script),
@@ -124,9 +114,6 @@ def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) ->
 
 def of_evaluation(tree: Tree) -> str:
     """The page of a tree without runs, as `evals.run` leaves it: scores and responses."""
-    from core.layout import BASE
-    from core.scores import MACRO, POOLED
-    from report.site import links, samples
 
     def cell(score: Score | None) -> str:
         if score is None or score.value is None:
@@ -158,12 +145,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)
-
-    from core import digests
-    from core.files import write_text
-    from core.results_tree import open_tree
-    from report.site import samples
-
     html = build(args.results)  # first: a missing input ends the command before anything is written
     tree = open_tree(args.results)
     place = _place(tree)
@@ -176,8 +157,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _place(tree: Tree) -> Results:
     """Where the page of a tree goes: into it; of a kept reference, which stays as it is, into results/pages/<name>,
     which git ignores, beside links to the files that the page leads to."""
-    from core.layout import Results
-
     root = tree.root.resolve()
     if root.parent.name != "reference" or not tree.is_reference:
         return tree.layout

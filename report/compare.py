@@ -32,35 +32,31 @@ MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a difference below this is the rounding of equal ones
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
 HEADER = ("where", "figure", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
-OVER_PROBLEMS = "the two scores' own intervals"
-NO_INTERVAL = "one seed, and no interval over problems"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Finished runs and scored checkpoints of two trees, in the first one's order.
-
-    figures: the benchmarks that both have; and the averages, where both average over the same benchmarks.
-    """
+    """Finished runs and scored checkpoints of two trees, in the first one's order."""
 
     trees: tuple[Tree, Tree]
     runs: tuple[Run, ...]
     checkpoints: tuple[Checkpoint, ...]
-    figures: tuple[str, ...]
+    figures: tuple[str, ...]  # benchmarks of both; and the averages, where both average over the same ones
 
     @cached_property
     def other_curves(self) -> set[Run]:
         """Runs whose curves differ in a column that both have, but the times: a later version may record more."""
-        return {run for run in self.runs if not self._same_curve(run)}
-
-    def _same_curve(self, run: Run) -> bool:
         from evals.learning_curves import INDEX, read_curve, rollout_rows
 
-        curves = [read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
-        whole = all(set(INDEX) <= curve.rollouts[0][0].keys() for curve in curves if curve.rollouts)
-        a, b = ([row for rows in c.rollouts for row in rows] if whole else rollout_rows(c) for c in curves)
-        common = [name for name in a[0] if name in b[0] and not name.startswith(TIMES)] if a and b else []
-        return [[row[name] for name in common] for row in a] == [[row[name] for name in common] for row in b]
+        found = set()
+        for run in self.runs:
+            curves = [read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
+            whole = all(set(INDEX) <= curve.rollouts[0][0].keys() for curve in curves if curve.rollouts)
+            a, b = ([row for rows in c.rollouts for row in rows] if whole else rollout_rows(c) for c in curves)
+            common = [name for name in a[0] if name in b[0] and not name.startswith(TIMES)] if a and b else []
+            if [[row[name] for name in common] for row in a] != [[row[name] for name in common] for row in b]:
+                found.add(run)
+        return found
 
     def same_weights(self, checkpoint: Checkpoint) -> bool:
         name = f"checkpoints/step{checkpoint.step}"
@@ -75,10 +71,9 @@ class Overlap:
 
 
 def overlap(a: Tree, b: Tree) -> Overlap:
-    """What can be compared: curves of the runs and scores on the benchmarks that both trees have.
+    """Return what can be compared: curves of the runs and scores on the benchmarks that both trees have.
 
-    Raises ConfigError when a name does not mean the same in both (the scale, the problems of a benchmark), and
-    MissingInputError when the trees have neither a finished run nor a score in common.
+    Raises ConfigError where scale or problems differ, MissingInputError where nothing is in common.
     """
     if a.scale != b.scale:
         raise ConfigError(f"cannot be compared: {a.root} is of scale {a.scale}, {b.root} of scale {b.scale}")
@@ -161,11 +156,11 @@ def _over_problems(a: Value, b: Value) -> dict[str, Any]:
     from evals.stats import intervals
 
     if a.low is None or a.high is None or b.low is None or b.high is None:
-        return {"how": NO_INTERVAL}
+        return {"how": "one seed, and no interval over problems"}
     difference, (low, high) = intervals.combine([1, 1], [b.value, -a.value], [b.low, -a.high], [b.high, -a.low])
     se = float(difference - low if difference > 0 else high - difference) / float(intervals.quantile(math.inf))
     p = float(intervals.p_value(difference, se, math.inf)) if se > 0 else None
-    return {"low": float(low), "high": float(high), "p": p, "how": OVER_PROBLEMS}
+    return {"low": float(low), "high": float(high), "p": p, "how": "the two scores' own intervals"}
 
 
 def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> str:

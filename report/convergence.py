@@ -57,9 +57,10 @@ def write(tree: Tree) -> list[Path]:
     methods = learning_curves.by_method(tree, averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if stored(path)}
+    differing = ({**_keys(run), "differs": "; ".join(differences(run.key))} for run in tree.runs)
     texts = {
-        "convergence_runs.csv": run_csv(tree),
-        "convergence_curves.csv": curve_csv(curves),
+        "convergence_runs.csv": to_csv(RUN_HEADER, differing),
+        "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
     for name, text in texts.items():
@@ -69,29 +70,21 @@ def write(tree: Tree) -> list[Path]:
     return written
 
 
-def run_csv(tree: Tree) -> str:
-    """One row per planned run: the slots in which its method differs from GRPO/DAPO."""
-    rows = (
-        {"model": run.model, "method": run.method, "seed": run.seed, "differs": "; ".join(differences(run.key))}
-        for run in tree.runs
-    )
-    return to_csv(RUN_HEADER, rows)
-
-
 def series(curve: Curve) -> dict[str, Series]:
     """Every entry of SERIES by rollout; None: not defined, or not recorded when the run was made."""
     later = {name: [None] * len(curve.rollouts) for name in MOVEMENT if name not in curve.rollouts[0][0]}
     return {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
 
 
-def curve_csv(curves: Mapping[Run, Mapping[str, Series]]) -> str:
-    """The curves by rollout, as far as each run goes; an empty field is a value that is not defined."""
-    rows = []
+def _keys(run: Run) -> dict[str, Any]:
+    return {"model": run.model, "method": run.method, "seed": run.seed}
+
+
+def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
+    """Yield the curves by rollout, as far as each run goes; None is a value that is not defined."""
     for run, values in curves.items():
         for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
-            keys = {"model": run.model, "method": run.method, "seed": run.seed, "rollout": n}
-            rows.append(keys | dict(zip(values, map(_rounded, numbers), strict=True)))
-    return to_csv(CURVE_HEADER, rows)
+            yield {**_keys(run), "rollout": n, **dict(zip(values, map(_rounded, numbers), strict=True))}
 
 
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
@@ -100,6 +93,8 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
     clean models (or seeds, where each has its own).
     """
+    from evals.stats import compare
+
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
         groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values
@@ -111,27 +106,16 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
             rows = zip_longest(*(values[name] for values in seeds.values()))
             for rollout, row in enumerate(rows, 1):
                 known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
-                mean, low, high = (
-                    _over_seeds(known, name, tree.clean_models(model)) if len(known) == len(seeds) else NONE
-                )
-                numbers = {"mean": _rounded(mean), "low": _rounded(low), "high": _rounded(high)}
+                numbers: dict[str, float | None] = dict.fromkeys(("mean", "low", "high"))
+                if len(known) == len(seeds):
+                    lowest = min(known.values())  # a weight among the shares may be negative
+                    bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
+                    found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
+                    # Over clean models, as the interval is: they may have unequal numbers of seeds.
+                    numbers["mean"] = _rounded(found.value)
+                    if found.n >= LEAST:
+                        numbers |= {"low": _rounded(found.low), "high": _rounded(found.high)}
                 yield keys | {"series": name, "rollout": rollout} | numbers
-
-
-NONE = (None, None, None)
-
-
-def _over_seeds(
-    values: Mapping[int, float], name: str, clean: Mapping[int, int] | None
-) -> tuple[float | None, float | None, float | None]:
-    """Mean over seeds and its interval. clean: the clean model that each seed continues."""
-    from evals.stats import compare
-
-    lowest = min(values.values())  # a weight among the shares may be negative
-    bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
-    found = compare.over_seeds(values, bounds=bounds, clusters=clean)
-    # The mean that the interval is of: over clean models, which differs where they have unequal numbers of seeds.
-    return (found.value, found.low, found.high) if found.n >= LEAST else (found.value, None, None)
 
 
 def _rounded(value: float | None) -> float | None:

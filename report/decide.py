@@ -9,7 +9,6 @@ stay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -70,22 +69,17 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     return rows
 
 
-def said(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What is decided and what is not: methods, with their model where there are several."""
+def line(rows: list[dict[str, Any]], seeds: list[int], batch: int) -> str:
+    """What is decided, what is not, how many seeds are left, and the next ones. seeds: those of the tree."""
     several = len({row["model"] for row in rows}) > 1
     names = [f"{row['model']}/{row['method']}" if several else str(row["method"]) for row in rows]
     pairs = [(name, row["verdict"]) for name, row in zip(names, rows, strict=True)]
     decided = [f"{name} {verdict}" for name, verdict in pairs if verdict != "undecided"]
     open_ = [name for name, verdict in pairs if verdict == "undecided"]
     text = f"{len(decided)} of {len(rows)} decided ({', '.join(decided) or 'none'})"
-    return text + (f"; undecided: {', '.join(open_)}" if open_ else "")
-
-
-def line(rows: list[dict[str, Any]], seeds: list[int], batch: int) -> str:
-    """What is decided, what is not, how many seeds are left, and the next ones. seeds: those of the tree."""
-    text = said(rows)
-    if all(row["verdict"] != "undecided" for row in rows):
+    if not open_:
         return f"{text}; nothing is left to decide"
+    text += f"; undecided: {', '.join(open_)}"
     left = max(row["seeds_left"] for row in rows)
     text += f"; {left} seeds left of the budget"
     after = list(range(max(seeds) + 1, max(seeds) + 1 + min(batch, left)))

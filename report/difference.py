@@ -62,17 +62,17 @@ class Pair:
 
         found = []
         for run in (self.a, self.b):
-            before = run.method == BASE
+            value, before = None, run.method == BASE
             if measure in CURVE:
-                found.append(None if before else learning_curves.measure_run(self.tree, run).values[measure])
-            elif not stored(self.tree.layout.scores):
-                found.append(None)
-            else:
+                value = None if before else learning_curves.measure_run(self.tree, run).values[measure]
+            elif stored(self.tree.layout.scores):
                 benchmark, step = measure.split()
                 score = self.tree.scores.get((Checkpoint(run, 0 if before else int(step)), benchmark))
-                found.append(None if score is None else score.value)
-        a, b = found
-        return None if a is None or b is None else (a, b)
+                value = score.value if score else None
+            if value is None:
+                return None
+            found.append(value)
+        return found[0], found[1]
 
 
 def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
@@ -86,7 +86,14 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     found: dict[tuple[str, int, str], Pair] = {}
     again = 0
     for tree in trees:
-        _same_settings(trees[0], tree)
+        ours, theirs = (side.matrix.get("settings") or {} for side in (trees[0], tree))
+        # What one of them does not record came with a newer version; what is evaluated may differ.
+        for key in sorted(ours.keys() & theirs.keys()):
+            if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
+                raise ConfigError(
+                    f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {trees[0].root} has {ours[key]}: "
+                    "their seeds are not of one experiment"
+                )
         keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
         if BASE in keys_a.values():
             raise ConfigError(f"command line: {BASE} is no run: it can only be subtracted; write it second")
@@ -126,18 +133,6 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
     own = {(p["model"], p["row"]): p["base"] for p in of_sweep(tree)["points"]}
     values = tree.chosen if compared == "chosen" else own
     return {model: method for (model, row), method in values.items() if row == name}
-
-
-def _same_settings(first: Tree, tree: Tree) -> None:
-    """Of training; what is evaluated may differ."""
-    ours, theirs = (side.matrix.get("settings") or {} for side in (first, tree))
-    # What one of them does not record came with a newer version of this project.
-    for key in sorted(ours.keys() & theirs.keys()):
-        if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
-            raise ConfigError(
-                f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {first.root} has {ours[key]}: "
-                "their seeds are not of one experiment"
-            )
 
 
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:

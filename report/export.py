@@ -14,16 +14,9 @@ from core import errors
 from core.errors import ConfigError, Parser, unknown
 from core.files import write_text
 from core.layout import BASE, Checkpoint
-from core.results_tree import Score, Tree, open_tree
+from core.results_tree import Tree, open_tree
 
-REPOSITORY = "tepo-bench"
 FORMS = ("eval-results",)
-
-
-def _interval(score: Score) -> str:
-    if score.low is None or score.high is None:
-        return f"no interval ({score.how})"
-    return f"95 % interval {100 * score.low:.2f} to {100 * score.high:.2f} ({score.level} level: {score.how})"
 
 
 def datasets_of(tree: Tree, given: Sequence[str]) -> dict[str, tuple[str, str | None]]:
@@ -66,14 +59,18 @@ def eval_results(tree: Tree, out: Path, given: Sequence[str]) -> Iterator[str]:
         record = (tree.record(checkpoint.run) if checkpoint.run.method != BASE else None) or {}
         dataset, revision = datasets[key]
         samples = (score.responses or 0) // score.items
+        interval = f"no interval ({score.how})"
+        if score.low is not None and score.high is not None:
+            interval = (
+                f"95 % interval {100 * score.low:.2f} to {100 * score.high:.2f} ({score.level} level: {score.how})"
+            )
         entry = EvalResultEntry(
             dataset_id=dataset,
             task_id=key,
             value=round(100 * score.value, 6),
             dataset_revision=revision,
             date=record.get("finished_at") or None,
-            notes=f"avg@{samples}, {score.items} problems, {_interval(score)}; "
-            f"{_drawn(tree, checkpoint, key)}; {REPOSITORY}",
+            notes=f"avg@{samples}, {score.items} problems, {interval}; {_drawn(tree, checkpoint, key)}; tepo-bench",
         )
         path = out / checkpoint.path / ".eval_results" / f"{key}.yaml"
         write_text(path, yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, allow_unicode=True))
@@ -101,12 +98,10 @@ def _drawn(tree: Tree, checkpoint: Checkpoint, key: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(description="Write results in a form that other tools read.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    parser.add_argument("--to", required=True, help=", ".join(FORMS))
+    parser.add_argument("--to", required=True, choices=FORMS, help="form")
     parser.add_argument("--out", required=True, type=Path, help="a new folder")
     parser.add_argument("--dataset", action="append", default=[], metavar="KEY=ORG/NAME", help="a benchmark on the hub")
     args = parser.parse_args(arguments)
-    if args.to not in FORMS:
-        raise unknown("command line", "--to", args.to, FORMS)
     if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
         raise ConfigError(f"command line: --out: {args.out} is there already and not an empty folder")
     there = args.out.exists()

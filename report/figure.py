@@ -3,24 +3,69 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from core import used_code
-from core.errors import Parser
-from report.figures import spec
+from core import digests, used_code
+from core.errors import ConfigError, MissingInputError, Parser
+from core.files import atomic
+from core.results_tree import Tree, open_tree
+from evals.learning_curves import read_curve
+from report.figures import draw, drawing, spec
+from report.figures.drawing import Drawing, Line, Panel
+from report.figures.spec import Figure
 
-if TYPE_CHECKING:
-    from core.results_tree import Tree
+
+def fill(figure: Figure, tree: Tree) -> Drawing:
+    """Return every line that is finished, in every panel, with notes on what is left out.
+
+    Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
+    """
+    notes: dict[str, list[str]] = {}  # reason -> what it holds for: a scale that plans little says so in few sentences
+    finished = {}
+    for line in figure.lines:
+        wanted = spec.planned(figure, line, tree)
+        finished[line] = [run for run in wanted if tree.record(run) is not None]
+        for run in wanted:
+            if run not in finished[line]:
+                notes.setdefault("Not drawn, not finished", []).append(run.path.as_posix())
+        if not wanted:
+            notes.setdefault("Not trained here", []).append(line)
+    drawn = [run for found in finished.values() for run in found]
+    if not drawn and spec.runs(figure, tree):
+        raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}")
+    if not drawn:
+        have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
+        raise ConfigError(
+            f"{figure.source}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows "
+            f"{', '.join(figure.lines)} with {figure.paper}; planned are {', '.join(tree.methods) or 'no method'} with "
+            f"{have or 'no model'}"
+        )
+    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for run in drawn}
+    ended = {run: at for run in drawn if (at := (tree.record(run) or {}).get("collapsed_at")) is not None}
+    for run, rollout in ended.items():
+        where = f"{run.path.as_posix()} at rollout {rollout}"
+        notes.setdefault("Collapsed, training stopped there", []).append(where)
+    panels = []
+    for id, key in figure.panels.items():
+        quantity, lines = figure.quantities[key], []
+        for name, runs in ((name, runs) for name, runs in finished.items() if runs):
+            by_seed = {}
+            for run in runs:
+                series = curves[run].series(quantity.columns, quantity.aggregate)
+                by_seed[run.seed] = tuple(None if value is None else value * quantity.scale for value in series)
+            model, method = runs[0].model, runs[0].method
+            title, ends = str(tree.methods[method]["title"]), {run.seed: ended[run] for run in runs if run in ended}
+            means = drawing.points(by_seed.values())
+            lines.append(Line(name, figure.lines[name], model, method, title, means, by_seed, ends))
+        panels.append(Panel(id, key, quantity, tuple(lines)))
+    model_of_figure = tree.model_for(figure.model, figure.paper) or {}  # there is one, since a line is drawn
+    sentences = tuple(f"{reason}: {', '.join(what)}." for reason, what in notes.items())
+    return Drawing(figure, tree.scale, str(model_of_figure["title"]), tuple(panels), sentences)
 
 
-def write(figure: spec.Figure, tree: Tree) -> tuple[list[Path], tuple[str, ...]]:
-    """Write `figures/<key>.{csv,seeds.csv,json,svg,png,pdf}`; returns the paths, and what could not be drawn."""
-    from core import digests
-    from core.files import atomic
-    from report.figures import draw, drawing, fill
-
+def write(figure: Figure, tree: Tree) -> tuple[list[Path], tuple[str, ...]]:
+    """Write `figures/<key>.{csv,json,svg,png,pdf}`; returns the paths, and what could not be drawn."""
     folder = tree.layout.figures
-    drawn = fill.fill(figure, tree)
+    drawn = fill(figure, tree)
     paths = drawing.write(drawn, folder)
     for kind, data in draw.render(drawn).items():
         paths.append(folder / f"{figure.key}.{kind}")
@@ -36,9 +81,6 @@ def main() -> None:
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), models")
     parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
     args = parser.parse_args()
-
-    from core.results_tree import open_tree
-
     paths, notes = write(spec.figure(args.figure, args.spec), open_tree(args.results))
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
 

@@ -50,21 +50,17 @@ def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
     from evals.stats import compare
 
-    rows: list[dict[str, Any]] = []
+    rows = []
     for point in found:
-        figures: dict[str, float | None] = {}
+        row: dict[str, Any] = dict.fromkeys(ARMS)
+        row |= {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+        row |= {"values": words(point.values), "own": "yes" if _is_own(point) else "no"}
+        row |= {"seeds": " ".join(map(str, sorted(point.area))), "movement": _movement(point)}
+        row |= {"failed": len(point.failed), "broken": "yes" if point.broken else "no"}
         for by in _measured(found, point.model):
             mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
-            figures |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
-        facts = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
-        seeds = " ".join(map(str, sorted(point.area)))
-        rows.append(
-            dict.fromkeys(ARMS)
-            | facts
-            | {"values": words(point.values), "own": "yes" if _is_own(point) else "no", "seeds": seeds}
-            | {"movement": _movement(point), "failed": len(point.failed), "broken": "yes" if point.broken else "no"}
-            | figures
-        )
+            row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+        rows.append(row)
     return rows
 
 
@@ -80,8 +76,7 @@ def baseline_of(tree: Tree) -> str:
 
 
 def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> list[dict[str, Any]]:
-    """The rows of matched.csv, p corrected over the methods of a model, each measure apart. `how` says why a difference
-    is None.
+    """The rows of matched.csv, p corrected over the methods of a model, each measure apart.
 
     baseline: a method's key or its name in the configuration; None: the tree's.
     """

@@ -71,7 +71,12 @@ def lines(
         if a[key].by_problem and b[key].by_problem:
             found.append(_paired(key, a[key], b[key]))
         else:
-            found.append(_unpaired(key, a[key].score, b[key].score, spread, correlation))
+            x, y = a[key].score, b[key].score
+            n, m = sorted((x.problems, y.problems))
+            errors = score_errors(x, y, spread, correlation)
+            cases = tuple(_case(x.value - y.value, error, n - 1, n, "printed scores") for error in errors)
+            problems = f"the same {n}" if n == m else f"{x.problems} and {y.problems}"
+            found.append(Line(key, problems, (x, y), cases))
     if not found:
         names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
         raise CorruptInputError(f"no benchmark in common: {names}")
@@ -86,13 +91,6 @@ def _case(difference: float, error: Error, df: float, n: int, how: str) -> Case:
     samples = samples_needed(error, difference, df) if difference else None
     any_samples = None if error.floor is None else detectable(math.sqrt(error.floor), df)
     return Case(c, error, df, units_needed(c.se * math.sqrt(n), difference), samples, any_samples)
-
-
-def _unpaired(key: str, a: Score, b: Score, spread: float, correlation: float) -> Line:
-    n, m = sorted((a.problems, b.problems))
-    errors = score_errors(a, b, spread, correlation)
-    cases = tuple(_case(a.value - b.value, error, n - 1, n, "printed scores") for error in errors)
-    return Line(key, f"the same {n}" if n == m else f"{a.problems} and {b.problems}", (a, b), cases)
 
 
 def _paired(key: str, a: Answers, b: Answers) -> Line:

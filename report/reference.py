@@ -25,6 +25,10 @@ from core.files import content, read_json, to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
 from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
+from evals.learning_curves import read_curve, rollout_rows
+from report import verify
+from report.provenance import manifest
+from report.site import samples
 
 LIMIT = 3_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
@@ -37,10 +41,8 @@ PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; t
 
 
 class Reference(NamedTuple):
-    """What was written: bytes by kind, and the kinds that were left out although the source has them."""
-
-    sizes: Mapping[str, int]
-    left_out: tuple[str, ...]
+    sizes: Mapping[str, int]  # bytes by kind
+    left_out: tuple[str, ...]  # kinds that the source has
 
 
 def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = None) -> Reference:
@@ -51,10 +53,6 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
     Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
     that its manifest does not describe and for a file that names a folder of this machine.
     """
-    from report import verify  # imports scipy: not for --help
-    from report.provenance import manifest
-    from report.site import samples
-
     source = read_manifest(tree.root)
     if source["left_out"]:
         raise ConfigError(f"{tree.root}: is a reference already, without {source['left_out'][0]}: name a results tree")
@@ -91,22 +89,21 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
             {key: source[key] for key in IN_ORIGINS}, sort_keys=True, separators=(",", ":"), allow_nan=False
         )
         (folder / f"{ORIGINS}.gz").write_bytes(gzip.compress(origins.encode("utf-8"), mtime=0))
-        for name, kind in kinds.items():
-            if kind in KEPT:
-                source_file = tree.root / name
-                long = source_file.suffix in COMPRESSED and source_file.stat().st_size >= COMPRESSED_FROM
-                target = folder / (f"{name}.gz" if long else name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                data_of = source_file.read_bytes()
-                target.write_bytes(gzip.compress(data_of, mtime=0) if long else data_of)  # equal content, equal files
+        for name in (name for name, kind in kinds.items() if kind in KEPT):
+            text = (tree.root / name).read_bytes()
+            long = Path(name).suffix in COMPRESSED and len(text) >= COMPRESSED_FROM
+            target = folder / (f"{name}.gz" if long else name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(gzip.compress(text, mtime=0) if long else text)  # equal content, equal files
         room = LIMIT - ROOM - sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        sizes_of_samples = samples.keep(tree, data or _data(tree, source))
-        sampled = next((one for one in sizes_of_samples if len(one[1]) <= room), None)  # from the largest on
-        if sampled is not None:
-            Results(folder).responses.write_bytes(sampled[1])
-        left = {*kinds.values()} - {*KEPT, *IN_ONE_FILE, "hashes"}
-        left_out = sorted({"weights", "inputs", "curves by update", *left, *({"responses"} if sampled is None else ())})
-        size = sampled[0] if sampled else None
+        left = {*kinds.values(), "weights", "inputs", "curves by update"} - {*KEPT, *IN_ONE_FILE, "hashes"}
+        kept = samples.keep(tree, data or _data(tree, source))
+        size, responses = next((one for one in kept if len(one[1]) <= room), (None, b""))  # from the largest on
+        if size is None:
+            left.add("responses")
+        else:
+            Results(folder).responses.write_bytes(responses)
+        left_out = sorted(left)
         write_text(folder / "README.md", _readme(source, where, doubts, left_out, size) + _contents(folder))
         listed = {key: value for key, value in source.items() if key not in IN_ORIGINS} | {"left_out": left_out}
         files = {
@@ -127,8 +124,6 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
 
 def _refuse_others_files(out: Path) -> None:
     """Raise ConfigError unless `out` is absent, empty, or an earlier reference with its own files alone."""
-    from report.provenance import manifest
-
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is no folder; remove it or name another one")
     if not out.exists() or not any(out.iterdir()):
@@ -149,8 +144,6 @@ def _refuse_others_files(out: Path) -> None:
 def _write_runs(tree: Tree, folder: Path) -> None:
     """Records and curves by rollout of the planned runs, each in one file. A curve of other columns than most is kept
     as it is, compressed."""
-    from evals.learning_curves import read_curve, rollout_rows
-
     planned = [run for run in tree.runs if tree.record(run) is not None]
     (folder / "runs").mkdir(parents=True)
     packed.write_records(folder / "runs", {run.path.as_posix(): tree.record(run) for run in planned})
@@ -164,8 +157,6 @@ def _write_runs(tree: Tree, folder: Path) -> None:
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
     """The folder of the problems that the responses were drawn for, if it is still there."""
-    from report.provenance import manifest
-
     keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
     found = [manifest.located(tree, name) for name in source.get("inputs", {}) if Path(name).name in keys]
     return next((path.parent for path in found if path.is_file()), None)

@@ -4,14 +4,12 @@ tables/robust.csv   a row for each method, with mean, interquartile mean and per
                     benchmarks, and the probability of improvement over the baseline of its block
 tables/robust.md    the same to read
 
-`--out FILE.npz` or `FILE.json` writes the scores of a model's methods for the package rliable instead:
-{method: (runs, benchmarks)}.
+`--out FILE` writes the scores of a model's methods for the package rliable instead: {method: (runs, benchmarks)}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,19 +33,9 @@ HEADER = (
     "iqm_how", *ABOVE, "baseline", "paired", "paired_low", "paired_high", "paired_how", "unpaired", "unpaired_low",
     "unpaired_high",
 )  # fmt: skip
-SUFFIXES = (".npz", ".json")
 
 
-@dataclass(frozen=True)
-class Scores:
-    """A row's scores: (R, T) over its seeds and the table's benchmarks."""
-
-    seeds: tuple[int, ...]
-    values: Array
-
-    def of(self, seeds: Sequence[int]) -> Array:
-        """The scores of these seeds alone, in their order."""
-        return self.values[[self.seeds.index(seed) for seed in seeds]]
+Scores = Mapping[int, Sequence[float]]  # of a row: by seed those on the table's benchmarks
 
 
 def benchmarks(table: Table) -> list[str]:
@@ -55,14 +43,18 @@ def benchmarks(table: Table) -> list[str]:
     return [column.slot for column in table.columns if column.benchmark and column.slot not in AVERAGES]
 
 
-def scores(row: Row, slots: Sequence[str]) -> Scores | None:
-    """The scores of the seeds that a row has on all benchmarks; None where there is no such seed."""
-    import numpy as np
-
+def scores(row: Row, slots: Sequence[str]) -> Scores:
+    """The scores of the seeds that a row has on all benchmarks."""
     by_slot = [row.cells[slot].seed_values for slot in slots]
     seeds = sorted(set.intersection(*map(set, by_slot))) if by_slot else []
-    score_RT = np.array([[values[seed] for values in by_slot] for seed in seeds], float)
-    return Scores(tuple(seeds), score_RT) if seeds else None
+    return {seed: [values[seed] for values in by_slot] for seed in seeds}
+
+
+def _array(found: Scores, seeds: Iterable[int]) -> Array:
+    """(R, T) over these seeds and the benchmarks."""
+    import numpy as np
+
+    return np.array([found[seed] for seed in seeds], float)
 
 
 def aggregates(table: Table, tree: Tree) -> list[dict[str, Any]]:
@@ -70,16 +62,16 @@ def aggregates(table: Table, tree: Tree) -> list[dict[str, Any]]:
     slots, found = benchmarks(table), []
     for rows in table.blocks:
         base = next((row for row in rows if row.id == row.block.baseline), None)
-        theirs = None if base is None else scores(base, slots)
+        theirs = {} if base is None else scores(base, slots)
         for row in rows:
             if row.ran:
-                against = None if row is base or row.kind == "base" else theirs
+                against = {} if row is base or row.kind == "base" else theirs
                 found.append(_aggregate(row, scores(row, slots), against, tree.clean_models(row.model)))
     return found
 
 
-def _aggregate(row: Row, ours: Scores | None, theirs: Scores | None, clean: Mapping[int, int] | None) -> dict[str, Any]:
-    """A line. theirs: the baseline's; None: not compared. clean: the clean model that each seed continues."""
+def _aggregate(row: Row, ours: Scores, theirs: Scores, clean: Mapping[int, int] | None) -> dict[str, Any]:
+    """A line. theirs: the baseline's; empty: not compared. clean: the clean model that each seed continues."""
     from evals.stats import robust
     from evals.stats.compare import first_of
 
@@ -88,20 +80,22 @@ def _aggregate(row: Row, ours: Scores | None, theirs: Scores | None, clean: Mapp
 
     facts = {name: getattr(row, name) for name in ("label", "model", "method", "step")}
     line = dict.fromkeys(HEADER) | facts | {"row": row.id, "block": row.block.title}
-    if ours is None:
+    if not ours:
         return line | {"iqm_how": "no seed is scored on every benchmark"}
-    line |= {"seeds": " ".join(map(str, ours.seeds)), "benchmarks": ours.values.shape[1]}
-    iqm = robust.interval(robust.interquartile_mean, ours.values, clusters(ours.seeds))
-    line |= {"mean": float(ours.values.mean()), "iqm": iqm.value, "iqm_low": iqm.low, "iqm_high": iqm.high}
-    line |= {"iqm_how": iqm.how, **dict(zip(ABOVE, map(float, robust.profile(ours.values, PROFILE)), strict=True))}
-    if theirs is None:
+    ours_RT = _array(ours, ours)
+    line |= {"seeds": " ".join(map(str, ours)), "benchmarks": ours_RT.shape[1]}
+    iqm = robust.interval(robust.interquartile_mean, ours_RT, clusters([*ours]))
+    line |= {"mean": float(ours_RT.mean()), "iqm": iqm.value, "iqm_low": iqm.low, "iqm_high": iqm.high}
+    line |= {"iqm_how": iqm.how, **dict(zip(ABOVE, map(float, robust.profile(ours_RT, PROFILE)), strict=True))}
+    if not theirs:
         return line
-    line |= {"baseline": row.block.baseline, "unpaired": float(robust.improvement(ours.values, theirs.values))}
-    low, high = map(float, robust.bootstrap(robust.improvement, ours.values, theirs.values))
+    theirs_RT = _array(theirs, theirs)
+    line |= {"baseline": row.block.baseline, "unpaired": float(robust.improvement(ours_RT, theirs_RT))}
+    low, high = map(float, robust.bootstrap(robust.improvement, ours_RT, theirs_RT))
     if low < high:  # of one run, or where all win, every resample is alike: unknown
         line |= {"unpaired_low": low, "unpaired_high": high}
-    if common := sorted(set(ours.seeds) & set(theirs.seeds)):
-        paired = robust.paired_improvement(ours.of(common), theirs.of(common), clusters(common))
+    if common := sorted(set(ours) & set(theirs)):
+        paired = robust.paired_improvement(_array(ours, common), _array(theirs, common), clusters(common))
         line |= {"paired": paired.value, "paired_low": paired.low, "paired_high": paired.high}
         line |= {"paired_how": paired.how}
     return line
@@ -127,9 +121,9 @@ def markdown(table: Table, lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _cells(line: dict[str, Any]) -> list[str]:
-    means = {key: percent(line[key]) or "–" for key in ("mean", *ABOVE)}
-    intervals = {key: with_interval(line, key) for key in ("iqm", "paired", "unpaired")}
-    aggregated = [(means | intervals)[key] for key in ("mean", "iqm", *ABOVE, "paired", "unpaired")]
+    aggregated = [percent(line["mean"]) or "–", with_interval(line, "iqm")]
+    aggregated += [percent(line[key]) or "–" for key in ABOVE]
+    aggregated += [with_interval(line, key) for key in ("paired", "unpaired")]
     return [line["label"], str(len((line["seeds"] or "").split())), *aggregated]
 
 
@@ -163,22 +157,11 @@ def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str],
     model, step, slots = model or models[0], step or tree.step(None), benchmarks(table)
     for rows in table.blocks:
         of_block = [row for row in rows if (row.model, row.step) == (model, step) and row.kind == "run"]
-        found = {str(row.method): own for row in of_block if (own := scores(row, slots)) is not None}
+        found = {str(row.method): own for row in of_block if (own := scores(row, slots))}
         if found:
             return slots, found
     steps = sorted({row.step for row in table.rows if row.model == model and row.kind == "run" and row.step})
     raise MissingInputError(f"{tree.root}: {model}: no method is scored after {step} rollouts; set --step to {steps}")
-
-
-def export(out: Path, found: dict[str, Scores]) -> None:
-    """Write {method: (runs, benchmarks)}, as .npz for numpy.load or as .json."""
-    if out.suffix == ".json":
-        write_text(out, json_text({method: own.values.tolist() for method, own in found.items()}))
-        return
-    import numpy as np
-
-    with atomic(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **{method: own.values for method, own in found.items()})
 
 
 def main() -> None:
@@ -188,18 +171,25 @@ def main() -> None:
     parser.add_argument("--model", help="of --out: a model's key (default: the first)")
     parser.add_argument("--step", type=whole(1), help="of --out: rollouts of the checkpoints (default: the tables')")
     args = parser.parse_args()
-    if args.out is not None and args.out.suffix not in SUFFIXES:
-        raise ConfigError(f"command line: --out: {args.out} ends neither in {' nor in '.join(SUFFIXES)}")
+    if args.out is not None and args.out.suffix not in (".npz", ".json"):
+        raise ConfigError(f"command line: --out: {args.out} ends neither in .npz nor in .json")
     tree = open_tree(args.results)
     if args.out is None:
         print("\n".join(map(str, write(tree))))
         return
     slots, found = methods(tree, args.model, args.step)
-    export(args.out, found)
+    values = {method: _array(own, own) for method, own in found.items()}
+    if args.out.suffix == ".json":
+        write_text(args.out, json_text({method: score_RT.tolist() for method, score_RT in values.items()}))
+    else:
+        import numpy as np
+
+        with atomic(args.out) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **values)
     print(args.out)
     print(f"benchmarks: {', '.join(slots)}")
     for method, own in found.items():
-        print(f"{method}: seeds {', '.join(map(str, own.seeds))}")
+        print(f"{method}: seeds {', '.join(map(str, own))}")
 
 
 if __name__ == "__main__":

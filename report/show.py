@@ -28,7 +28,6 @@ PAGES = {  # what -> list of its hashes, file, command that writes them
     "frontier": ("sweep/frontier", "sweep/frontier.md", "python -m report.frontier"),
     "sweep": ("sweep/sweep", "sweep/sweep.md", "python -m report.sweep"),
 }
-NOTHING = {"value": "0"}  # movement that is not recorded, as that of no update, has no logarithm
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
@@ -68,32 +67,29 @@ def learnt(tree: Tree, table: Table) -> list[str]:
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
     with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (rows,):
-        values = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
-
-        def value(model: str, method: str, measure: str) -> float:
-            return float(values[model, method, measure]["value"])
-
+        measured = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
+        values = {place: float(row["value"]) for place, row in measured.items()}
         lines = []
         for rows_of_model in table.blocks:
             model, title = rows_of_model[0].model, rows_of_model[0].model_title
             labels = {key: row.label for row in rows_of_model if (model, key := row.method or "", "area") in values}
-            found = sorted(((value(model, key, "area"), key) for key in labels), reverse=True)
+            found = sorted(((values[model, key, "area"], key) for key in labels), reverse=True)
             if not found:
                 continue
             told = [f"{labels[key]} {100 * area:.1f}" for area, key in found]
             # A run of fewer rollouts than the last reward is a mean of has none.
-            ends = [100 * value(model, key, "final") for key in labels if (model, key, "final") in values]
-            seeds = values[model, found[0][1], "area"]["seeds"]
+            ends = [100 * values[model, key, "final"] for key in labels if (model, key, "final") in values]
+            seeds = measured[model, found[0][1], "area"]["seeds"]
             lines.append(
                 f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}"
                 + (f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else "")
                 + f" ({title}, {seeds} seed{'s' * (seeds != '1')})."
             )
             moved = [
-                (area, math.log(value(model, key, "movement")))
+                (area, math.log(movement))
                 for area, key in found
-                if float(values.get((model, key, "movement"), NOTHING)["value"]) > 0
-                and values[model, key, "area"]["collapsed"] == "0"
+                if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or of no update
+                and measured[model, key, "area"]["collapsed"] == "0"
             ]
             if len(moved) >= FEWEST:
                 r = correlation(*zip(*moved, strict=True))
@@ -143,9 +139,8 @@ def _line(texts: list[str], widths: list[int]) -> str:
     return " ".join(aligned).rstrip()
 
 
-# `report.show runs`: which runs are done, running, stopped or waiting. Read from the run folders while they are being
-# written: run.json (done), state/lock (a process holds the run), the last row of state/curve.csv (how far it is). A run
-# that has begun, is not done and is held by nobody failed or was interrupted.
+# `report.show runs`, read from the run folders while they are being written: run.json (done), state/lock (a process
+# holds the run), the last row of state/curve.csv (how far it is).
 
 STATES = {
     "done": "",

@@ -41,8 +41,6 @@ FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 ROUNDING = 1e-9  # of a figure that is computed again
 
-Row = Mapping[str, Any]
-
 
 @dataclass(frozen=True)
 class Point:
@@ -70,8 +68,7 @@ class Point:
 
 def of_sweep(tree: Tree) -> Mapping[str, Any]:
     """`sweep` of matrix.json; MissingInputError in a tree without one."""
-    sweep = tree.matrix.get("sweep")
-    if not sweep:
+    if not (sweep := tree.matrix.get("sweep")):
         raise MissingInputError(
             f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
         )
@@ -79,17 +76,16 @@ def of_sweep(tree: Tree) -> Mapping[str, Any]:
 
 
 def selecting(tree: Tree, by: str = "movement") -> list[Point]:
-    """Every point of the tree's sweep on the selection seeds, in its order. Raises where a seed is not finished.
+    """Return every point of the tree's sweep on the selection seeds, in its order. by: the measure taken as movement.
 
-    by: the measure of a learning curve that is taken as movement.
+    Raises MissingInputError for the first run that is not trained, or not scored although that was planned.
     """
     sweep = of_sweep(tree)
     return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
 
 
 def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str = "movement") -> Point:
-    """A point of matrix.json's sweep on `seeds`. Raises MissingInputError for the first that is not trained, or not
-    scored although that was planned."""
+    """Return a point of matrix.json's sweep on `seeds`; by and errors as in `selecting`."""
     from evals import learning_curves
     from methods import catalog
 
@@ -101,15 +97,15 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
         run = Run(entry["model"], entry["method"], seed)
         checkpoint = Checkpoint(run, max(entry["steps"]))
         curve = learning_curves.measure_run(tree, run)
-        value = tree.scores.get((checkpoint, POOLED))
         planned = checkpoint in tree.evaluated
-        if curve.values["area"] is None or (planned and (value is None or value.value is None)):
+        scored = tree.scores.get((checkpoint, POOLED)) if planned else None
+        if curve.values["area"] is None or (planned and (scored is None or scored.value is None)):
             raise MissingInputError(
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
             )
         area[seed], movement[seed] = curve.values["area"], curve.values[by]
-        if planned and value is not None and value.value is not None:
-            score[seed] = value.value
+        if scored and scored.value is not None:
+            score[seed] = scored.value
         # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
         began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
         first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
@@ -217,11 +213,7 @@ def _rows(
     for point in points:
         low, high = places.get(point.row, (None, None))
         top = best[point.model, point.row]
-        row: dict[str, Any] = {
-            "model": point.model,
-            "row": point.row,
-            "title": point.title,
-            "method": point.method,
+        row = {name: getattr(point, name) for name in ("model", "row", "title", "method")} | {
             "own": _yes(bool(point.values) and point.method == point.base),
             "seeds": " ".join(map(str, sorted(point.area))),
             "rank": 1 + sum(other.mean(by) > point.mean(by) for other in points),
@@ -251,10 +243,8 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     by, best = sweep["by"], chosen(found, sweep["by"])
     seeds = {key: " ".join(map(str, sweep[key])) for key in ("select_seeds", "test_seeds")}
     return [
-        {
-            "model": point.model,
-            "row": point.row,
-            "method": point.method,
+        {name: getattr(point, name) for name in ("model", "row", "method")}
+        | {
             "values": words(point.values),
             "by": by,
             "mean": point.mean(by),
@@ -269,10 +259,8 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
 
 
 def check_choice(tree: Tree, found: Sequence[Point]) -> None:
-    """CorruptInputError for a choice.csv that this sweep made from other figures than those of `found`.
-
-    It stays where the selection runs are trained again; the fresh runs would be at the values that were best before.
-    """
+    """Raise CorruptInputError for a choice.csv that this sweep made from other figures: the selection runs were trained
+    again, and the fresh runs are at the values that were best before."""
     path, sweep = tree.root / FOLDER / "choice.csv", of_sweep(tree)
     if not path.is_file():
         return
@@ -312,7 +300,7 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def markdown(tree: Tree, rows: Sequence[Row]) -> str:
+def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
     """sweep.md: a table for each model, and how it is read."""
     sweep = of_sweep(tree)
     axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
@@ -347,7 +335,7 @@ def markdown(tree: Tree, rows: Sequence[Row]) -> str:
     return "\n".join([*lines, note, ""])
 
 
-def _cells(row: Row, keys: Sequence[str]) -> list[str]:
+def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     # `training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`
     value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
     runs = len(row["seeds"].split())

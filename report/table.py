@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core import used_code
 from core.errors import Parser
 from report.tables import spec
+
+if TYPE_CHECKING:
+    from core.results_tree import Tree
+    from report.tables.tidy import Table
+
+
+def write(tree: Tree, key: str, specification: Path = spec.TABLES) -> tuple[list[Path], Table]:
+    """Write `tables/table<key>.*` and the list of their hashes; returns the paths and the table."""
+    # Here and in `main`: `--help` and a mistyped option are answered before anything slow is imported.
+    from core import digests
+    from core.files import write_text
+    from report.tables import fill, render, tidy
+
+    declared = tidy.declaration(tree, key, specification)
+    stem = f"{tree.layout.tables}/table{key}"
+    write_text(f"{stem}.tidy.csv", tidy.tidy_csv(fill.fill(declared, tree)))
+    table = tidy.read_table(tree, key, specification)
+    for suffix, text in render.RENDERINGS.items():
+        write_text(f"{stem}{suffix}", text(table))
+    paths = [Path(f"{stem}{suffix}") for suffix in (".tidy.csv", *render.RENDERINGS)]
+    digests.write_list(tree.layout.sums(f"tables/table{key}"), paths)
+    return paths, table
 
 
 def main() -> None:
@@ -16,21 +39,10 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=spec.TABLES, help="another specification file of the same form")
     args = parser.parse_args()
 
-    # After the arguments: `--help` and a mistyped option are answered before anything slow is imported.
-    from core import digests
     from core.results_tree import open_tree
-    from report.tables import fill, render, tidy
 
-    tree = open_tree(args.results)
-    declared = tidy.declaration(tree, args.table.removeprefix("table"), args.spec)
-    paths = [fill.write(declared, tree)]
-    table = tidy.read_table(tree, declared.key, args.spec)
-    paths += render.write(table, tree.layout)
-    digests.write_list(tree.layout.sums(f"tables/table{declared.key}"), map(Path, paths))
-    for path in paths:
-        print(path)
-    for note in table.notes:
-        print(f"note: {note}")
+    paths, table = write(open_tree(args.results), args.table.removeprefix("table"), args.spec)
+    print("\n".join([*map(str, paths), *(f"note: {note}" for note in table.notes)]))
 
 
 if __name__ == "__main__":

@@ -53,8 +53,7 @@ def main() -> int:
     content = read_manifest(args.results)
     if content["left_out"]:
         print(f"{args.results}: not kept here, so not checked: {', '.join(sorted(content['left_out']))}")
-    counts = (f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())
-    listed = ", ".join(counts)
+    listed = ", ".join(f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())
     print(f"{args.results}: {f'{len(lines)} problems' if lines else 'everything stands'} ({listed} listed)")
     return 1 if lines else 0
 

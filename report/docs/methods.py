@@ -16,7 +16,6 @@ from methods import catalog
 from methods.options import CAP, FLOOR, CatalogEntry, Option
 from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
-from report.docs import table
 
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
@@ -33,6 +32,13 @@ CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high
 PAPER = "arXiv 2604.12736v1"  # the source of a section that names none
 AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page states once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file, whose text is in the hash of its runs
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; bars in cells are escaped."""
+    names = list(head)
+    first, *others = ("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |\n" for line in (names, *rows))
+    return "".join([first, "|---" * len(names) + "|\n", *others])
 
 
 # docs/methods.md

@@ -96,7 +96,7 @@ def saved(figure: Figure) -> dict[str, bytes]:
 
 
 def _origin(drawing: Drawing) -> str:
-    """A figure taken out of its page still tells where it comes from and what its thin lines are."""
+    """Where a figure comes from and what its thin lines are, for one that is taken out of its page."""
     lines = [line for panel in drawing.panels for line in panel.lines]
     counts = sorted({len(line.by_seed) for line in lines})
     seeds = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
@@ -133,8 +133,9 @@ def _panel(axis: Axes, panel: Panel, letter: str) -> None:
 
 
 def _line(axis: Axes, line: Line, aside: float) -> None:
-    """Draw the mean and thin ranges over seeds; every seed for itself where a run collapsed, since its mean would end
-    there too. aside: of the ranges, from -0.5 to 0.5, so that those of several lines stand beside each other.
+    """Draw the mean and thin ranges over seeds; where a run collapsed, and with it the mean, every seed for itself.
+
+    aside: of the ranges, from -0.5 to 0.5, so that those of several lines stand beside each other.
     """
     style = _style(line.style)
     if not line.ended:

@@ -1,4 +1,4 @@
-"""What a figure shows: `report.figures.fill` makes it from curves, `report.figures.draw` draws it.
+"""What a figure shows: `report.figure` makes it from curves, `report.figures.draw` draws it.
 
 <key>.csv    means and bands, one row per point of a line
 <key>.json   the words: scale, models, what is left out

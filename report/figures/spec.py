@@ -1,6 +1,6 @@
 """Read `figures.yaml`: what a figure consists of, validated before anything is computed.
 
-Nothing here knows numbers: `report.figures.fill` fills the declarations from curves.
+Nothing here knows numbers: `report.figure` fills the declarations from curves.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from core.declared import Declared, Tuple, validated
 from core.errors import unknown
 from core.files import read_yaml
+from core.layout import Run
 from core.provenance import ROOT
-
-if TYPE_CHECKING:
-    from core.layout import Run
-    from core.results_tree import Tree
+from core.results_tree import Tree
 
 DATA = ("report/figures.yaml", "report/tables.yaml")
 FIGURES = ROOT / DATA[0]
@@ -61,9 +59,6 @@ def css_colours() -> dict[str, str]:
     """Colour in our SVG files -> variable of the page's style sheet, which has light and dark values for it."""
     lines = {colour: f"--line-{place}" for place, (colour, _, _) in enumerate(STYLES)}
     return {**lines, INK: "--ink", SOFT: "--soft", GRID: "--grid", PAPER: "--paper"}
-
-
-# The file as it is written.
 
 
 class Quantity(Declared):
@@ -131,9 +126,6 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     if name not in entries:
         raise unknown(where, at, name, entries)
     return entries[name]
-
-
-# Which runs of a plan a figure is made of.
 
 
 def offered(tree: Tree) -> list[Figure]:

@@ -1,10 +1,9 @@
 """`python -m report.provenance.manifest --results results/quick`: every result file with its hash and origin.
 
-Read from run.json, samples.json and grades.json, never guessed: what they do not say is null. Equal trees give equal
-manifests apart from `written`. Not listed: `state/` (what a run would resume from), `log/` (of a logger), hidden files,
-and BY_HAND, which commands write at any time later, with hashes of their own. Checkpoints are listed by the hash that
-run.json has, inputs from outside the tree (base models, prompts, benchmarks) by the hash that their maker wrote beside
-them; `python -m report.verify` reads them all.
+What run.json, samples.json and grades.json do not say is null. Equal trees give equal manifests apart from `written`.
+Not listed: `state/` (what a run would resume from), `log/` (of a logger), hidden files, and BY_HAND. Checkpoints have
+the hash of run.json, inputs from outside the tree (base models, prompts, benchmarks) that of their maker;
+`python -m report.verify` reads them all.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "README.md": "readme",
     "*": "other",
 }
-BY_HAND = ("decide", "graders")  # folders of `report.decide` and `evals.graders`
+BY_HAND = ("decide", "graders")  # folders of `report.decide` and `evals.graders`, written at any time, with own hashes
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
 # Parts of a folder's name that say which run or checkpoint it is.
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}
@@ -76,25 +75,17 @@ def walk(root: Path) -> Iterator[Path]:
 
 
 def listed(names: Iterable[str]) -> list[str]:
-    """Those of the files, relative to the tree, that a manifest lists."""
+    """The files, relative to the tree, that a manifest lists."""
     return [name for name in names if name.split("/")[0] not in BY_HAND]
 
 
 def kind(name: str) -> str:
-    """What the file `name` (relative to the tree) is.
-
-    >>> kind("runs/tiny/tepo/seed1/curve.csv")
-    'curve'
-    """
+    """What the file `name` (relative to the tree) is, as `curve` for `runs/tiny/tepo/seed1/curve.csv`."""
     return next(kind for pattern, kind in KINDS.items() if fnmatchcase(name, pattern))
 
 
 def of(name: str) -> str | None:
-    """The run or checkpoint that a file belongs to.
-
-    >>> of("samples/tiny/tepo/seed1/step8/syn_seq.parquet")
-    'tiny/tepo/seed1/step8'
-    """
+    """The run or checkpoint that a file belongs to, as `tiny/tepo/seed1/step8`."""
     parts = name.split("/")
     depth = DEPTH.get(parts[0])
     return "/".join(parts[1 : 1 + depth]) if depth and len(parts) > 1 + depth else None
@@ -108,10 +99,9 @@ def file_entry(root: Path, path: Path) -> dict[str, Any]:
 
 def build(tree: Tree) -> dict[str, Any]:
     """The content of manifest.json for a results tree, finished or not."""
-    environments: dict[str, dict[str, Any]] = {}
+    environments: dict[str, dict[str, Any]] = {}  # few and long: each is written once, under its own hash
 
     def name_of(environment: dict[str, Any] | None) -> str | None:
-        """Environments are few and long: each is written once, under its own hash."""
         if environment is None:
             return None
         name = sha256_bytes(json.dumps(environment, sort_keys=True).encode())[:12]
@@ -128,6 +118,12 @@ def build(tree: Tree) -> dict[str, Any]:
             drawn = store.read_folder(samples)
             entry = _checkpoint(drawn, store.read_folder(grades))
             checkpoints[checkpoint] = {**entry, "environment": name_of(drawn.get("environment"))}
+    inputs: dict[str, dict[str, Any]] = {
+        f"{base}/{name}": {"sha256": digest, "kind": "base model"}
+        for base in bases(tree)
+        for name, digest in _listed(located(tree, base)).items()
+    }
+    inputs |= {name: {"sha256": next(iter(named)), "kind": kind} for name, (kind, named) in single_files(tree).items()}
     commits = {environment.get("commit") for environment in environments.values()}
     dirty = [environment.get("dirty") for environment in environments.values()]
     return {
@@ -144,8 +140,12 @@ def build(tree: Tree) -> dict[str, Any]:
         "environments": environments,
         "runs": {run.path.as_posix(): entry for run, entry in runs.items()},
         "checkpoints": {c.path.as_posix(): entry for c, entry in checkpoints.items()},
-        "weights": {name: entry for run, record in records.items() for name, entry in _weights(tree, run, record)},
-        "inputs": _inputs(tree),
+        "weights": {
+            f"runs/{run.path.as_posix()}/{name}": {"sha256": digest, "of": (run.path / Path(name).name).as_posix()}
+            for run, record in records.items()
+            for name, digest in sorted(_checkpoints(record).items())
+        },
+        "inputs": dict(sorted(inputs.items())),
         "files": {
             name: file_entry(tree.root, tree.root / name)
             for name in listed(path.relative_to(tree.root).as_posix() for path in walk(tree.root))
@@ -185,20 +185,12 @@ def _checkpoint(samples: Mapping[str, Any], grades: Mapping[str, Any]) -> dict[s
     }
 
 
-def _weights(tree: Tree, run: Run, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """One entry per checkpoint that run.json lists."""
-    for name, digest in sorted(_checkpoints(record).items()):
-        entry = {"sha256": digest, "of": (run.path / Path(name).name).as_posix()}
-        yield (tree.layout.run(run) / name).relative_to(tree.root).as_posix(), entry
-
-
 def _checkpoints(record: Mapping[str, Any]) -> dict[str, str]:
     """The sha256 of each `checkpoints/step<n>` that run.json lists."""
     return {name: digest for name, digest in record.get("outputs", {}).items() if name.startswith("checkpoints/")}
 
 
-# Inputs: what runs and evaluations read from outside the tree. Named as run.json and samples.json name them, which is
-# relative to the checkout where the commands ran.
+# Inputs from outside the tree, named as run.json and samples.json name them: relative to the checkout of the commands.
 
 
 def located(tree: Tree, name: str) -> Path:
@@ -208,7 +200,7 @@ def located(tree: Tree, name: str) -> Path:
 
 
 def _of_run(tree: Tree, run: Run, key: str) -> dict[str, Any]:
-    """A part of run.json; empty where the run is not finished or its record has none."""
+    """A part of run.json, empty where there is none."""
     return (tree.record(run) or {}).get(key) or {}
 
 
@@ -242,19 +234,8 @@ def _listed(folder: Path) -> dict[str, str]:
     return digests.read(sums) | {digests.SUMS: sha256_file(sums)} if sums.is_file() else digests.of_folder(folder)
 
 
-def _inputs(tree: Tree) -> dict[str, dict[str, Any]]:
-    entries: dict[str, dict[str, Any]] = {
-        f"{base}/{name}": {"sha256": digest, "kind": "base model"}
-        for base in bases(tree)
-        for name, digest in _listed(located(tree, base)).items()
-    }
-    entries |= {name: {"sha256": next(iter(named)), "kind": kind} for name, (kind, named) in single_files(tree).items()}
-    return dict(sorted(entries.items()))
-
-
-# The chain: does each file follow from the one before it? run.json -> samples.json -> grades.json -> scores.csv.
-# Every link is a hash that the later file holds of the earlier one; scores are computed again. A link whose earlier end
-# was left out of the tree (a reference has no samples) is not checked. Needs no manifest.
+# The chain: run.json -> samples.json -> grades.json -> scores.csv. Every link is a hash that the later file holds of
+# the earlier one; scores are computed again. A link whose earlier end a reference left out is not checked.
 
 
 def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = False) -> list[str]:
@@ -265,7 +246,7 @@ def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = Fal
     lists = [path for path in walk(tree.root) if path.suffix == digests.SUFFIX]
     lines = [str(error) for path in lists for error in digests.check_list(path)]
     for path in sorted(tree.root.glob("graders/*/*/*/*/graders.json")):
-        lines += _named(_check_graders(path))
+        lines += _named(_check_parquets(path))
     if "inputs" not in left_out:
         for base, runs in bases(tree).items():
             lines += _named(_check_base(tree, base, runs, read=read))
@@ -274,8 +255,10 @@ def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = Fal
     for run in tree.finished:
         lines += _check_curve(tree, run)
     for run in tree.finished if "weights" not in left_out else ():
-        listed = _checkpoints(tree.record(run) or {})
-        lines += _extra(tree.layout.run(run), listed)
+        listed, folder = _checkpoints(tree.record(run) or {}), tree.layout.run(run)
+        for path in sorted(path for path in folder.glob("checkpoints/*") if not path.name.startswith(".")):
+            if f"checkpoints/{path.name}" not in listed:
+                lines.append(f"{path}: extra, {folder / 'run.json'} does not list it")
         for name, digest in listed.items():
             lines += _named(_check_weights(tree, run, name, digest, read=read))
     sound = []
@@ -334,12 +317,6 @@ def _check_curve(tree: Tree, run: Run) -> Iterator[str]:
         yield f"{curve}: not the curve that {folder / 'run.json'} was written for"
 
 
-def _extra(run: Path, listed: Collection[str]) -> Iterator[str]:
-    for path in sorted(path for path in run.glob("checkpoints/*") if not path.name.startswith(".")):
-        if f"checkpoints/{path.name}" not in listed:
-            yield f"{path}: extra, {run / 'run.json'} does not list it"
-
-
 def _check_weights(tree: Tree, run: Run, name: str, digest: str, *, read: bool) -> Iterator[str]:
     """Whether a checkpoint is that of run.json, and that of its samples."""
     folder, record = tree.layout.run(run) / name, tree.layout.run(run) / "run.json"
@@ -374,30 +351,26 @@ def _check_samples(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
             yield str(error)
         if f"checkpoints/step{checkpoint.step}" not in _of_run(tree, run, "outputs"):
             yield f"{path}: {tree.layout.run(run) / 'run.json'} has no checkpoint step{checkpoint.step}"
-    yield from _check_parquets(path, record)
+    yield from _check_parquets(path)
 
 
 def _check_grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
     path, source = tree.layout.grades(checkpoint) / "grades.json", tree.layout.samples(checkpoint) / "samples.json"
     if not path.is_file():
         return
-    record = store.read_folder(path)
-    drawn = store.read_record(source)
-    for key, entry in record["benchmarks"].items():
+    graded, drawn = store.read_record(path), store.read_record(source)
+    for key, entry in graded.items():
         if entry.get("samples_sha256") != drawn.get(key, {}).get("sha256"):
             yield f"{path}: {key}: graded other samples than those of {source}"
         items = drawn.get(key, {}).get("data") or {}
         if items.get("sha256") and entry.get("data_sha256") not in (None, items["sha256"]):
             yield f"{path}: {key}: graded with other answers than those of {items['file']} that {source} names"
-    yield from _check_parquets(path, record)
+    yield from _check_parquets(path)
 
 
-def _check_graders(path: Path) -> Iterator[str]:
-    yield from _check_parquets(path, store.read_folder(path))
-
-
-def _check_parquets(path: Path, record: dict[str, Any]) -> Iterator[str]:
-    for key, entry in record["benchmarks"].items():
+def _check_parquets(path: Path) -> Iterator[str]:
+    """Whether the files beside a record are those that it lists."""
+    for key, entry in store.read_folder(path)["benchmarks"].items():
         parquet = path.parent / f"{key}.parquet"
         if not parquet.is_file():
             yield f"{parquet}: missing, though {path} lists it"
@@ -432,15 +405,12 @@ def _check_rows(
             yield f"{where}: no such row, though it was graded"
             continue
         cells = written[row["benchmark"]]
-        different = [name for name in row if name != CODE and not _same(row[name], cells[name])]
-        if different:
-            yield f"{where}: {different[0]} is {cells[different[0]]}, the grades give {row[different[0]]}"
-
-
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, float) and isinstance(b, float):
-        return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING)
-    return bool(a == b)
+        for name in (name for name in row if name != CODE):
+            a, b = row[name], cells[name]
+            both = isinstance(a, float) and isinstance(b, float)
+            if a != b and not (both and math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING)):
+                yield f"{where}: {name} is {b}, the grades give {a}"
+                break
 
 
 def main() -> int:

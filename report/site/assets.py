@@ -23,12 +23,12 @@ FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)
 
 
 def style() -> str:
-    return vendored("uplot/uPlot.min.css") + (HTML / "style.css").read_text(encoding="utf-8")
+    return vendored("uplot/uPlot.min.css").decode("utf-8") + (HTML / "style.css").read_text(encoding="utf-8")
 
 
 def script() -> str:
     own = [(HTML / "js" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([vendored("uplot/uPlot.iife.min.js"), *own])
+    return "\n".join([vendored("uplot/uPlot.iife.min.js").decode("utf-8"), *own])
 
 
 def data(value: Mapping[str, Any]) -> str:
@@ -64,17 +64,13 @@ def math_css() -> str:
     """KaTeX's style sheet with its fonts inside: pages opened from disk may not load a font from a file."""
 
     def inside(match: re.Match[str]) -> str:
-        font = base64.b64encode(vendored_bytes(f"katex/fonts/{match[1]}")).decode("ascii")
+        font = base64.b64encode(vendored(f"katex/fonts/{match[1]}")).decode("ascii")
         return f'url(data:font/woff2;base64,{font}) format("woff2")'
 
-    return FONT.sub(inside, vendored("katex/katex.min.css"))
+    return FONT.sub(inside, vendored("katex/katex.min.css").decode("utf-8"))
 
 
-def vendored(name: str) -> str:
-    return vendored_bytes(name).decode("utf-8")
-
-
-def vendored_bytes(name: str) -> bytes:
+def vendored(name: str) -> bytes:
     """A file of another project, such as `uplot/uPlot.min.css`.
 
     Raises for a file that `report/vendor/record.json` does not list, or that differs from it: it would run in the page.

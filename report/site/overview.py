@@ -22,16 +22,16 @@ HIDING = {
 
 def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> list[str]:
     """Everything a reader should know before believing a number, most serious first."""
-    idle = ((s, s.record.get("no_update")) for s in runs if s.record is not None)
-    sentences = [f"{s.run.path.as_posix()}: {why}." for s, why in idle if why]
-    sentences += [
-        f"{s.run.path.as_posix()}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped."
-        for s in runs
-        if s.collapsed_at is not None
-    ]
-    sentences += [
-        f"{s.run.path.as_posix()}: not finished: its folder has no run.json." for s in runs if s.record is None
-    ]
+    idle, collapsed, unfinished = [], [], []
+    for s in runs:
+        path = s.run.path.as_posix()
+        if s.record is None:
+            unfinished.append(f"{path}: not finished: its folder has no run.json.")
+        elif why := s.record.get("no_update"):
+            idle.append(f"{path}: {why}.")
+        if s.collapsed_at is not None:
+            collapsed.append(f"{path}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped.")
+    sentences = [*idle, *collapsed, *unfinished]
     sentences += [note for table in tables for note in table.notes if note.startswith("Missing")]
     sentences += _hidden_answers(tree)
     sentences += _unequal_runs(tree, runs)

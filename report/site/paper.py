@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from core.errors import written_by
@@ -12,20 +11,7 @@ from core.files import read_text
 from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries
-from paper.claims.entries import (
-    DECIDED,
-    MEANING,
-    NO_RUN,
-    RULE,
-    VERDICTS,
-    Entry,
-    amount,
-    beside_verdict,
-    figure,
-    margin,
-    readable,
-    setting,
-)
+from paper.claims.entries import DECIDED, VERDICTS, Entry, amount, margin, setting
 from report.site import assets, links
 from report.site.tables import axis, place
 
@@ -59,16 +45,17 @@ def claims(tree: Tree) -> dict[str, Any]:
         # A formula's check is the same whatever the numbers: it stands once.
         told = answers if claim.kind == ALGEBRA else [claim, *answers]
         # Beside a verdict stands what was tested: a quote says more, or something else.
-        words = {"statement": claim.statement, "quote": readable(claim.quote), "untested": claim.untested}
+        words = {"statement": claim.statement, "quote": entries.readable(claim.quote), "untested": claim.untested}
         lines = [_line(entry, tree) for entry in told]
         views.append({"id": claim.id, "where": claim.where, "lines": lines, **words})
         by_runs = (line for entry, line in zip(told, lines, strict=True) if entry in runs and entry.verdict in DECIDED)
         if first := next(by_runs, None):
             decided[first["verdict"]].append({"id": claim.id, **first})
+    counted = {name: Counter(entry.verdict for entry in found) for name, found in sources.items() if found}
     return {
-        "counts": [(name, _counted(found)) for name, found in sources.items() if found],
-        "rule": RULE,
-        "meaning": [(WORDS[verdict], meaning.replace("`", "")) for verdict, meaning in MEANING.items()],
+        "counts": [(name, [(WORDS[v], n[v]) for v in VERDICTS if n[v]]) for name, n in counted.items()],
+        "rule": entries.RULE,
+        "meaning": [(WORDS[verdict], text.replace("`", "")) for verdict, text in entries.MEANING.items()],
         "decided": {verdict: found for verdict, found in decided.items() if found},
         "claims": views,
         "judged": {folder for entry in ours for folder in entry.runs},
@@ -84,12 +71,6 @@ def _source(entry: Entry) -> str:
     return f"runs of this tree, {setting(entry)}" if setting(entry) else "runs of this tree"
 
 
-def _counted(verdicts: Sequence[Entry]) -> list[tuple[str, int]]:
-    """How many claims got which verdict."""
-    counts = Counter(entry.verdict for entry in verdicts)
-    return [(WORDS[verdict], counts[verdict]) for verdict in VERDICTS if counts[verdict]]
-
-
 def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
     """One source of numbers, and its verdict on a claim."""
     planned = {f"runs/{run.path.as_posix()}": run for run in tree.runs}
@@ -102,19 +83,19 @@ def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
         notes.append(f"p {entry.p_holm:.2g} after Holm over {entry.tests}")
     if entry.verdict == "undecided" and entry.detectable is not None:
         notes.append(f"{amount(entry.detectable, entry.unit)} {entry.unit} would have been seen")
-    if entry.placebo and entry.placebo != NO_RUN:
+    if entry.placebo and entry.placebo != entries.NO_RUN:
         notes.append(f"placebo rewards: {entry.placebo}")
     return {
         "name": _source(entry),
         "verdict": WORDS[entry.verdict],
-        "beside": f"({beside})" if (beside := beside_verdict(entry)) else "",
+        "beside": f"({beside})" if (beside := entries.beside_verdict(entry)) else "",
         "bases": entry.bases,
         "method": entry.method,
         "decided": entry.verdict in DECIDED,
         "alone": entry.model or "",
         "statement": entry.statement,
         "tested": entry.tested,
-        "figure": figure(entry),
+        "figure": entries.figure(entry),
         "null": "" if entry.null is None else f"claimed {entry.claimed} {amount(entry.null, entry.unit)}",
         "notes": notes,
         "how": entry.how,
@@ -138,8 +119,6 @@ def _picture(entry: Entry) -> dict[str, float] | None:
         drawn |= {"margin": left, "margin_width": round(place(entry.margin_high, *ends) - left, 2)}
     return drawn
 
-
-# Pages of text: the audit of the printed tables, and what holds whatever the results.
 
 DATA = ("docs/notebook/audit.md", "docs/notebook/readings.md")
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)

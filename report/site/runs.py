@@ -11,22 +11,17 @@ from typing import Any
 from core.errors import CorruptInputError
 from core.files import stored
 from core.layout import Checkpoint, Run
-from core.results_tree import Score, Tree
+from core.results_tree import Tree
 from report.figures.drawing import number
 from report.site import links, samples
 from report.tables.tidy import percent, rows_of_curves
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}
+RUN = ("model", "method", "seed")
 FILES = {  # of `report.convergence`: what each has, and the columns read
-    "convergence.csv": (
-        "the measures of the learning curves",
-        ("model", "method", "seed", "planned", "rollouts", "area"),
-    ),
-    "convergence_runs.csv": (
-        "the summary of each run",
-        ("model", "method", "seed", "differs"),
-    ),
+    "convergence.csv": ("the measures of the learning curves", (*RUN, "planned", "rollouts", "area")),
+    "convergence_runs.csv": ("the summary of each run", (*RUN, "differs")),
 }
 
 
@@ -66,19 +61,18 @@ def summaries(tree: Tree) -> list[Summary]:
                 raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
             for run, row in found.items():
                 by_run.setdefault(run, {}).update(row)
-        return [_summary(run, by_run[run], tree) for run in tree.runs]
-
-
-def _summary(run: Run, row: Mapping[str, str], tree: Tree) -> Summary:
-    return Summary(
-        run=run,
-        title=str(tree.methods[run.method]["title"]),
-        differs=tuple(row["differs"].split("; ")) if row["differs"] else (),
-        planned=int(row["planned"] or 0) or None,
-        rollouts=int(row["rollouts"] or 0) or None,
-        area=number(row["area"]),
-        record=tree.record(run),
-    )
+        return [
+            Summary(
+                run=run,
+                title=str(tree.methods[run.method]["title"]),
+                differs=tuple(row["differs"].split("; ")) if row["differs"] else (),
+                planned=int(row["planned"] or 0) or None,
+                rollouts=int(row["rollouts"] or 0) or None,
+                area=number(row["area"]),
+                record=tree.record(run),
+            )
+            for run, row in ((run, by_run[run]) for run in tree.runs)
+        ]
 
 
 def line(summary: Summary) -> dict[str, Any]:
@@ -87,25 +81,21 @@ def line(summary: Summary) -> dict[str, Any]:
     if summary.record is not None:
         state = "finished" if summary.collapsed_at is None else f"collapsed at rollout {summary.collapsed_at}"
         state = summary.record.get("no_update") or state
+    reward = "no mean reward yet (area)"
+    if summary.area is not None and summary.planned is not None:
+        rest = summary.planned - (summary.rollouts or 0)  # the area is over all planned rollouts
+        zeros = f", the {rest} after the collapse counted as 0" if rest else ""
+        reward = f"mean reward {percent(summary.area)} % over {summary.planned} rollouts{zeros} (area)"
     return {
         "id": links.run(summary.run),
         "title": summary.title,
         "seed": summary.run.seed,
         "differs": summary.differs,
-        "reward": _reward(summary),
+        "reward": reward,
         "area": percent(summary.area) or "–",
         "state": state,
         "bad": state != "finished",
     }
-
-
-def _reward(summary: Summary) -> str:
-    """What the area is, in words: a collapsed run has it over more rollouts than it trained."""
-    if summary.area is None or summary.planned is None:
-        return "no mean reward yet (area)"
-    rest = summary.planned - (summary.rollouts or 0)
-    zeros = f", the {rest} after the collapse counted as 0" if rest else ""
-    return f"mean reward {percent(summary.area)} % over {summary.planned} rollouts{zeros} (area)"
 
 
 def groups(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
@@ -154,7 +144,7 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
                 if (found := stored(tree.layout.run(summary.run) / name))
             ],
             "curves": _curves(summary, tree),
-            "setting": _setting(summary.run, tree),
+            "setting": str(tree.matrix["variants"][variant]["title"]) if (variant := summary.run.variant) else "",
             "model_title": links.model_title(summary.run.model, tree),
             "columns": [AVERAGES.get(name, name) for name in names],
             "checkpoints": [
@@ -164,11 +154,6 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
         }
         for summary in runs
     ]
-
-
-def _setting(run: Run, tree: Tree) -> str:
-    """The title of the run's variant; empty for a run under the scale's own settings."""
-    return "" if run.variant is None else str(tree.matrix["variants"][run.variant]["title"])
 
 
 def _curves(summary: Summary, tree: Tree) -> str | None:
@@ -181,19 +166,19 @@ def _curves(summary: Summary, tree: Tree) -> str | None:
 
 def scores(checkpoint: Checkpoint, tree: Tree, keys: Sequence[str]) -> list[dict[str, Any]]:
     """One line of a table of scores: what scores.csv has for the checkpoint, each leading to the responses."""
-    return [_score(tree.scores.get((checkpoint, key)), checkpoint, key, tree) for key in keys]
-
-
-def _score(score: Score | None, checkpoint: Checkpoint, key: str, tree: Tree) -> dict[str, Any]:
-    if score is None or score.value is None:
-        return {"text": "missing" if score is None else "not run", "number": False, "interval": "", "href": None}
-    interval = ""
-    if score.low is not None and score.high is not None:
-        interval = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
-    href = None
-    if (tree.layout.samples(checkpoint) / "samples.json").is_file() or samples.is_sampled(tree, checkpoint):
-        href = links.responses(checkpoint, None if key in AVERAGES else key)
-    return {"text": percent(score.value), "number": True, "interval": interval, "href": href}
+    found = []
+    for key in keys:
+        score, interval, href = tree.scores.get((checkpoint, key)), "", None
+        if score is None or score.value is None:
+            text = "missing" if score is None else "not run"
+            found.append({"text": text, "number": False, "interval": "", "href": None})
+            continue
+        if score.low is not None and score.high is not None:
+            interval = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
+        if (tree.layout.samples(checkpoint) / "samples.json").is_file() or samples.is_sampled(tree, checkpoint):
+            href = links.responses(checkpoint, None if key in AVERAGES else key)
+        found.append({"text": percent(score.value), "number": True, "interval": interval, "href": href})
+    return found
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:

@@ -6,8 +6,6 @@
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
     figures/<name>.svg                      figures as `report.figure` wrote them
 
-Two methods on one problem need two index files and two text files, whatever the size of the results.
-
 A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
 that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
 
@@ -24,11 +22,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import digests, packed
 from core.errors import ConfigError, CorruptInputError, MissingInputError
@@ -40,9 +37,6 @@ from evals import benchmark as registry
 from evals import store
 from report.site import assets, links, training
 from report.site.assets import FOLDER
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside of folders
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
@@ -60,8 +54,8 @@ LETTERS = {  # one letter per response in an index
 STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 SAMPLES = ("item_id", "sample", "prompt", "response", "stop", "tokens")
 GRADES = ("item_id", "sample", "verdict", "extracted", "rule")
+# Grader -> (item, sample) -> its verdict and the answer that it extracted.
 Others = Mapping[str, Mapping[tuple[str, int], tuple[str, str | None]]]
-"""Grader -> (item, sample) -> its verdict and the answer that it extracted."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +71,14 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     """The checkpoints whose responses can be looked at, in the matrix's order: those with samples and grades.
 
     Each has a stamp per benchmark, which its companion files must carry: the page then never mixes old files with new.
-    Raises `CorruptInputError` for grades that are not of these very samples.
+    Raises CorruptInputError for grades that are not of these very samples.
     """
     checkpoints = {}
     scored = {at for at, _ in tree.scores} if stored(tree.layout.scores) and not tree.is_reference else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
             kept = _kept(tree)
-            checkpoints[checkpoint] = dict.fromkeys(kept.places[checkpoint.path.as_posix()], kept.stamp)
+            checkpoints[checkpoint] = dict.fromkeys(kept.rows[checkpoint.path.as_posix()], kept.stamp)
             continue
         grades = tree.layout.grades(checkpoint) / "grades.json"
         samples = tree.layout.samples(checkpoint) / "samples.json"
@@ -128,8 +122,8 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
             if stored(path):
                 (fresh / f"figures/{name}.svg").write_bytes(content(path))
         # KaTeX, which the page loads when the first response is shown.
-        katex = [assets.vendored("katex/katex.min.js"), assets.vendored("katex/auto-render.min.js")]
-        (fresh / "math.js").write_text("\n".join(katex) + "\n", encoding="utf-8")
+        katex = (assets.vendored(f"katex/{name}.min.js") for name in ("katex", "auto-render"))
+        (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
         (fresh / "math.css").write_text(assets.math_css(), encoding="utf-8")
         shutil.copyfile(assets.VENDOR / "katex" / "LICENSE", fresh / "math.LICENSE")
         _refuse_others_files(folder)
@@ -140,9 +134,6 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-SNAKEMAKE_MARK = ".snakemake_timestamp"  # which it puts into a folder that is an output
-
-
 def _refuse_others_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder}: is no folder of companion files; move it away")
@@ -150,7 +141,8 @@ def _refuse_others_files(folder: Path) -> None:
         name = path.relative_to(folder)
         # Names decide, not what is in the files: a damaged one of ours is to be replaced.
         kind = {"problems": ".js", "samples": ".js", "figures": ".svg"}.get(name.parts[0])
-        ours = name.as_posix() in (*MATH, SNAKEMAKE_MARK) or name.suffix == kind
+        # Snakemake puts the last one into a folder that is an output.
+        ours = name.as_posix() in (*MATH, ".snakemake_timestamp") or name.suffix == kind
         if path.is_symlink() or not (ours or path.is_dir()):
             raise ConfigError(f"{path}: is no companion file of the page; move it away")
 
@@ -172,7 +164,7 @@ def _put(folder: Path, name: str, value: Any) -> None:
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
     """Samples and grades of one benchmark side by side; rows that do not belong together are an error."""
     if is_sampled(tree, checkpoint):
-        rows = _kept(tree).rows(checkpoint, benchmark)
+        rows = _kept(tree).rows[checkpoint.path.as_posix()][benchmark]
         for (id, prompt), of_item in groupby(rows, key=lambda row: (row["item"], row["prompt"])):
             yield Item(id, prompt, tuple(tuple(row[name] for name in RESPONSE) for row in of_item))
         return
@@ -213,7 +205,6 @@ def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
 
 # The sample that a reference keeps.
 
-
 RESPONSE = ("response", "stop", "tokens", "verdict", "extracted", "rule")  # as in `Item`
 PLACE = ("benchmark", "item", "checkpoint")
 ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read them; None: not known
@@ -223,20 +214,16 @@ ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read the
 class Kept:
     """responses.parquet, one row per response."""
 
-    table: pa.Table  # by checkpoint, then benchmark
-    places: Mapping[str, Mapping[str, tuple[int, int]]]  # checkpoint -> benchmark -> first row, number of rows
+    rows: Mapping[str, Mapping[str, list[dict[str, Any]]]]  # checkpoint -> benchmark -> rows, by item
     size: tuple[int, int]  # problems of each benchmark, responses to each: at most
     stamp: str
-
-    def rows(self, checkpoint: Checkpoint, benchmark: str) -> list[dict[str, Any]]:
-        return list(self.table.slice(*self.places[checkpoint.path.as_posix()][benchmark]).to_pylist())
 
 
 def is_sampled(tree: Tree, checkpoint: Checkpoint) -> bool:
     """Whether a sample of the checkpoint's responses is all there is of them."""
     if not tree.layout.responses.is_file() or (tree.layout.samples(checkpoint) / "samples.json").exists():
         return False
-    return checkpoint.path.as_posix() in _kept(tree).places
+    return checkpoint.path.as_posix() in _kept(tree).rows
 
 
 def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
@@ -275,40 +262,35 @@ def _clean(value: Any) -> Any:
 
 
 def _kept(tree: Tree) -> Kept:
-    path = tree.layout.responses
-    status = path.stat()
-    return _read_kept(path, tree.root, status.st_mtime_ns, status.st_size)
+    found: Kept = tree.once(_read_kept)
+    return found
 
 
-@lru_cache(maxsize=2)
-def _read_kept(path: Path, root: Path, _changed: int, _size: int) -> Kept:
+def _read_kept(tree: Tree) -> Kept:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    data = packed.checked(path, root)
+    path = tree.layout.responses
+    data = packed.checked(path, tree.root)
+    order = [(name, "ascending") for name in ("checkpoint", "benchmark", "item")]
     try:
-        table = pq.read_table(pa.BufferReader(data)).sort_by(
-            [(n, "ascending") for n in ("checkpoint", "benchmark", "item")]
-        )
-        counts = {name: int(table.schema.metadata[name.encode()]) for name in ("problems", "responses")}
-        table.select([*PLACE, *ASKED, *RESPONSE])
-        keys = list(zip(table["checkpoint"].to_pylist(), table["benchmark"].to_pylist(), strict=True))
+        table = pq.read_table(pa.BufferReader(data)).sort_by(order)
+        problems, responses = (int(table.schema.metadata[name]) for name in (b"problems", b"responses"))
+        rows = table.select([*PLACE, *ASKED, *RESPONSE]).to_pylist()
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise CorruptInputError(f"{path}: not a sample of responses ({' '.join(str(error).split())})") from error
-    places: dict[str, dict[str, tuple[int, int]]] = {}
-    first = 0
-    for (checkpoint, benchmark), rows in groupby(keys):
-        count = sum(1 for _ in rows)
-        places.setdefault(checkpoint, {})[benchmark] = first, count
-        first += count
-    return Kept(table, places, (counts["problems"], counts["responses"]), sha256_bytes(data)[:12])
+    by_place: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in rows:
+        by_place.setdefault(row["checkpoint"], {}).setdefault(row["benchmark"], []).append(row)
+    return Kept(by_place, (problems, responses), sha256_bytes(data)[:12])
 
 
 def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benchmark: str) -> list[list[str]]:
     """[id, problem, gold] of the problems that the sample holds."""
     for checkpoint, benchmarks in checkpoints.items():
         if benchmark in benchmarks and is_sampled(tree, checkpoint):  # the same problems everywhere
-            asked = {row["item"]: (row["problem"], row["gold"]) for row in _kept(tree).rows(checkpoint, benchmark)}
+            rows = _kept(tree).rows[checkpoint.path.as_posix()][benchmark]
+            asked = {row["item"]: (row["problem"], row["gold"]) for row in rows}
             return [[id, problem, gold] for id, (problem, gold) in asked.items() if gold is not None]
     return []
 
@@ -319,13 +301,7 @@ def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
     return [[name, f"{problem} ({meant})" if meant else problem, gold] for name, problem, gold in items]
 
 
-def _write_responses(
-    folder: Path,
-    name: str,
-    stamp: str,
-    items: Iterator[Item],
-    others: Others,
-) -> None:
+def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item], others: Others) -> None:
     """The index of one benchmark and its text files."""
     index: dict[str, Any] = {"stamp": stamp, "items": [], "per": [], "begins": []}
     columns: dict[str, list[Any]] = {"verdicts": [], "stops": [], "tokens": [], "extracted": [], "rules": []}
@@ -404,11 +380,8 @@ def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> 
     return list(zip(*values, strict=True))
 
 
-# The browser of responses: which checkpoints and benchmarks can be looked at.
-
-
 def view(tree: Tree) -> dict[str, Any]:
-    """For the template; `data` is what the scripts of the page get."""
+    """The browser of responses, for the template; `data` is what the scripts of the page get."""
     checkpoints = evaluated(tree)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}

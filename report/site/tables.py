@@ -29,10 +29,7 @@ def read(tree: Tree) -> list[Table]:
 
 
 def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
-    """A table for the template: where each row leads, and for each cell the sentences behind it.
-
-    sentences: of all tables, each with its number, which stands at the cells: most hold for a whole row.
-    """
+    """A table for the template. sentences: those behind the cells of all tables, with the numbers that cells have."""
     file = tree.layout.tables / f"table{table.key}.tidy.csv"
     context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix())
     context["generated"] = table.declared.generated
@@ -63,8 +60,7 @@ def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bo
 
 
 def sections(tree: Tree) -> dict[str, str]:
-    """What other commands wrote to be read, as HTML: a sweep with its fresh seeds before what chose the values, methods
-    at equal movement, robust aggregates. A tree from before one of the last two existed has none."""
+    """What other commands wrote to be read, as HTML: a sweep, methods at equal movement, robust aggregates."""
     found = {}
     for path, module in SECTIONS.items():
         if stored(tree.root / f"{path}.md") or (module == "sweep" and tree.matrix.get("sweep")):
@@ -73,12 +69,6 @@ def sections(tree: Tree) -> dict[str, str]:
                 text = assets.section(read_text(tree.root / f"{path}.md", "a section of the page"))
             found[Path(path).name] = CHOICE.sub(r"<details><summary>\1</summary>\2</details>", text)
     return found
-
-
-def how_to_read(tables: Sequence[Table]) -> list[str]:
-    """What holds for all tables: marks, intervals, words for missing numbers."""
-    levels = dict.fromkeys(sentence for table in tables for sentence in render.levels(table))
-    return [*captions.paragraphs("tables"), *levels]
 
 
 def _address(row: Row, table: Table) -> str:
@@ -129,8 +119,7 @@ def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
 
 
 def _checkpoint(checkpoint: Checkpoint, row: Row, table: Table, tree: Tree) -> dict[str, Any]:
-    """One line of a row's page. It leads to the run, whose page has intervals and the way to each response; a base
-    model has no run, and leads to its responses."""
+    """One line of a row's page. It leads to the run; a base model has none, and leads to its responses."""
     scored = [column.benchmark for column in table.columns if column.benchmark is not None]
     scores = dict(zip(scored, runs.scores(checkpoint, tree, scored), strict=True))
     found = [
@@ -147,8 +136,8 @@ def _checkpoint(checkpoint: Checkpoint, row: Row, table: Table, tree: Tree) -> d
 
 
 def _no_score(cell: Cell, checkpoint: Checkpoint) -> dict[str, Any]:
-    """A column that scores.csv knows nothing of: the cell's value of the checkpoint's seed, else the cell's own word
-    where it has no number, else a dash, as for a probability of being best, which no seed has by itself."""
+    """A column that scores.csv knows nothing of: the value of the checkpoint's seed; without one the cell's word, or a
+    dash where only the cell has a number."""
     # A row of a difference has the difference's value of a seed, which is neither checkpoint's.
     value = cell.seed_values.get(checkpoint.run.seed) if cell.kind != "delta" else None
     if value is not None:

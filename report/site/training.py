@@ -1,16 +1,14 @@
 """Training on one screen: the curves of every method of every model, for the reader to choose from, and the figures.
 
-The numbers of each seed, their means and 95 % intervals are those of `report.convergence` in convergence_curves.csv and
-convergence_bands.csv. Figures are the files of `report.figure`, as images: nothing in an image
-runs or loads.
+The numbers of each seed, their means and 95 % intervals are those of `report.convergence`. Figures are the files of
+`report.figure`, as images: nothing in an image runs or loads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import written_by
 from core.files import read_csv, read_json, stored
@@ -28,16 +26,12 @@ START = 6  # methods shown at first; more can be told apart, but not read at a g
 FRONT = 4  # lines of the overview's chart
 
 Series = list[float | None]
-Bands = dict[tuple[str, str, bool, str], dict[str, Series]]
-"""Model, method, whether of fresh seeds, column -> `mean`, `low` and `high` by rollout."""
 ENDS = ("mean", "low", "high")
-
-
+Bands = dict[tuple[str, str, bool, str], dict[str, Series]]  # model, method, fresh seeds?, column -> ENDS by rollout
 PERCENT = 100.0
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     title: str
     column: str  # of convergence_curves.csv
     unit: str
@@ -65,7 +59,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     """What the page's scripts draw: panels, looks to give away, lines with their numbers by panel, and the overview's
     lines: of the methods of the runs `first`, on fresh seeds where the tree has them.
 
-    A line is a method (with its variant) of a model. `seeds` of a line: seed -> {column: values by rollout}.
+    A line is a method (with its variant) of a model.
     """
     styles = {split(tree.method_for(name) or name)[0]: place for name, place in given().items()}
     seeds: dict[bool, dict[tuple[str, str], dict[Run, dict[str, Series]]]] = {True: {}, False: {}}
@@ -77,6 +71,8 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
     lines = [_line(*key, runs, tree, styles, bands) for key, runs in seeds[False].items()]
     keys = {(run.model, run.method) for run in first}
     shown = {key: runs for key, runs in (seeds[True] or seeds[False]).items() if key in keys}
+    trained, planned = {run.variant for run in tree.runs}, tree.matrix.get("variants", {})
+    variants = [[name, str(body["title"])] for name, body in planned.items() if name in trained]
     return {
         "front": _front([_line(*key, runs, tree, styles, bands) for key, runs in shown.items()], tree),
         "panels": [
@@ -91,7 +87,7 @@ def view(tree: Tree, first: Sequence[Run] = ()) -> dict[str, Any]:
         "given": sorted(styles.values()),
         "lines": lines,
         "models": [[str(model["key"]), str(model["title"])] for model in tree.models],
-        "variants": [["", "the scale's own settings"], *_variants(tree)],
+        "variants": [["", "the scale's own settings"], *variants],
         "start": START,
     }
 
@@ -107,11 +103,6 @@ def _front(lines: Sequence[dict[str, Any]], tree: Tree) -> list[dict[str, Any]]:
 
     found = [line | {"values": {"reward": line["values"]["reward"]}} for line in lines if "reward" in line["values"]]
     return sorted(found, key=place)[:FRONT]
-
-
-def _variants(tree: Tree) -> list[list[str]]:
-    trained = {run.variant for run in tree.runs}
-    return [[name, str(body["title"])] for name, body in tree.matrix.get("variants", {}).items() if name in trained]
 
 
 def _rounded(value: float | None, scale: float) -> float | None:
@@ -178,9 +169,6 @@ def _line(
         "ended": {seed: rollout for seed, rollout in collapsed.items() if rollout is not None},
         "values": values,
     }
-
-
-# Figures, as their files show them.
 
 
 def figures(tree: Tree) -> list[dict[str, Any]]:

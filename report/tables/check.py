@@ -1,7 +1,6 @@
 """`python -m report.tables.check`: whether `tables.yaml` names methods of the catalog, and printed rows as they are.
 
-Snakemake asks this when it starts. Filling and showing a table do not: they need the plan of a scale and not the
-catalog, so a correction of a method's file leaves every table as it is.
+Snakemake asks this when it starts. Filling a table does not, so a correction of a method's file leaves it as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from report.tables.fill import check_printed
 
 
 def check(table: spec.Table) -> None:
-    """Raises `ConfigError` for a method that the catalog does not have, for two rows of a block that are one method in
+    """Raise ConfigError for a method that the catalog does not have, for two rows of a block that are one method in
     different words, and for a row with the id of a printed one that is another run."""
     for number, block in enumerate(table.blocks):
         at = f"tables.{table.key}.blocks.{number}"

@@ -21,10 +21,7 @@ NOTE = (
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One line of `HEADS` for each checkpoint and benchmark that was run; `-` where a length is unknown.
-
-    rows: of `core.scores.read_rows`, in their order.
-    """
+    """One line of HEADS for each checkpoint and benchmark that was run. rows: of `core.scores.read_rows`."""
     return [
         (
             Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"]).path.as_posix(),
@@ -40,14 +37,11 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The lines under their headings, in columns, and what the headings mean."""
+    """The lines in columns under their headings, and what the headings mean."""
     table = [HEADS, *lines(rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    aligned = [
-        " ".join(cell.ljust(width) if place < 2 else cell.rjust(width) for place, (cell, width) in enumerate(cells))
-        for cells in (list(zip(line, widths, strict=True)) for line in table)
-    ]
-    return "\n".join([*aligned, NOTE])
+    form = " ".join(f"{{:{'<' if place < 2 else '>'}{width}}}" for place, width in enumerate(widths))
+    return "\n".join([*(form.format(*line) for line in table), NOTE])
 
 
 def _percent(share: float | None) -> str:

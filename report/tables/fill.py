@@ -1,42 +1,24 @@
 """Fill a table's declaration with numbers: `cells` with scores over seeds, `compare` with differences to baselines.
 
 The statistics are those of `evals.stats`. Here is which checkpoints are behind a cell, what it is compared with, and
-which comparisons of a table are corrected together. Both steps give one line per cell with the columns of the tidy file
-(`report.tables.tidy.Cell`), from which everything else is shown.
+which comparisons of a table are corrected together. The cells are lines of the tidy file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError, unknown
-from core.files import write_text
 from core.layout import BASE, Checkpoint
 from core.results_tree import Tree
 from core.scores import POOLED
 from paper import printed
-from report.tables import again
+from report.tables import runs, tidy
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
-from report.tables.tidy import (
-    MEASURED,
-    MISSING,
-    NOT_COMPARED,
-    NOT_RUN,
-    Cell,
-    Column,
-    at_value,
-    columns_of,
-    method_of,
-    model_of,
-    planned,
-    stand_in,
-    tidy_csv,
-    with_options,
-)
+from report.tables.tidy import MEASURED, MISSING, NOT_COMPARED, NOT_RUN, Cell, Column
 
 if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
@@ -55,13 +37,10 @@ Place = tuple[str, str | None, str]  # model, id of the row, column
 
 
 def fill(table: Table, tree: Tree) -> list[Cell]:
-    """Every cell of `table` from the scores of `tree`: block by block, row by row, column by column; then the A/A arm.
+    """Return every cell in the order of blocks, rows and columns; then those of the A/A arm.
 
-    A block whose model the scale does not have is left out. A row whose run is not planned is `not run`, a planned one
-    without scores `missing`.
-
-    Raises `ConfigError` where a row has the id of a printed row and is another run; `CorruptInputError` where the
-    scores contradict the grades.
+    A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises ConfigError where a row
+    has the id of a printed row and is another run, CorruptInputError where the scores contradict the grades.
     """
     for block in table.blocks:
         for row in block.rows:
@@ -69,26 +48,16 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
     return compare(cells(table, tree), table, tree)
 
 
-def write(table: Table, tree: Tree) -> str:
-    """Fill the table and write its tidy file; returns the path."""
-    path = tree.layout.tables / f"table{table.key}.tidy.csv"
-    write_text(path, tidy_csv(fill(table, tree)))
-    return str(path)
-
-
-# The lines of a table before anything is compared.
-
-
 def cells(table: Table, tree: Tree) -> list[Cell]:
     """Each row's scores over its seeds, with what the paper prints; those of A/A arms at the end."""
-    columns = columns_of(table, tree)
+    columns = tidy.columns_of(table, tree)
     found: list[Cell] = []
     for block in table.blocks:
-        model = model_of(tree, table, block.model)
+        model = tidy.model_of(tree, table, block.model)
         if model is None:
             continue
         # What a sweep chose for each method is not what the paper printed.
-        own_model = stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
+        own_model = tidy.stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
         rows: dict[str, dict[str, Cell]] = {}
         for row in sorted(block.rows, key=lambda row: KINDS.index(row.kind)):
             rows[row.id] = _row(row, block, model, rows, columns, tree)
@@ -96,7 +65,7 @@ def cells(table: Table, tree: Tree) -> list[Cell]:
             of_row = list(rows[row.id].values())
             if row.when is None or any(cell.state != NOT_RUN for cell in of_row):
                 found += [_with_printed(cell, columns, tree, own_model=own_model) for cell in of_row]
-    for arm in again.arms(tree):
+    for arm in runs.arms(tree):
         model = next(model for model in tree.models if model["key"] == arm.model)
         block = Block(model=arm.model, rows=())
         for kind, row in ((ONCE, arm.once), (AGAIN, arm.again)):
@@ -127,12 +96,12 @@ def _row(
         contents = {c.slot: _mean([part[c.slot] for part in parts], c, tree) for c in columns}
         checkpoints = [Checkpoint.parse(run) for content in contents.values() for run in content.get("runs", ())]
     else:
-        method = method_of(row, str(model["key"]), tree)
-        checkpoints = planned(row, str(model["key"]), tree)
+        method = tidy.method_of(row, str(model["key"]), tree)
+        checkpoints = tidy.planned(row, str(model["key"]), tree)
         contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
-    name = row.label if row.method is None or method is None else with_options(row.label, row.method, method)
+    name = row.label if row.method is None or method is None else tidy.with_options(row.label, row.method, method)
     if tree.chosen and row.numbers is None and method is not None:
-        name = at_value(name, str(model["key"]), method, tree)
+        name = tidy.at_value(name, str(model["key"]), method, tree)
     label = name.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more"))
     collapsed = _collapses(checkpoints, tree)  # reads run records: once per row and not once per cell
     return {
@@ -202,10 +171,14 @@ def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Content:
     if comparison is None:  # without a gap: no seed in common
         return {"state": gap or NOT_COMPARED}
     checkpoints = dict.fromkeys([*a.checkpoints, *b.checkpoints])
-    left, right = a.seed_values, b.seed_values
-    by_seed = {seed: left[seed] - right[seed] for seed in left if seed in right}
+    by_seed = _gains(a.seed_values, b.seed_values)
     content = _measured(comparison.difference, comparison, comparison.n, checkpoints, by_seed)
     return content | _versus(comparison, minus)
+
+
+def _gains(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
+    """a - b by the seeds that both have."""
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
 def _gap(cells: Sequence[Cell]) -> str | None:
@@ -223,6 +196,9 @@ def _measured(
 ) -> Content:
     """source: whatever has the interval, its level and how it was made: a score, an estimate or a comparison."""
     checkpoints = list(checkpoints)
+    # A number of a single base has no seed: it says nothing about other bases.
+    bases = {c.run for c in checkpoints if c.run.method == BASE}
+    seeds = {c.run.seed for c in checkpoints if c.run.method != BASE or len(bases) > 1}
     return {
         "state": MEASURED,
         "value": value,
@@ -232,19 +208,13 @@ def _measured(
         "level": source.level,
         "how": source.how,
         "n": n,
-        "seeds": tuple(sorted(_seeds(checkpoints))),
+        "seeds": tuple(sorted(seeds)),
         "runs": _paths(checkpoints),
     }
 
 
 def _by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
     return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
-
-
-def _seeds(checkpoints: Sequence[Checkpoint]) -> set[int]:
-    """Seeds that a number is about. A single base has none: it says nothing about other bases."""
-    bases = {c.run for c in checkpoints if c.run.method == BASE}
-    return {c.run.seed for c in checkpoints if c.run.method != BASE or len(bases) > 1}
 
 
 def _paths(checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
@@ -263,20 +233,24 @@ def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> tuple[str, ...]
 
 
 def _with_printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bool) -> Cell:
-    """The cell with the paper's value. The two may be set side by side only where nothing is a stand-in; for an
-    average, nothing that it averages, and no benchmark that the paper left out and counted as wrong."""
-    value = printed_value(cell.row, cell.column)
-    if value is None:
+    """The cell with what the paper prints there, as a fraction with the printed digits.
+
+    The two may be set side by side only where nothing is a stand-in; for an average, nothing that it averages, and no
+    benchmark that the paper left out and counted as wrong.
+    """
+    row = _paper().get(cell.row)
+    percent = None if row is None else row.cells.get(printed.AVERAGE if cell.column == POOLED else cell.column)
+    if row is None or percent is None:  # it never prints the macro average
         return cell
     column = next(column for column in columns if column.slot == cell.column)
     if column.slot in AVERAGES:
         parts = [c for c in columns if c.slot not in AVERAGES]
         averaged = {c.benchmark for c in parts if c.stands_for is None}
         every_benchmark = averaged == {str(b["key"]) for b in tree.benchmarks} and len(averaged) == len(parts)
-        own_benchmark = every_benchmark and printed_whole(cell.row)
+        own_benchmark = every_benchmark and None not in row.cells.values()
     else:
         own_benchmark = column.benchmark is not None and column.stands_for is None
-    return cell.model_copy(update={"printed": value, "comparable": own_benchmark and own_model})
+    return cell.model_copy(update={"printed": percent.scaleb(-2), "comparable": own_benchmark and own_model})
 
 
 # Each row against its block's baseline, and what of the difference may be chance.
@@ -291,7 +265,7 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     lines: dict[Place, Cell] = {(cell.model, cell.row, cell.column): cell for cell in found}
     # The row that each is compared with. A difference row is its own comparison.
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in table.blocks for row in block.rows}
-    against |= {arm.again.id: arm.once.id for arm in again.arms(tree)}
+    against |= {arm.again.id: arm.once.id for arm in runs.arms(tree)}
     for place, cell in lines.items():
         other = lines.get((cell.model, against.get(cell.row), cell.column))
         # A base model is not compared: it is what all rows start from.
@@ -319,20 +293,29 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
             for place, cell in lines.items()
             if cell.column == slot and (cell.baseline is not None or cell.kind == AGAIN)
         }
-        family = {runs: lines[place].versus_p for place, runs in sides.items() if lines[place].kind != AGAIN}
-        for place, runs in sides.items():
-            lines[place] = _corrected(lines[place], runs, {**family, runs: lines[place].versus_p})
+        family = {test: lines[place].versus_p for place, test in sides.items() if lines[place].kind != AGAIN}
+        for place, test in sides.items():
+            lines[place] = _corrected(lines[place], {**family, test: lines[place].versus_p}, test)
             if lines[place].kind != AGAIN:
-                whole[place] = of, runs
-    _correct_over_table(lines, whole)
+                whole[place] = of, test
+    corrected = _holm({test: lines[place].versus_p for place, test in whole.items()})
+    for place, test in whole.items():
+        lines[place] = lines[place].model_copy(update={"versus_p_table": corrected[test]})
     return [cell for cell in lines.values() if cell.kind != ONCE]
 
 
-def _corrected(cell: Cell, runs: object, family: Mapping[Any, float | None]) -> Cell:
-    """By Holm's rule. family: p of each distinct comparison, by the runs of its sides."""
-    from evals.stats.compare import detectable, holm
+def _holm(family: Mapping[Any, float | None]) -> dict[Any, float | None]:
+    """Correct p of each distinct comparison by Holm's rule."""
+    from evals.stats.compare import holm
 
-    p = dict(zip(family, holm(list(family.values())), strict=True))[runs]
+    return dict(zip(family, holm(list(family.values())), strict=True))
+
+
+def _corrected(cell: Cell, family: Mapping[Any, float | None], test: object) -> Cell:
+    """The cell with its p corrected over a column. family: p of each comparison, by the runs of its sides."""
+    from evals.stats.compare import detectable
+
+    p = _holm(family)[test]
     tests = sum(other is not None for other in family.values())
     inside = None if p is None else bool(p >= ALPHA)
     changes: Content = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
@@ -341,23 +324,11 @@ def _corrected(cell: Cell, runs: object, family: Mapping[Any, float | None]) -> 
     return cell.model_copy(update=changes)
 
 
-def _correct_over_table(lines: dict[Place, Cell], tests: Mapping[Place, object]) -> None:
-    """Holm's rule over all columns. tests: what each cell tests; two cells may show one test."""
-    from evals.stats.compare import holm
-
-    family = {test: lines[place].versus_p for place, test in tests.items()}
-    corrected = dict(zip(family, holm(list(family.values())), strict=True))
-    for place, test in tests.items():
-        lines[place] = lines[place].model_copy(update={"versus_p_table": corrected[test]})
-
-
 def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
     """cell minus other, paired: by seed if several are common, by problem if one is; measures of curves by seed.
 
     None when no seed is common, or when the two are the same checkpoints there: that compares nothing.
     """
-    # Runs with the same seed saw the same prompts and began at the same weights: their difference has less noise than
-    # that of the two means.
     a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side.checkpoints} for side in (cell, other))
     common = sorted(set(a) & set(b))
     if not common or all(a[seed] == b[seed] for seed in common):
@@ -384,8 +355,7 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
     average = {row.id: lines[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
     for id, cell in average.items():
         if cell.versus is not None and block.baseline is not None:
-            theirs = average[block.baseline].seed_values
-            gains = {seed: value - theirs[seed] for seed, value in cell.seed_values.items() if seed in theirs}
+            gains = _gains(cell.seed_values, average[block.baseline].seed_values)
             changes: Content = {"column": DELTA, "benchmark": None, "value": cell.versus, "by_seed": _by_seed(gains)}
             changes |= {name: getattr(cell, f"versus_{name}") for name in ("n", "low", "high", "level", "how")}
             lines[block.model, id, DELTA] = cell.model_copy(update=changes)
@@ -397,14 +367,9 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
         lines[block.model, id, BEST] = average[id].model_copy(update=nothing | chance_of | {"by_seed": ()})
 
 
-# What the paper prints.
-
-
 def check_printed(row: Row, block: Block, where: str) -> None:
-    """Raise when `row` has the id of a printed row but is another model, method, seed, step or combination of rows.
-
-    The paper's number would otherwise stand beside that of another run.
-    """
+    """Raise ConfigError where `row` has the id of a printed row and is another run: the paper's number would stand
+    beside it."""
     if not PRINTED_ID.fullmatch(row.id):
         return
     paper = _paper().get(row.id)
@@ -421,20 +386,6 @@ def check_printed(row: Row, block: Block, where: str) -> None:
     for what, ours, theirs in compared:
         if ours != theirs:
             raise ConfigError(f"{where}: row {row.id}: {what} {ours!r}, but the printed row is {theirs!r}")
-
-
-def printed_value(row: str, slot: str) -> Decimal | None:
-    """What the paper prints in this row and column, as a fraction with the printed digits; None where it prints
-    nothing, and for the macro average."""
-    paper = _paper().get(row)
-    percent = None if paper is None else paper.cells.get(printed.AVERAGE if slot == POOLED else slot)
-    return None if percent is None else percent.scaleb(-2)
-
-
-def printed_whole(row: str) -> bool:
-    """Whether the printed row has a number in every column: else its average counts the absent benchmarks as wrong."""
-    paper = _paper().get(row)
-    return paper is not None and None not in paper.cells.values()
 
 
 @cache

@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.files import write_text
-from core.layout import Results
 from core.provenance import ROOT
 from report import captions
-from report.tables import again
+from report.tables import runs
 from report.tables.spec import ALPHA, BEST, DELTA
 from report.tables.tidy import NOT_COMPARED, NOT_RUN, WIDE, Cell, Row, Table, percent
 
@@ -29,11 +27,8 @@ DATA = ("report/tables",)  # the templates
 COLLAPSED = "†"
 
 
-# The words of a table.
-
-
 def shown(cell: Cell, table: Table) -> dict[str, Any]:
-    """One cell in words; an empty text where there is nothing to say."""
+    """One cell in words, empty where there is nothing to say."""
     beside = cell.comparable and cell.value is not None
     return {
         "column": cell.column,
@@ -56,23 +51,16 @@ def number(cell: Cell) -> str:
 def signed(cell: Cell, value: float) -> str:
     """A value of the cell in percent, of a difference with its sign: `+1.74`."""
     text = percent(value)
-    return _minus(f"+{text}" if _signed(cell) and float(text) > 0 else text)
-
-
-def _signed(cell: Cell) -> bool:
-    return cell.kind == "delta" or cell.column == DELTA
+    return _minus(f"+{text}" if cell.is_difference and float(text) > 0 else text)
 
 
 def interval(cell: Cell) -> str:
-    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`, since a dash beside a minus is hard to read.
-
-    Of two seeds without an interval, or with one wider than 50 points, their values: `62.1 / 80.0`.
-    """
+    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`; of few seeds their values, `62.1 / 80.0`."""
     if few_seeds(cell):
         return _minus(" / ".join(f"{100 * value:.1f}" for value in cell.seed_values.values()))
     if cell.low is None or cell.high is None:
         return ""
-    dash = " to " if _signed(cell) else "–"
+    dash = " to " if cell.is_difference else "–"
     return _minus(f"{100 * cell.low:.1f}{dash}{100 * cell.high:.1f}")
 
 
@@ -86,12 +74,8 @@ def _wide(low: float | None, high: float | None) -> bool:
 
 
 def mark(cell: Cell) -> str:
-    """What the cell's paired difference to its baseline is, so that no mark contradicts the difference's interval.
-
-    ↑ ↓: the interval excludes 0, and so it does after Holm's correction. ↑? ↓?: it excludes 0, and after the correction
-    it does not. ≈: it includes 0. ?: cannot be said: there is no interval, or one that includes 0 and is wider than 50
-    points. In brackets where the difference is over problems: of two checkpoints and not of two methods.
-    """
+    """The mark of the cell's paired difference to its baseline (`captions.FOOTNOTES`); it never contradicts the
+    difference's interval. In brackets where it is over problems: of two checkpoints and not of two methods."""
     if cell.versus is None:
         return ""
     sign = arrow(cell.versus, cell.versus_low, cell.versus_high, cell.versus_p_holm)
@@ -109,11 +93,6 @@ def arrow(difference: float | None, low: float | None, high: float | None, p_hol
 
 def label(row: Row) -> str:
     return f"{row.label} {COLLAPSED}" if row.collapsed else row.label
-
-
-def seeds(row: Row) -> str:
-    """How many training seeds a row has; empty where it has none."""
-    return "" if not row.seeds else f"{len(row.seeds)} seed{'s' * (len(row.seeds) > 1)}"
 
 
 def baseline(rows: list[Row], table: Table) -> str:
@@ -138,16 +117,20 @@ def again_lines(table: Table) -> list[str]:
     lines = []
     for cells in table.again:
         judged = [mark(cell) for cell in cells if cell.versus_level == "seed" and cell.inside_noise is not None]
-        seeds = sorted({seed for cell in cells for seed in cell.seeds})
-        lines.append(again.line(cells[0].label, seeds, judged))
-    return lines or [again.NOT_RUN]
+        arrows = [sign for sign in judged if sign[0] in "↑↓"]
+        certain = sum(not sign.endswith("?") for sign in arrows)
+        n = len({seed for cell in cells for seed in cell.seeds})
+        said = f"{certain} of {len(judged)} cells marked; {len(arrows)} before Holm's correction"
+        said = said if judged else "no cell can be marked"
+        lines.append(f"{runs.AGAIN} arm ({cells[0].label}, {n} seed{'s' * (n != 1)}): {said}.")
+    return lines or [f"{runs.AGAIN} arm: not run."]
 
 
 def table_lines(table: Table) -> list[str]:
-    """How many marks also hold corrected over the whole table, and how likely chance alone makes one; no line where
-    nothing is compared.
+    """How many marks also hold corrected over the whole table, and how likely chance alone makes one: C columns, each
+    with a false mark in at most 5 % of tables (Holm), have one in at most C times 5 %.
 
-    Each column has a false mark in at most 5 % of tables (Holm), so that C columns have one in at most C times 5 %.
+    No line where nothing is compared.
     """
     tests = {c.column: c.versus_tests for c in table.cells if c.versus_p_table is not None and c.column != DELTA}
     if not tests:
@@ -205,7 +188,19 @@ def context(table: Table, file: str | None) -> dict[str, Any]:
                 "stands_for": rows[0].stands_for,
                 "head": head(rows),
                 "baseline": baseline(rows, table),
-                "rows": [_row(row, table) for row in rows],
+                "rows": [
+                    {
+                        "id": row.id,
+                        "label": label(row),
+                        "seeds": f"{len(row.seeds)} seed{'s' * (len(row.seeds) > 1)}" if row.seeds else "",
+                        "delta": row.kind == "delta",
+                        "mean": row.kind == "mean",
+                        "ran": row.ran,
+                        "measured": row.measured,
+                        "cells": [shown(row.cells[column.slot], table) for column in table.columns],
+                    }
+                    for row in rows
+                ],
             }
             for rows in table.blocks
         ],
@@ -216,25 +211,9 @@ def context(table: Table, file: str | None) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, table: Table) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "label": label(row),
-        "seeds": seeds(row),
-        "delta": row.kind == "delta",
-        "mean": row.kind == "mean",
-        "ran": row.ran,
-        "measured": row.measured,
-        "cells": [shown(row.cells[column.slot], table) for column in table.columns],
-    }
-
-
 def _minus(text: str) -> str:
     """With the typographic minus, which is as wide as a plus: signs in a column stand below each other."""
     return text.replace("-", "−")
-
-
-# The files.
 
 
 def csv_table(table: Table) -> str:
@@ -245,7 +224,7 @@ def csv_table(table: Table) -> str:
     for row in table.rows:
         writer.writerow([row.id, row.label, *(number(row.cells[column.slot]) for column in table.columns)])
     for line, cells in zip(again_lines(table), table.again or ((),), strict=True):
-        writer.writerow([again.ID, line, *([number(cell) for cell in cells] or [NOT_RUN] * len(table.columns))])
+        writer.writerow([runs.AGAIN, line, *([number(cell) for cell in cells] or [NOT_RUN] * len(table.columns))])
     return out.getvalue()
 
 
@@ -255,11 +234,7 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A fragment for `\\input`, in the manner of the paper's tables.
-
-    The document's preamble needs booktabs and graphicx (\\resizebox: nine columns on one page). pdflatex reads the file
-    as UTF-8, and every symbol outside Latin letters is written as mathematics.
-    """
+    """A fragment for `\\input`, in the manner of the paper's tables. The preamble needs booktabs and graphicx."""
     # Braces are LaTeX's own, so the template marks its places by angle brackets.
     marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
     marks |= {"block_start_string": "<%", "block_end_string": "%>"}
@@ -268,7 +243,7 @@ def latex(table: Table) -> str:
 
 
 def environment(folder: Path, **options: Any) -> Environment:
-    """For the templates in `folder`. Strict: a misspelt name in a template is an error and not an empty text.
+    """For the templates in `folder`; a misspelt name in one is an error and not an empty text.
 
     Titles, notes and paths are data, never markup: pass `autoescape` or, for what is not HTML, `finalize`.
     """
@@ -316,13 +291,3 @@ def _settable(character: str) -> bool:
 
 # Suffix of `tables/table<key>` -> what is written there
 RENDERINGS: dict[str, Callable[[Table], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex}
-
-
-def write(table: Table, layout: Results) -> list[str]:
-    """Write every rendering to `tables/`; returns the paths."""
-    paths = []
-    for suffix, text in RENDERINGS.items():
-        path = layout.tables / f"table{table.key}{suffix}"
-        write_text(path, text(table))
-        paths.append(str(path))
-    return paths

@@ -6,6 +6,7 @@ Nothing here knows results, methods or the paper: `report.tables.fill` fills a d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -34,8 +35,7 @@ Step = int | Literal["long"] | None  # rollouts; long: the scale's second look; 
 
 
 class Row(Declared):
-    """One row: the checkpoints of a method, the difference of two rows, or the mean over rows that differ in their
-    seeds only."""
+    """The checkpoints of a method, the difference of two rows, or the mean over rows that differ in seeds only."""
 
     id: str
     label: str
@@ -97,8 +97,6 @@ class Block(Declared):
 
 
 class Body(Declared):
-    """A table as the file has it."""
-
     title: str = ""
     columns: Tuple[str]  # keys of the file's `columns`
     blocks: Tuple[Block]
@@ -134,11 +132,7 @@ class Table(Declared):
 
 
 def tables(path: Path | str = TABLES) -> dict[str, Table]:
-    """Every table of a specification file by key.
-
-    Raises `ConfigError` for unknown keys, slots and columns, for a row id or content given twice, and for a derived row
-    or baseline that names no fitting row.
-    """
+    """Return every table of a specification file by key; ConfigError where a name or row does not fit."""
     where, content = str(path), read_yaml(path, "specification")
     if isinstance(content.get("tables"), dict):  # YAML reads the key of `1:` as a number
         content["tables"] = {str(key): body for key, body in content["tables"].items()}
@@ -169,7 +163,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
 
 
 def table(key: str, path: Path | str = TABLES) -> Table:
-    """Table `key` of a specification file; errors as in `tables`, and for an unknown key."""
+    """Return table `key` of a specification file; errors as in `tables`, and for an unknown key."""
     declared = tables(path)
     if key not in declared:
         raise unknown(str(path), "tables", key, declared)
@@ -181,18 +175,12 @@ def _check_block(block: Block, table: Table, at: str) -> None:
     if block.model not in table.models:
         raise unknown(where, f"{at}.model", block.model, table.models)
     for row in block.rows:
-        same = next((other for other in block.rows if other is not row and other.content == row.content), None)
-        if same is not None:
+        if same := next((other for other in block.rows if other is not row and other.content == row.content), None):
             raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.of})")
         _check_parts(row, block, where, at)
     # A baseline may stand in another block, but its model must be the same: else two things differ at once.
-    comparable = [
-        row.id
-        for other in table.blocks
-        if other.model == block.model
-        for row in other.rows
-        if row.kind in ("run", "mean")
-    ]
+    rows = (row for other in table.blocks if other.model == block.model for row in other.rows)
+    comparable = [row.id for row in rows if row.kind in ("run", "mean")]
     if block.baseline is not None and block.baseline not in comparable:
         raise unknown(where, f"{at}.baseline", block.baseline, comparable)
 
@@ -219,8 +207,6 @@ def _check_parts(row: Row, block: Block, where: str, at: str) -> None:
 
 
 def _once(names: Iterable[str], what: str) -> None:
-    seen = set()
-    for name in names:
-        if name in seen:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ConfigError(f"{what} {name} is given twice")
-        seen.add(name)

@@ -1,8 +1,7 @@
 """The tidy file of a table, `tables/table<key>.tidy.csv`: one line per cell, everything known about it.
 
-`report.tables.fill` computes the cells and writes the file. Everything that shows a table (`report.tables.render`,
-`report.show`, the page) reads it here, by `read_table`. What the file does not repeat in every line (titles, headings,
-notes) follows from the declaration and matrix.json. Nothing here computes a number.
+`report.tables.fill` computes the cells; everything that shows a table reads the file by `read_table`. Titles, headings
+and notes follow from the declaration and matrix.json. Nothing here computes a number.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from core.files import cells_of, read_csv, to_csv
 from core.layout import BASE, Checkpoint, Run, split
 from core.results_tree import Tree, plain
 from report import captions
-from report.tables import again, runs, spec
+from report.tables import runs, spec
 from report.tables.spec import AVERAGES, Block
 
 State = Literal["measured", "missing", "not run", "not compared"]
@@ -43,10 +42,7 @@ Numbers = Annotated[tuple[int, ...], BeforeValidator(_words)]
 
 
 class Cell(BaseModel):
-    """One line of the tidy file; the fields are its columns, in its order (docs/results.md).
-
-    Values are fractions. None, an empty text or an empty tuple is an empty field of the file.
-    """
+    """One line of the tidy file; the fields are its columns (docs/results.md). Values are fractions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -89,6 +85,10 @@ class Cell(BaseModel):
     runs: Words = ()  # checkpoints behind the cell, as paths below the results folder; of a missing one the planned
 
     @property
+    def is_difference(self) -> bool:
+        return self.kind == "delta" or self.column == spec.DELTA
+
+    @property
     def checkpoints(self) -> list[Checkpoint]:
         return [Checkpoint.parse(path) for path in self.runs]
 
@@ -104,10 +104,7 @@ class Cell(BaseModel):
 
 
 TIDY = tuple(Cell.model_fields)
-# An interval wider than 50 points says hardly anything. Two seeds of a method without other rows to share their spread
-# with have one: Student's t with one degree of freedom reaches 12.7 standard errors to each side.
-WIDE = 0.5
-
+WIDE = 0.5  # an interval of more points says hardly anything, as that of two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods of a correlation
 
 
@@ -118,7 +115,6 @@ class Column(NamedTuple):
     heading: str  # our benchmark's key where it is a stand-in, else the paper's heading
     stands_for: str | None  # the paper's heading where our benchmark is a stand-in
     benchmark: str | None  # None: no benchmark of this scale fills it
-    title: str
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,6 @@ class Row:
 
     @property
     def seeds(self) -> list[int]:
-        """Training seeds behind the row; empty for a single base model and for a row without numbers."""
         return sorted({seed for cell in self.cells.values() for seed in cell.seeds})
 
     @property
@@ -153,13 +148,12 @@ class Row:
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """Everything behind the row's numbers, each once."""
         return list(dict.fromkeys(checkpoint for cell in self.cells.values() for checkpoint in cell.checkpoints))
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as it is shown: the lines of the tidy file by row, and the words around them."""
+    """A table as it is shown."""
 
     declared: spec.Table
     scale: str
@@ -176,7 +170,6 @@ class Table:
     @property
     def blocks(self) -> list[list[Row]]:
         """The rows of each block; a block that the scale has no model for is not among them."""
-        # By identity: comparing two blocks field by field says the same, more slowly.
         return [list(rows) for _, rows in groupby(self.rows, key=lambda row: id(row.block))]
 
     @property
@@ -199,7 +192,7 @@ class Table:
         baselines = {block.baseline for block in self.declared.blocks}
         groups: dict[tuple[str, str, bool], list[Cell]] = {}
         for cell in self.cells:
-            if cell.kind != "delta" and cell.column != spec.DELTA and cell.value is not None:
+            if not cell.is_difference and cell.value is not None:
                 groups.setdefault((cell.model, cell.column, cell.kind == "mean"), []).append(cell)
         best = set()
         for cells in groups.values():
@@ -215,7 +208,7 @@ class Table:
 
 
 def percent(value: float | Decimal | None) -> str:
-    """A fraction in percent, `12.30` or `-0.40`; the empty string for None. -0.00 is printed as 0.00."""
+    """A fraction in percent, `12.30`; the empty string for None, 0.00 for -0.00."""
     if value is None:
         return ""
     text = f"{100 * value:.2f}"
@@ -231,7 +224,7 @@ def with_interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def tidy_csv(cells: Iterable[Cell]) -> str:
-    """The file. Values are fractions with every digit; several seeds, runs or collapses are joined by spaces."""
+    """The file; several seeds, runs or collapses are joined by spaces."""
     lines = (
         {
             name: " ".join(map(str, value)) if isinstance(value, tuple) else value
@@ -243,10 +236,10 @@ def tidy_csv(cells: Iterable[Cell]) -> str:
 
 
 def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
-    """Table `key` of the specification file `path`, as `report.table` filled it for these results.
+    """Return table `key` of the specification file `path`, as `report.table` filled it for these results.
 
-    Raises `MissingInputError` where the tidy file is not there, `CorruptInputError` where it does not parse, or was
-    filled from another specification or matrix.json; both name the command that writes it.
+    Raises MissingInputError where the tidy file is not there, CorruptInputError where it does not parse, or was filled
+    from another specification or matrix.json.
     """
     declared = declaration(tree, key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
@@ -256,7 +249,7 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
-        twice = {arm.again.id for arm in again.arms(tree)} if cells else set()
+        twice = {arm.again.id for arm in runs.arms(tree)} if cells else set()
         places = [(row, column) for row in rows for column in declared.columns]
         declared_rows = {row.id for row in declared.rows}
         fits = twice <= rows.keys() <= declared_rows | twice and [(cell.row, cell.column) for cell in cells] == places
@@ -304,7 +297,7 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
                         cells=by_row[row.id],
                     )
                 )
-    twice = [tuple(by_row[arm.again.id].values()) for arm in again.arms(tree) if arm.again.id in by_row]
+    twice = [tuple(by_row[arm.again.id].values()) for arm in runs.arms(tree) if arm.again.id in by_row]
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
     lead = tuple(captions.lead(tree.matrix))
@@ -330,18 +323,17 @@ def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] |
 
 def columns_of(declared: spec.Table, tree: Tree) -> list[Column]:
     """The columns as the benchmarks of the scale fill them."""
-    own = {entry["key"]: entry for entry in tree.benchmarks} if declared.generated else {}
+    own = {entry["key"]: entry for entry in tree.benchmarks}
     columns = []
     for slot, heading in declared.columns.items():
-        benchmark = own.get(slot)
-        if not declared.generated and slot not in AVERAGES:
-            benchmark = tree.benchmark_for(slot, heading)
-        if benchmark is None:
-            columns.append(Column(slot, heading, None, slot if slot in AVERAGES else None, heading))
+        if slot in AVERAGES:
+            columns.append(Column(slot, heading, None, slot))
+        elif (benchmark := own.get(slot) if declared.generated else tree.benchmark_for(slot, heading)) is None:
+            columns.append(Column(slot, heading, None, None))
         elif benchmark.get("stands_for") and not declared.generated:
-            columns.append(Column(slot, benchmark["key"], heading, benchmark["key"], benchmark["title"]))
+            columns.append(Column(slot, benchmark["key"], heading, benchmark["key"]))
         else:
-            columns.append(Column(slot, heading, None, benchmark["key"], benchmark["title"]))
+            columns.append(Column(slot, heading, None, benchmark["key"]))
     return columns
 
 
@@ -392,9 +384,8 @@ def _notes(declared: spec.Table, tree: Tree, columns: Iterable[Column], rows: It
     for slot in dict.fromkeys(block.model for block in declared.blocks):
         if model_of(tree, declared, slot) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."
-    slots = {column.slot: column.heading for column in columns if column.benchmark is None and not declared.generated}
-    without = [heading for slot, heading in slots.items() if slot not in spec.MEASURES]
-    if without:
+    without = [c.heading for c in columns if c.benchmark is None and c.slot not in spec.MEASURES]
+    if without and not declared.generated:
         yield f"No benchmark of this scale stands for {', '.join(without)}."
     for block in declared.blocks:
         if declared.generated and block.baseline is None:
@@ -438,21 +429,15 @@ def at_value(label: str, model: str, method: str, tree: Tree) -> str:
     """`label` with the settings of training that a sweep chose; options of the method are `with_options`'."""
     points = (tree.matrix.get("sweep") or {}).get("points", ())
     values: Mapping[str, Any] = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
-    own = {
-        axis.removeprefix("training.").replace("_", " "): v
-        for axis, v in values.items()
-        if axis.startswith("training.")
-    }
-    chosen = [f"{key} {v:g}" if isinstance(v, float) else f"{key} {v}" for key, v in own.items()]
-    return f"{label}, {', '.join(chosen)}" if chosen else label
+    for axis, value in values.items():
+        if axis.startswith("training."):
+            name = axis.removeprefix("training.").replace("_", " ")
+            label += f", {name} {value:g}" if isinstance(value, float) else f", {name} {value}"
+    return label
 
 
 def with_options(label: str, declared: str, method: str) -> str:
-    """`label`, with the options that `method` has beyond the declared one: a changed method never has the plain name.
-
-    >>> with_options("w. CLIP-Cov", "clip_cov", "clip_cov+fraction=0.01@hot")
-    'w. CLIP-Cov (fraction 0.01)'
-    """
+    """`label` with the options that `method` has beyond the declared one: a changed method never has the plain name."""
     (theirs, _), (ours, _) = split(declared), split(method)
     # A declared alias has another first word; its options are in the canonical key, and are no change.
     if _name(theirs) != _name(ours):
@@ -476,10 +461,7 @@ def _collapse(collapse: str, step: int) -> str:
 
 @contextmanager
 def rows_of_curves(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
-    """The rows of files that `report.convergence` wrote; files: its name -> what it has, and the columns needed.
-
-    An error in the block names the command, and one about a cell the files.
-    """
+    """The rows of files of `report.convergence`; errors in the block name them. files: name -> what it has, columns."""
     paths = {name: tree.layout.figures / name for name in files}
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
         tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))

@@ -46,13 +46,13 @@ from methods.training import spec
 from models import recipe, registry
 from paper import printed
 from paper.claims import claims, entries
-from report import convergence, show
+from report import convergence, show, table
 from report.figures import spec as figure_spec
 from report.site import overview, runs, training
 from report.tables import spec as table_spec
 from report.tables.tidy import read_table
 from tests import house
-from tests.report import synthetic, tables
+from tests.report import synthetic
 from workflow import config, estimate
 
 
@@ -397,7 +397,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     (root / "claims.csv").write_bytes(content(REFERENCE / "claims.csv"))
     (root / "manifest.json").write_text(json.dumps(read_manifest(REFERENCE)), encoding="utf-8")  # in one file
     made = Tree(root)
-    tables.write(made, "1")
+    table.write(made, "1")
     convergence.write(made)
     for name in ("embedded.yaml", "throughput.yaml"):
         shutil.copyfile(ROOT / "config" / name, root / name)

@@ -11,17 +11,19 @@ import pytest
 
 from core import digests
 from core.layout import Run
+from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries, ledger
-from report import build, convergence, figure
+from report import build, convergence, figure, table
 from report.figures import spec as figure_spec
 from report.tables import tidy
-from tests.report import synthetic, tables
+from tests.report import synthetic
+from tests.report.finished import finish
 
-ROOT = Path(__file__).resolve().parents[2]
 EMBEDDED, READINGS, BEYOND, PAPER = (
     ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "beyond", "paper")
 )
+Command = Callable[..., tuple[int, str, str]]
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
@@ -36,7 +38,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
     for key in tidy.offered():
-        tables.write(tree, key)
+        table.write(tree, key)
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)
     convergence.write(tree)
@@ -54,6 +56,12 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 @pytest.fixture(scope="session")
 def scored_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "quick", seeds=(1, 2)))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """One seed, with inputs, checkpoints and hashes that hold; no test changes it."""
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("finished") / "results/quick")))
 
 
 @pytest.fixture
@@ -104,7 +112,7 @@ def copy(one_seed: Tree, tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Call a command's `main` as the shell would: exit code, standard output, standard error."""
     from core import errors
 

@@ -18,11 +18,7 @@ from tests.report import synthetic
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-BASE_FOLDER, PROMPTS, DATA = (
-    "results/cache/models/invented",
-    "results/cache/prompts/p.jsonl",
-    "results/cache/benchmarks",
-)
+BASE_FOLDER, PROMPTS, DATA = (f"results/cache/{name}" for name in ("models/invented", "prompts/p.jsonl", "benchmarks"))
 
 
 def write_inputs(checkout: Path) -> dict[str, str]:
@@ -69,11 +65,15 @@ def finish(tree: Tree) -> Tree:
         (folder / "state/events.jsonl").write_text("{}\n")
     environment = json.loads((folder / "run.json").read_text())["environment"]
     for checkpoint in tree.checkpoints:
+        drawn_from = {"model": BASE_FOLDER, "weights_sha256": inputs["base"], "files_sha256": inputs["base_files"]}
+        if checkpoint.run.method != BASE:
+            weights = tree.layout.weights(checkpoint)
+            digest = digests.tree(digests.of_folder(weights), "*.safetensors")
+            model = f"results/{tree.root.name}/{weights.relative_to(tree.root)}"
+            drawn_from = {"model": model, "weights_sha256": digest, "files_sha256": None}
         edit(
             tree.layout.samples(checkpoint) / "samples.json",
-            model=_model(tree, checkpoint),
-            weights_sha256=inputs["base"] if checkpoint.run.method == BASE else _weights(tree, checkpoint),
-            files_sha256=inputs["base_files"] if checkpoint.run.method == BASE else None,
+            **drawn_from,
             benchmarks=_with_data(tree, checkpoint),
             environment=environment,
             engine={"backend": "hf", "device": "cpu"},
@@ -113,12 +113,6 @@ def rehash(root: Path) -> None:
         digests.write_list(sums, [sums.parent / name for name in digests.read(sums) if (sums.parent / name).is_file()])
 
 
-def _model(tree: Tree, checkpoint: Checkpoint) -> str:
-    if checkpoint.run.method == BASE:
-        return BASE_FOLDER
-    return f"results/{tree.root.name}/{tree.layout.weights(checkpoint).relative_to(tree.root)}"
-
-
 def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
     """The benchmarks of a samples.json, each with the file of its items."""
     path = tree.layout.samples(checkpoint) / "samples.json"
@@ -127,7 +121,3 @@ def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
         file = f"{DATA}/{key}.jsonl"
         entry["data"] = {"file": file, "sha256": digests.check(tree.root.parent.parent / file)}
     return entries
-
-
-def _weights(tree: Tree, checkpoint: Checkpoint) -> str:
-    return digests.tree(digests.of_folder(tree.layout.weights(checkpoint)), "*.safetensors")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
-from core import digests
 from core.results_tree import Tree
-from report.tables import fill, render
-from report.tables.tidy import Cell, Table, declaration, read_table, view
+from report.tables import fill
+from report.tables.tidy import Cell, Table, declaration, view
 
 
 @cache
@@ -19,10 +17,3 @@ def filled(tree: Tree, key: str) -> Table:
 
 def cell(table: Table, row: str, column: str) -> Cell:
     return next(c for c in table.cells if (c.row, c.column) == (row, column))
-
-
-def write(tree: Tree, key: str) -> None:
-    """What `report.table` writes."""
-    paths = [fill.write(declaration(tree, key), tree)]
-    paths += render.write(read_table(tree, key), tree.layout)
-    digests.write_list(tree.layout.sums(f"tables/table{key}"), map(Path, paths))

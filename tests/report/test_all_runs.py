@@ -15,8 +15,6 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from evals.stats import compare
 from report import build, show
-from report.figures import fill as figure_fill
-from report.figures import spec as figure_spec
 from report.site import paper
 from report.site import tables as site
 from report.tables import render, runs, tidy
@@ -132,20 +130,6 @@ def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
 def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: str, papers: bool) -> None:
     tree = Tree(ROOT / "results/reference" / name)
     assert site.is_papers(tree, site.read(tree), paper.claims(tree)["judged"]) == papers
-
-
-def test_a_changed_method_never_has_the_papers_label(embedded: Tree, tmp_path: Path) -> None:
-    labels = {row.id: row.label for row in filled(embedded, "1").rows}
-    assert (labels["T1.3"], labels["T1.8"]) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
-    changed = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO, beta 1", 0.7)}
-
-    def by_settings(matrix: dict[str, Any]) -> None:
-        matrix["methods"][-1]["row"] = "tepo"
-
-    tree = Tree(synthetic.write_tree(tmp_path / "quick", seeds=(1, 2), methods=changed, change=by_settings))
-    drawn = figure_fill.fill(figure_spec.figure("3"), tree)
-    titles = {line.method: line.title for panel in drawn.panels for line in panel.lines}
-    assert (titles["tepo+beta=1"], titles["grpo"]) == (changed["tepo+beta=1"][0], "GRPO/DAPO")
 
 
 def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:

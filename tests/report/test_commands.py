@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,17 +16,14 @@ import pytest
 
 from core import digests, lock
 from core.layout import Checkpoint, Run
-from core.provenance import sha256_file
+from core.provenance import ROOT, sha256_file
 from core.results_tree import Tree
 from core.scores import read_rows
 from report import build, figure, show, table
 from report.tables import render, spec
 from tests.report import tables
+from tests.report.conftest import Command
 from tests.report.finished import rehash
-
-ROOT = Path(__file__).resolve().parents[2]
-Command = Callable[..., tuple[int, str, str]]
-
 
 SUFFIXES = (".csv", ".md", ".sha256", ".tex", ".tidy.csv")
 
@@ -64,7 +61,7 @@ def test_build_writes_the_page(copy: Tree, command: Command) -> None:
 
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.report.touch()
-    tables.write(scored_copy, "1")
+    table.write(scored_copy, "1")
     filled = tables.filled(scored_copy, "1")
     code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
@@ -81,7 +78,7 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
 def test_show_prints_any_table(embedded: Tree, tmp_path: Path, command: Command) -> None:
     shutil.copytree(embedded.root, tmp_path / "embedded")
     for key in ("2", "3", "4"):
-        tables.write(Tree(tmp_path / "embedded"), key)
+        table.write(Tree(tmp_path / "embedded"), key)
         code, out, err = command(show.main, f"table{key}", "--results", tmp_path / "embedded")
         assert (code, err) == (0, ""), key
         assert spec.table(key).heading in out

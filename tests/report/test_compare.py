@@ -25,15 +25,10 @@ from report import compare, difference, sweep
 from report import decide as deciding
 from report import frontier as report_frontier
 from tests.report import synthetic
+from tests.report.conftest import Command
 from tests.report.finished import edit, finish, rehash, replace, rewrite
 
-Command = Callable[..., tuple[int, str, str]]
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
-
-
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("one") / "results/quick")))
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +37,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture
-def other(one: Tree, tmp_path: Path) -> Tree:
+def other(finished: Tree, tmp_path: Path) -> Tree:
     """A copy of the tree with one seed, to change."""
-    return Tree(shutil.copytree(one.root, tmp_path / "quick"))
+    return Tree(shutil.copytree(finished.root, tmp_path / "quick"))
 
 
 @pytest.fixture
@@ -70,7 +65,7 @@ def retrain(tree: Tree, runs: list[Run], change: Callable[[dict[str, str]], dict
         edit(tree.layout.run(run) / "run.json", outputs={"checkpoints/step12": f"another {run.path}"})
 
 
-def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, command: Command) -> None:
+def test_a_tree_equals_its_copy_whatever_the_times(finished: Tree, other: Tree, command: Command) -> None:
     for run in other.runs:
         # and a figure that only a later version records
         later = {"seconds_update": "99.0", "sampling_gap_mean": "0.1"}
@@ -81,7 +76,7 @@ def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, comma
     # nor is an interval by another version another score
     rewrite(other.layout.scores, lambda row: row | {"low": "0.0"})
     rehash(other.root)
-    code, out, err = command(compare.main, one.root, other.root)
+    code, out, err = command(compare.main, finished.root, other.root)
     assert (code, err) == (0, "")
     assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out
     assert out.endswith("verdict: no figure differs\n")
@@ -89,10 +84,10 @@ def test_a_tree_equals_its_copy_whatever_the_times(one: Tree, other: Tree, comma
 
 @pytest.mark.parametrize(("wrong", "expected"), [(3, 0), (60, 1)])
 def test_a_grader_change_is_held_against_the_sampling_of_problems(
-    wrong: int, expected: int, one: Tree, other: Tree, command: Command, tmp_path: Path
+    wrong: int, expected: int, finished: Tree, other: Tree, command: Command, tmp_path: Path
 ) -> None:
     grade_anew(other, TEPO, "syn_as3", wrong)
-    code, out, _ = command(compare.main, one.root, other.root, "--csv", tmp_path / "cells.csv")
+    code, out, _ = command(compare.main, finished.root, other.root, "--csv", tmp_path / "cells.csv")
     assert code == expected, out
     assert "weights 4 of 4, checkpoints' scores 4 of 5" in out
     with open(tmp_path / "cells.csv", encoding="utf-8", newline="") as stream:
@@ -116,9 +111,9 @@ def test_a_retrained_method_is_held_against_its_seeds(two: Tree, others: Tree, c
     assert "verdict: MOVED: 1 of 2 figures" in out
 
 
-def test_one_seed_cannot_know_the_noise_of_training(one: Tree, other: Tree, command: Command) -> None:
+def test_one_seed_cannot_know_the_noise_of_training(finished: Tree, other: Tree, command: Command) -> None:
     retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
-    code, out, _ = command(compare.main, one.root, other.root)
+    code, out, _ = command(compare.main, finished.root, other.root)
     assert code == 0
     assert out.endswith("verdict: no figure differs beyond noise; 1 have no interval\n")
 
@@ -142,33 +137,35 @@ CANNOT = {
 
 
 def test_what_cannot_be_compared_is_named(
-    one: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
+    finished: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
 ) -> None:
     for case, (act, expected) in CANNOT.items():
         with subtests.test(case):
-            other = Tree(shutil.copytree(one.root, tmp_path / case / "quick"))
+            other = Tree(shutil.copytree(finished.root, tmp_path / case / "quick"))
             act(other)
-            code, _, err = command(compare.main, one.root, other.root)
+            code, _, err = command(compare.main, finished.root, other.root)
             assert (code, err.count("\n")) == (2, 1)
             assert re.search(expected, err), err
 
 
-def test_trees_with_other_benchmarks_are_compared_where_they_overlap(one: Tree, other: Tree, command: Command) -> None:
-    """On the benchmarks of both. An average over others is another figure, whether or not it has the same value."""
+def test_trees_with_other_benchmarks_are_compared_where_they_overlap(
+    finished: Tree, other: Tree, command: Command
+) -> None:
+    """An average over others is another figure, whether or not it has the same value."""
     replace(other.layout.matrix, '"syn_seq1"', '"syn_seq2"')
     grade_anew(other, TEPO, "syn_as3", 60)
-    code, out, _ = command(compare.main, one.root, other.root, "--largest", 99)
+    code, out, _ = command(compare.main, finished.root, other.root, "--largest", 99)
     assert code == 1
     assert "only in A (1): syn_seq1" in out
     assert "only in B (1): syn_seq2" in out
     assert re.findall(r"^\| tiny_qwen2/tepo/step12, seed 1 \| (\S+)", out, re.M) == ["syn_as3"]
 
 
-def test_trees_without_a_common_benchmark_are_compared_by_their_curves(one: Tree, other: Tree) -> None:
+def test_trees_without_a_common_benchmark_are_compared_by_their_curves(finished: Tree, other: Tree) -> None:
     for entry in synthetic.BENCHMARKS:
         replace(other.layout.matrix, f'"{entry["key"]}"', f'"{entry["key"]}_other"')
     retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
-    common = compare.overlap(Tree(one.root), Tree(other.root))
+    common = compare.overlap(Tree(finished.root), Tree(other.root))
     assert (common.figures, common.checkpoints, len(common.runs)) == ((), (), 4)
     assert {row["figure"] for row in compare.differences(common)} == {"grad_norm"}
 
@@ -292,18 +289,13 @@ def test_what_cannot_be_compared_is_said() -> None:
         difference.pairs([embedded], "tepo", "grpo", "chosen")
 
 
-def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(tmp_path: Path) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
-    found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
+def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(scored_twice: Tree) -> None:
+    found = difference.lines(difference.pairs([scored_twice], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == ["area", "final", "avg_pooled 12", "avg_macro 12"]
     for line in found[2:]:
-        a, b = (
-            [
-                tree.scores[Checkpoint(Run("tiny_qwen2", method, seed), 12), line["measure"].split()[0]].value
-                for seed in (1, 2)
-            ]
-            for method in ("tepo", "grpo")
-        )
+        key = line["measure"].split()[0]
+        runs = {method: [Run("tiny_qwen2", method, seed) for seed in (1, 2)] for method in ("tepo", "grpo")}
+        a, b = ([scored_twice.scores[Checkpoint(run, 12), key].value for run in of] for of in runs.values())
         assert line["difference"] == pytest.approx(sum(filter(None, a)) / 2 - sum(filter(None, b)) / 2)
     text = difference.text("tepo", "grpo", found, 0)
     assert re.findall(r"^\| tiny_qwen2 \| (.*?) \|", text, re.M)[2:] == [
@@ -327,21 +319,18 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
         difference.pairs([open_tree(KEPT / "embedded")], "base", "tepo")
 
 
-def test_without_a_finished_pair_there_is_no_table(tmp_path: Path) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1,)))
-    (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
+def test_without_a_finished_pair_there_is_no_table(scored_copy: Tree) -> None:
+    (scored_copy.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
     with pytest.raises(MissingInputError, match="no finished seed of both tepo and grpo"):
-        difference.pairs([tree], "tepo", "grpo")
+        difference.pairs([scored_copy], "tepo", "grpo")
 
 
-def test_curves_say_enough_where_nothing_is_scored_yet(tmp_path: Path, command: Command) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2)))
-    tree.layout.scores.unlink()
-    found = difference.lines(difference.pairs([tree], "tepo", "grpo")[0])
+def test_curves_say_enough_where_nothing_is_scored_yet(scored_copy: Tree, command: Command) -> None:
+    scored_copy.layout.scores.unlink()
+    found = difference.lines(difference.pairs([scored_copy], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == ["area", "final"]
     for b, wanted, of in (("base", [], ""), ("grpo", ["--benchmarks", "syn_mix3"], " of syn_mix3")):
-        words = ["tepo", b, "--results", str(tree.root), *wanted]
-        code, _, line = command(difference.main, *words)
+        code, _, line = command(difference.main, "tepo", b, "--results", scored_copy.root, *wanted)
         assert code != 0
         assert line.endswith(f"no seed of both tepo and {b} has a score{of}\n")
 

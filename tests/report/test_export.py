@@ -20,40 +20,35 @@ from core.scores import read_scores
 from evals.benchmark import benchmark
 from evals.stats import robust
 from report import export, rliable
-from tests.report import synthetic
-from tests.report.finished import edit, finish
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("checkout") / "results/quick")))
+from tests.report.conftest import Command
+from tests.report.finished import edit
 
 
 @pytest.fixture
-def exported(tree: Tree, tmp_path: Path, command: Command) -> Callable[..., tuple[Path, str]]:
+def exported(finished: Tree, tmp_path: Path, command: Command) -> Callable[..., tuple[Path, str]]:
     """`exported(form, *options)` -> folder and what was printed."""
 
     def go(form: str, *options: str) -> tuple[Path, str]:
-        code, out, err = command(export.main, "--results", tree.root, "--to", form, "--out", tmp_path / "out", *options)
+        code, out, err = command(
+            export.main, "--results", finished.root, "--to", form, "--out", tmp_path / "out", *options
+        )
         assert (code, err) == (0, "")
         return tmp_path / "out", out
 
     return go
 
 
-def test_eval_results_come_back_from_huggingface_hub(tree: Tree, exported: Callable[..., tuple[Path, str]]) -> None:
+def test_eval_results_come_back_from_huggingface_hub(finished: Tree, exported: Callable[..., tuple[Path, str]]) -> None:
     from huggingface_hub import parse_eval_result_entries
 
     folder, said = exported("eval-results", "--dataset", "syn_mix3=me/mixed", "--dataset", "syn_as3=me/sums")
     files = sorted(folder.rglob("*.yaml"))
-    assert len(files) == 2 * len(tree.checkpoints)
+    assert len(files) == 2 * len(finished.checkpoints)
     assert {path.parent.name for path in files} == {".eval_results"}
-    for checkpoint in tree.checkpoints:
+    for checkpoint in finished.checkpoints:
         path = folder / checkpoint.path / ".eval_results/syn_mix3.yaml"
         (entry,) = parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
-        score = tree.scores[checkpoint, "syn_mix3"]
+        score = finished.scores[checkpoint, "syn_mix3"]
         assert score.value is not None
         assert (entry.dataset_id, entry.task_id) == ("me/mixed", "syn_mix3")
         assert entry.value == pytest.approx(100 * score.value, abs=1e-6)
@@ -62,8 +57,8 @@ def test_eval_results_come_back_from_huggingface_hub(tree: Tree, exported: Calla
     assert "left out, no data set on the hub: syn_inv2, syn_add2q, syn_mix2, syn_mul4, syn_seq1" in said
 
 
-def test_an_export_says_how_responses_were_drawn_and_not_how_the_registry_would(tree: Tree, tmp_path: Path) -> None:
-    own = Tree(shutil.copytree(tree.root, tmp_path / "quick"))
+def test_an_export_says_how_responses_were_drawn_and_not_how_the_registry_would(finished: Tree, tmp_path: Path) -> None:
+    own = Tree(shutil.copytree(finished.root, tmp_path / "quick"))
     one, other = own.checkpoints[:2]
     path = own.layout.samples(one) / "samples.json"
     entries = json.loads(path.read_text())["benchmarks"]
@@ -92,18 +87,18 @@ def test_an_export_says_how_responses_were_drawn_and_not_how_the_registry_would(
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
-    options: tuple[str, ...], said: str, tree: Tree, tmp_path: Path, command: Command
+    options: tuple[str, ...], said: str, finished: Tree, tmp_path: Path, command: Command
 ) -> None:
-    code, out, err = command(export.main, "--results", tree.root, "--out", tmp_path / "out", *options)
+    code, out, err = command(export.main, "--results", finished.root, "--out", tmp_path / "out", *options)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert re.search(said, err), err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_with_something_in_it_is_left_alone(tree: Tree, tmp_path: Path, command: Command) -> None:
+def test_a_folder_with_something_in_it_is_left_alone(finished: Tree, tmp_path: Path, command: Command) -> None:
     (tmp_path / "mine").write_text("?")
-    code, _, err = command(export.main, "--results", tree.root, "--to", "eval-results", "--out", tmp_path)
+    code, _, err = command(export.main, "--results", finished.root, "--to", "eval-results", "--out", tmp_path)
     assert (code, err.startswith("error: command line: --out: ")) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -195,7 +190,7 @@ def test_it_is_what_rliable_computes(kept: Tree) -> None:
     """Point estimates to rounding; intervals of the same bootstrap to its Monte Carlo error."""
     library, metrics = pytest.importorskip("rliable.library"), pytest.importorskip("rliable.metrics")
     _, found = rliable.methods(kept, "tiny_qwen2", 7)
-    arrays = {method: own.values for method, own in found.items()}
+    arrays = {method: np.array(list(own.values())) for method, own in found.items()}
     taus = np.linspace(0, 1, 11)
     for x in arrays.values():
         assert float(robust.interquartile_mean(x)) == pytest.approx(metrics.aggregate_iqm(x), abs=1e-12)

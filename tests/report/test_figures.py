@@ -18,8 +18,8 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.layout import Results, Run
 from core.results_tree import Tree
-from report import captions
-from report.figures import draw, drawing, fill, frontier, spec
+from report import captions, figure
+from report.figures import draw, drawing, frontier, spec
 from report.site import assets
 from report.tables.check import canonical
 from tests.merged_config import load
@@ -87,7 +87,7 @@ def mine(quick: Tree, tmp_path: Path) -> Tree:
 
 
 def filled(key: str, tree: Tree) -> drawing.Drawing:
-    return fill.fill(spec.figure(key), tree)
+    return figure.fill(spec.figure(key), tree)
 
 
 def lines_of(made: drawing.Drawing) -> list[drawing.Line]:

@@ -20,10 +20,10 @@ from report import verify
 from report.provenance import manifest
 from tests.core.test_digests import flip
 from tests.report import synthetic
+from tests.report.conftest import Command
 from tests.report.finished import COMMIT, cut, edit, finish, replace
 from tests.workflow.conftest import copy_of, run_snakemake
 
-Command = Callable[..., tuple[int, str, str]]
 TEPO, GRPO = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("tepo", "grpo"))
 RUN = f"runs/{TEPO.run.path.as_posix()}"
 

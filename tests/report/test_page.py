@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from report.tables import spec
 from report.tables.render import environment
 from tests.core.test_digests import flip
 from tests.paper import claim_trees
+from tests.report.conftest import Command
 from tests.report.finished import cut, rehash
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -457,7 +458,7 @@ COMPUTES = (
     "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
     "paper.claims.tests", "report.convergence", "report.figures.draw",
-    "report.figures.fill", "report.tables.fill", "torch",
+    "report.figure", "report.tables.fill", "torch",
 )  # fmt: skip
 BUILD = """
 import sys
@@ -546,7 +547,7 @@ def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
 
 
 @pytest.mark.slow
-def test_show_holds_the_table_that_it_prints(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_holds_the_table_that_it_prints(copy: Tree, command: Command) -> None:
     cut(copy.layout.tables / "table1.csv")
     code, out, err = command(show.main, "table1", "--results", copy.root)
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -554,7 +555,7 @@ def test_show_holds_the_table_that_it_prints(copy: Tree, command: Callable[..., 
 
 
 @pytest.mark.slow
-def test_the_companion_files_are_held_by_verify(copy: Tree, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_companion_files_are_held_by_verify(copy: Tree, command: Command) -> None:
     """Also where the manifest was written after the damage: it would list what it found."""
     assert command(build.main, "--results", copy.root)[0] == 0
     page = next(copy.root.glob("report.data/samples/**/*.js"))

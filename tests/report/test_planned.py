@@ -398,7 +398,7 @@ def test_the_base_of_a_seed_is_held_against_the_runs_of_that_seed(own: Tree, mon
     monkeypatch.setattr(own, "record", record)
     monkeypatch.setattr(manifest.store, "read_folder", lambda path: drawn)
     monkeypatch.setattr(type(own.layout.root), "is_file", lambda path: True)
-    monkeypatch.setattr(manifest, "_check_parquets", lambda path, record: [])
+    monkeypatch.setattr(manifest, "_check_parquets", lambda path: [])
     drawn = {"weights_sha256": str(SEEDS[0]), "files_sha256": None, "benchmarks": {}}
     assert list(manifest._check_samples(own, base)) == []
     drawn["weights_sha256"] = str(SEEDS[1])

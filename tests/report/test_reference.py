@@ -29,19 +29,17 @@ from core.results_tree import ORIGINS, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
-from report import build, compare, convergence, figure, reference, show, verify
+from report import build, compare, convergence, figure, reference, show, table, verify
 from report.figures import spec as figure_spec
 from report.provenance import manifest
 from report.site import samples
 from report.tables import tidy
 from tests.core.test_digests import flip
-from tests.report import synthetic, tables
-from tests.report.conftest import write_files
+from tests.report import synthetic
+from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rehash, replace, rewrite
 
 pytestmark = pytest.mark.slow
-
-Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +133,8 @@ def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-12), name
         assert re.sub(DECIMAL, "", ours) == re.sub(DECIMAL, "", theirs), name
     for key in tidy.offered():
-        tables.write(whole, key)
-        tables.write(made, key)
+        table.write(whole, key)
+        table.write(made, key)
         name = f"tables/table{key}.tidy.csv"
         cells = [
             files.read_csv(tree.root / name, "table", ("row", "versus_how"), allow_empty=True) for tree in (made, whole)

@@ -22,12 +22,13 @@ from core.scores import read_scores
 from evals import score
 from evals.stats import compare
 from evals.stats.estimate import Comparison
-from report import convergence, show
+from report import convergence, figure, show, table
+from report.figures import spec as figure_spec
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown
 from report.tables.tidy import Cell, Table, read_table, tidy_csv, view
-from tests.report import synthetic, tables
+from tests.report import synthetic
 from tests.report.finished import rehash, rewrite
 from tests.report.tables import cell
 from tests.report.tables import filled as fill
@@ -55,7 +56,7 @@ def named(filled: Table, name: str) -> Table:
     return replace(
         filled,
         declared=filled.declared.model_copy(update={"title": name}),
-        columns=tuple(column._replace(heading=name, stands_for=name, title=name) for column in filled.columns),
+        columns=tuple(column._replace(heading=name, stands_for=name) for column in filled.columns),
         rows=tuple(rows),
         notes=(name,),
     )
@@ -349,14 +350,23 @@ def test_a_missing_file_is_named(scored_copy: Tree) -> None:
             fill_anew(Tree(scored_copy.root))
 
 
+def test_a_changed_method_never_has_the_papers_label(embedded: Tree) -> None:
+    labels = {row.id: row.label for row in fill(embedded, "1").rows}
+    assert (labels["T1.3"], labels["T1.8"]) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
+
+
 def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configuration(tmp_path: Path) -> None:
     """The configuration says `tepo`; with settings of the scale its results lie under another, canonical key."""
 
     def by_settings(matrix: dict[str, Any]) -> None:
         matrix["methods"][-1]["row"] = "tepo"
 
-    methods = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO", 0.7)}
-    filled = fill_anew(Tree(synthetic.write_tree(tmp_path / "quick", methods=methods, change=by_settings)))
+    methods = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO, beta 1", 0.7)}
+    tree = Tree(synthetic.write_tree(tmp_path / "quick", methods=methods, change=by_settings))
+    drawn = figure.fill(figure_spec.figure("3"), tree)
+    titles = {line.method: line.title for panel in drawn.panels for line in panel.lines}
+    assert titles == {key: title for key, (title, _) in methods.items()}
+    filled = fill_anew(tree)
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
     assert "TEPO (beta 1) is run as tepo+beta=1 at this scale." in filled.notes
 
@@ -365,12 +375,12 @@ def test_what_is_written_is_what_is_read(embedded: Tree, tmp_path: Path) -> None
     """Every number with all its digits, every gap as a gap."""
     tree = Tree(shutil.copytree(embedded.root, tmp_path / "embedded"))
     for key in spec.tables():
-        tables.write(tree, key)
+        table.write(tree, key)
         assert read_table(tree, key) == view(spec.table(key), tree, filling.fill(spec.table(key), tree)), key
 
 
 def test_a_tidy_file_of_other_rows_is_refused(scored_copy: Tree) -> None:
-    tables.write(scored_copy, "1")
+    table.write(scored_copy, "1")
     path = scored_copy.layout.tables / "table1.tidy.csv"
     path.write_text(path.read_text().replace("T1.7,", "T1.77,"))
     with pytest.raises(CorruptInputError, match=r"not filled from .*tables\.yaml .*; run: python -m"):

@@ -196,7 +196,7 @@ def test_vendored_files_are_as_published() -> None:
         there = {p.relative_to(assets.VENDOR / package).as_posix() for p in (assets.VENDOR / package).rglob("*.*")}
         assert there | {"LICENSE"} == set(entry["files"])
         for file in entry["files"]:
-            assets.vendored_bytes(f"{package}/{file}")
+            assets.vendored(f"{package}/{file}")
 
 
 def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

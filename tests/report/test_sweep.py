@@ -6,7 +6,7 @@ import csv
 import math
 import random
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,8 @@ from report.figures import spec as figures
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
-from report.tables.again import arms
 from tests.report import synthetic
-from tests.report.conftest import write_files
+from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
 from tests.report.tables import filled
 
@@ -142,9 +141,7 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
     sweep.write(tree)  # the choice of another sweep
 
 
-def test_the_command_hashes_the_choice(
-    swept: Tree, tmp_path: Path, command: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_the_command_hashes_the_choice(swept: Tree, tmp_path: Path, command: Command) -> None:
     tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     code, _, error = command(sweep.main, "--results", tree.root, "--choose")
     assert (code, error) == (0, "")
@@ -260,7 +257,7 @@ def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> No
     methods = [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}]
     variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
     tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
-    (arm,) = arms(tree)
+    (arm,) = runs.arms(tree)
     for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
         planned = tidy.planned(row, "tiny_qwen2", tree)
         assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
