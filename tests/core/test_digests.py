@@ -236,8 +236,6 @@ def test_curves_come_back_byte_for_byte(root: Path) -> None:
     assert (stored(own), content(own)) == (own, b"mine\n"), "a run's own file comes first"
 
 
-
-
 ODD = {
     "another column": lambda data: data.replace(b"nothing", b"more"),
     "no end of the last line": lambda data: data[:-1],
