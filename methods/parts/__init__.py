@@ -134,14 +134,18 @@ class Parts:
         return [part for slot in reversed(slots) for part in slot.all if part.own_scope == "batch"]
 
 
-@dataclass(eq=False)
 class Terms:
     """What the slots of one loss read, computed at most once. Equal values of a row may be (B, 1) instead of (B, T)."""
 
-    batch: Batch
-    parts: Parts
-    generator: Generator | None = None
-    selected: Mapping[str, Tensor] | None = None  # of these rows, from `Method.select`; None: they are the minibatch
+    def __init__(
+        self,
+        batch: Batch,
+        parts: Parts,
+        generator: Generator | None = None,
+        selected: Mapping[str, Tensor] | None = None,
+    ):
+        self.batch, self.parts, self.generator = batch, parts, generator
+        self.selected = selected  # of these rows, from `Method.select`; None: the batch is the whole minibatch
 
     @cached_property
     def logp_BT(self) -> Tensor:  # noqa: N802

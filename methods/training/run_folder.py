@@ -241,7 +241,7 @@ class RunFolder:
         with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
 
-    def _seconds(self) -> dict[str, Any]:
+    def _seconds(self) -> dict[str, float]:
         """Of all processes whose work is in the result, and the workers that an adapter has counted."""
         return {
             "wall_seconds": self.earlier.wall_seconds + time.monotonic() - self.began,
