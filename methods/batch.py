@@ -54,7 +54,9 @@ def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Seque
 class Batch:
     """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values on padding are ignored.
 
-    Raises `CorruptInputError`, which names the tensor and its shape, dtype or index.
+    Raises `CorruptInputError`, which names the tensor and its shape, dtype or index, for shapes that disagree, another
+    dtype than `DTYPES` allows, a value that is not finite or a log-prob above 0 on a valid token, a constant that
+    carries gradient, and a row without tokens that is not marked dropped.
     """
 
     logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy, float32 or 64; carries the gradient
@@ -98,12 +100,12 @@ class Batch:
 
     @cached_property
     def tokens(self) -> int:
-        """Valid tokens."""
+        """Valid tokens here."""
         return int(self.lengths_B.sum())
 
     @cached_property
     def sequences(self) -> int:
-        """Rows that hold a token."""
+        """Rows here that hold a token."""
         return int(self.lengths_B.count_nonzero())
 
     def valid(self, x_BT: Tensor) -> Tensor:
@@ -133,7 +135,8 @@ class Batch:
         if self.full_logp is not None and self.old_full_logp is not None:
             shapes["old_full_logp"] = tuple(self.full_logp.shape)
         for name, shape in shapes.items():
-            if (x := getattr(self, name)) is None and name not in REQUIRED:
+            x = getattr(self, name)
+            if x is None and name not in REQUIRED:
                 continue
             # a call for each tensor takes twice the time of all else in this function: only one that fails gets it
             if not isinstance(x, Tensor) or x.shape != shape or str(x.dtype)[6:] not in DTYPES[name]:
@@ -143,9 +146,13 @@ class Batch:
 
     def _check_rows(self) -> None:
         empty = self.lengths_B == 0
-        wrong = empty if self.dropped is None else empty != self.dropped
-        if bool(wrong.any()):
-            row = int(wrong.nonzero()[0])
+        if self.dropped is None:
+            if bool(empty.any()):
+                raise self._error(
+                    "mask", f"row {int(empty.nonzero()[0])} has no token (rows left out go into `dropped`)"
+                )
+        elif bool((empty != self.dropped).any()):
+            row = int((empty != self.dropped).nonzero()[0])
             state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
         if self.groups is not None and self.groups < 0:
@@ -156,31 +163,43 @@ class Batch:
                 "mask", f"row {row} has {int(self.lengths_B[row])} tokens, max_tokens is {self.max_tokens}"
             )
 
-    def _given(self, names: Sequence[str]) -> dict[str, Tensor]:
-        return {name: x.detach() for name in names if (x := getattr(self, name)) is not None}
+    @cached_property
+    def _summary(self) -> tuple[float, float]:
+        """The sum of all per-token values, those on padding included, and the largest log-prob.
+
+        A sum is finite only if its terms are. One pass over a tensor for each, and two transfers to the host, cost far
+        less than a mask of finite values, so the elements are inspected only where these two do not settle it.
+        """
+        tensors = [x.detach() for n in (*PER_TOKEN, "advantage") if (x := getattr(self, n)) is not None]
+        sums = [x.sum() for x in tensors]
+        total = float(sum(sums[1:], sums[0]))
+        if self.logp.numel() == 0:
+            return total, 0.0
+        highest = tensors[0].max()
+        for x in tensors[1 : sum(getattr(self, n) is not None for n in LOG_PROBS)]:
+            highest = highest.maximum(x.max())
+        return total, float(highest)
 
     @cached_property
     def _clean(self) -> bool:
-        """Whether all per-token values are finite, those on padding included.
-
-        A sum is finite only if its terms are. One pass over a tensor for each costs far less than a mask of finite
-        values, so the elements are inspected only where the sum does not settle it.
-        """
-        sums = [x.sum() for x in self._given((*PER_TOKEN, "advantage")).values()]
-        return math.isfinite(float(sum(sums[1:], sums[0])))
+        """Whether all per-token values are finite, those on padding included."""
+        return math.isfinite(self._summary[0])
 
     def _check_values(self) -> None:
-        # the sum leaves the (B, T, V) tensors out, so they are always checked element by element
+        # `_summary` leaves the (B, T, V) tensors out, so they are always checked element by element
         names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
-        for name, x in self._given(names).items():
-            self._refuse(name, ~x.isfinite(), "")
-        for name, x in self._given(LOG_PROBS).items():
-            if x.numel() and not bool(x.max() <= ABOVE_ZERO):  # NaN as well
-                self._refuse(name, x > ABOVE_ZERO, ", expected a log-prob, at most 0")
+        for name in names:
+            if (x := getattr(self, name)) is not None:
+                self._refuse(name, ~x.detach().isfinite(), "")
+        if not self._summary[1] <= ABOVE_ZERO:  # NaN as well
+            for name in LOG_PROBS:
+                if (x := getattr(self, name)) is not None:
+                    self._refuse(name, x.detach() > ABOVE_ZERO, ", expected a log-prob, at most 0")
 
     def _refuse(self, name: str, bad: Tensor, expected: str) -> None:
         """Raise the error for the first element marked in `bad` that is not on padding, which may hold anything."""
         if bad.ndim > 1:
             bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
-        for index in bad.nonzero()[:1].tolist():
-            raise self._error(name, f"{float(getattr(self, name).detach()[tuple(index)])} at {index}{expected}")
+        if bool(bad.any()):
+            index = tuple(bad.nonzero()[0].tolist())
+            raise self._error(name, f"{float(getattr(self, name).detach()[index])} at {list(index)}{expected}")

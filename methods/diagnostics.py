@@ -19,6 +19,7 @@ The last three are None where the sampler's log-probs are unknown.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from methods.batch import Batch
-    from methods.parts import Parts
+    from methods.parts import Part, Parts
 
 NAMES = (
     "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
@@ -47,19 +48,16 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         # a generator of its own: measuring must not change which tokens the next loss draws
         t = Terms(batch, parts, torch.Generator().manual_seed(0))
         removed_BT = surrogates.outside(t)
-        # the sequence ratio for every method, so that the number compares policies and not losses
-        weights_B = ratios.sequence()(t).squeeze(1)[batch.lengths_B > 0].double().exp()
-        spread = _mean((t.log_weight - _mean(t.log_weight, batch)).square(), batch).sqrt()
         metrics = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
             "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
             # padding counts as removed, so that `all` looks at valid tokens only
             "clip_fraction_sequences": (removed_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
-            "ratio_spread": None if parts.ratio.name == "none" else spread,
+            "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
             "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
             "mask_fraction": _mask_fraction(t),
             "theorem_sign_agreement": _sign_agreement(t),
-            "effective_sample_size": weights_B.sum() ** 2 / (len(weights_B) * weights_B.square().sum()),
+            "effective_sample_size": _effective(t),
             **_sampler(batch),
         }
         return {name: None if value is None else float(value) for name, value in metrics.items()}
@@ -75,7 +73,7 @@ def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None
     a method that takes no difference of entropies, and where passes have the tensors' own precision: there the
     tolerance is known. Raises `ConfigError` above `MOST_ROUNDING`.
     """
-    differences = [part for slot in parts.filled().values() for part in slot.all if part.name == "entropy_diff"]
+    differences = [part for part in _all_parts(list(parts.filled().values())) if part.name == "entropy_diff"]
     if not differences or batch.precision is None or batch.tokens == 0:
         return None
     assert batch.entropy is not None
@@ -91,9 +89,19 @@ def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None
     return {"precision": batch.precision, "share": share, "p99": p99}
 
 
+def _all_parts(parts: Sequence[Part]) -> list[Part]:
+    """These and all parts inside them."""
+    return [*parts, *(inner for part in parts for inner in _all_parts(part.inner))]
+
+
 def _mean(x: Tensor, batch: Batch) -> Tensor:
-    """Mean over the valid tokens, in float64."""
+    """Mean over the valid tokens; in float64, as sums over 10^5 tokens lose digits in float32."""
     return batch.valid(x.double()).sum() / batch.tokens
+
+
+def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
+    """Standard deviation over the valid tokens."""
+    return _mean((log_weight - _mean(log_weight, batch)).square(), batch).sqrt()
 
 
 def _mask_fraction(t: Terms) -> Tensor | None:
@@ -120,7 +128,14 @@ def _sign_agreement(t: Terms) -> Tensor | None:
     return agree[clear].double().mean()
 
 
+def _effective(t: Terms) -> Tensor:
+    # the sequence ratio for every method, so that the number compares policies and not losses
+    weights = ratios.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
+    return weights.sum() ** 2 / (len(weights) * weights.square().sum())
+
+
 def _sampler(batch: Batch) -> dict[str, Tensor | None]:
+    """How far the sampler's log-probs are from the trainer's for the same policy."""
     if batch.sampling_logp is None:
         return dict.fromkeys(("sampling_gap_mean", "sampling_gap_p99", "sampling_correlation"))
     old, sampler = batch.old_logp[batch.mask].double(), batch.sampling_logp[batch.mask].double()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError, CorruptInputError
 from methods import diagnostics as _diagnostics
 from methods.batch import INTEGERS, NUMBERS, WIDE, check_tensor
-from methods.parts import SCOPES, Parts, Scope, Terms
+from methods.parts import Parts, Scope, Terms, widest
 from methods.parts.reducers import Count
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Method:
     @property
     def scope(self) -> Scope:
         """What a micro-batch split may not cut: token (nothing), sequence (rows stay whole), batch (see `select`)."""
-        return max((part.scope for part in self.parts.filled().values()), key=SCOPES.index)
+        return widest([part.scope for part in self.parts.filled().values()])
 
     @property
     def needs(self) -> frozenset[str]:
@@ -45,7 +45,9 @@ class Method:
 
         Call it once per rollout with the rows that will be trained on: REINFORCE++ averages over all of them.
         reward_B: any real dtype, bool too. group_B: any integer dtype; rows with one number answer one prompt.
-        lengths_B: response tokens of each row, (B,); without it REINFORCE++ and OPO raise `ConfigError`.
+        lengths_B: response tokens of each row, (B,); without it REINFORCE++ and OPO raise `ConfigError`. Another type,
+        shape or dtype, rewards that are not finite, and a group of one response where a group is needed, raise
+        `CorruptInputError`.
         """
         import torch
 
@@ -66,15 +68,18 @@ class Method:
     def select(self, minibatch: Batch, generator: Generator | None = None) -> dict[str, Tensor]:
         """What statistics over a whole update minibatch say about each of its tokens: {part: (B, T)}, no gradient.
 
-        A trainer that splits the minibatch calls this once, with the log-probs of the policy before the update, and
-        gives every micro-batch its rows of each tensor: the losses of the micro-batches then add up to the minibatch's.
+        Empty for methods without such a statistic. A trainer that splits the minibatch calls this once, with the
+        log-probs of the policy before the update, and gives every micro-batch its rows of each tensor: the losses of
+        the micro-batches then add up to the minibatch's. `full_logp` is not read. Raises as `loss` does.
         """
         import torch
 
-        self.check(minibatch, frozenset().union(*(part.needs for part in self.parts.statistics)))
+        statistics = self.parts.statistics
+        for part in statistics:
+            self._check(minibatch, part.needs)
         with torch.no_grad():
             t = Terms(minibatch, self.parts, generator)
-            return {str(part): part(t) for part in self.parts.statistics}
+            return {str(part): part(t) for part in statistics}
 
     def loss(
         self,
@@ -87,8 +92,8 @@ class Method:
     ) -> Tensor:
         """Scalar to minimise. Its gradient flows to `logp`, and to `entropy` or `full_logp` where they carry one.
 
-        tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it; divided by the ranks
-        where a trainer averages gradients over ranks (DDP, FSDP).
+        tokens, sequences: the update minibatch's counts, when `batch` is a micro-batch of it. Counted over all ranks, a
+        gradient that is averaged over ranks (DDP, FSDP) is 1/ranks of the right one: divide the counts by the ranks.
         generator: on the CPU, for methods that draw tokens at random (Clip-Cov).
         selected: this micro-batch's rows of what `select` returned for its minibatch; None: `batch` is all there is.
         Raises `ConfigError` when a needed tensor is missing, `CorruptInputError` for a count that is not above 0 and
@@ -101,17 +106,17 @@ class Method:
                     f"{self.key}: {name}: got {float(count):g}, expected the minibatch's count, above 0"
                 )
         t, parts = Terms(batch, self.parts, generator, selected), self.parts
-        corrected = parts.correction.settings["on"] if parts.correction else None
         objective = parts.surrogate(t)
         # the mask acts on the surrogate alone: each penalty brings a mask of its own
         if parts.mask is not None:
             objective = objective * parts.mask(t).to(objective.dtype)
-        if parts.correction and corrected == "surrogate":
-            objective = objective * parts.correction(t)
+        weight = parts.correction
+        if weight is not None and weight.settings["on"] == "surrogate":
+            objective = objective * weight(t)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
-        if parts.correction and corrected == "objective":
-            objective = objective * parts.correction(t)
+        if weight is not None and weight.settings["on"] == "objective":
+            objective = objective * weight(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
         # refused here, because an optimiser step on a NaN or infinite loss destroys the weights without a message
         if not math.isfinite(value := float(loss.detach())):
@@ -124,9 +129,16 @@ class Method:
         self.check(batch)
         return _diagnostics.diagnostics(self.parts, batch)
 
-    def check(self, batch: Batch, needs: frozenset[str] | None = None) -> None:
-        """Raise `ConfigError` naming the first tensor that the loss needs, or else `needs`, and `batch` lacks."""
-        for name in sorted(self.needs if needs is None else needs):
+    def check_unchanged(self, batch: Batch) -> dict[str, float | str] | None:
+        """Of a minibatch whose policy is the one that sampled it; see `methods.diagnostics.check_unchanged`."""
+        return _diagnostics.check_unchanged(self.parts, batch)
+
+    def check(self, batch: Batch) -> None:
+        """Raise `ConfigError` naming the first needed tensor that `batch` lacks."""
+        self._check(batch, self.needs)
+
+    def _check(self, batch: Batch, needs: frozenset[str]) -> None:
+        for name in sorted(needs):
             if getattr(batch, name) is None:
                 raise ConfigError(
                     f"{self.key}: {name}: needed by the loss, not supplied (needs: {', '.join(sorted(self.needs))})"

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from core.errors import ConfigError, unknown
 from methods.method import Method
-from methods.parts import Parts, corrections
+from methods.parts import Part, Parts, corrections
 from methods.parts.surrogates import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # of an option
@@ -42,7 +42,8 @@ READINGS = {
         Reading("mask-norm", ("tokens", "masked")),
         Reading("prefix-grad", ("through", "own_token", "stop")),
         Reading(
-            "seq-eps", ("clip-higher", "symmetric", "gspo"),
+            "seq-eps",
+            ("clip-higher", "symmetric", "gspo"),
             {"symmetric": {"high": 0.2}, "gspo": {"low": 0.0003, "high": 0.0004}},
         ),
         Reading("beta", ("0.001", "1")),
@@ -51,7 +52,8 @@ READINGS = {
         Reading("gpg-scale", ("one", "std", "informative", "inverse-accuracy")),
         Reading("cov-clip", ("official", "clip-higher"), {"clip-higher": {"low": 0.2, "high": 0.28}}),
         Reading(
-            "cispo", ("upper", "verl", "two-sided", "cap", "one-update"),
+            "cispo",
+            ("upper", "verl", "two-sided", "cap", "one-update"),
             {"verl": {"low": 10.0, "high": 0.2}, "two-sided": {"low": 0.2}, "cap": {"high": 3.0}},
         ),
         Reading(
@@ -59,10 +61,14 @@ READINGS = {
         ),
         Reading("panel-b-base", ("mixed", "grpo", "tepo"), {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}}),
         Reading(
-            "steer", ("sequence", "token", "linear", "min-max", "ratio", "0.7"),
+            "steer",
+            ("sequence", "token", "linear", "min-max", "ratio", "0.7"),
             {
-                "token": {"ratio": "token"}, "linear": {"map": "linear"}, "min-max": {"map": "min-max"},
-                "ratio": {"omega": "ratio"}, "0.7": {"lambda-min": 0.7},
+                "token": {"ratio": "token"},
+                "linear": {"map": "linear"},
+                "min-max": {"map": "min-max"},
+                "ratio": {"omega": "ratio"},
+                "0.7": {"lambda-min": 0.7},
             },
         ),
         Reading("agg-scope", ("minibatch", "group", "microbatch")),
@@ -75,7 +81,7 @@ READINGS = {
         Reading("dppo-anchor", ("old", "sampler")),
         Reading("whiten-std", ("unbiased", "biased")),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class Option:
             number = float(str(text))
         except ValueError:
             number = math.nan
-        if math.isinf(number) or not self.least <= number <= self.most:  # NaN as well
+        if not math.isfinite(number) or not self.least <= number <= self.most:
             allowed = f"a number of at least {self.spell(self.least)}"
             if math.isfinite(self.most):
                 allowed += f" and at most {self.spell(self.most)}"
@@ -125,7 +131,9 @@ class Option:
         # from 1e15 on int() would print digits that the number does not have
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
-    with_ = replace  # this option with, say, another default and the reason for it
+    def with_(self, **changes: Any) -> Option:
+        """This option with, say, another default and the reason for it."""
+        return replace(self, **changes)
 
 
 def of_reading(name: str, **changes: Any) -> Option:
@@ -198,6 +206,29 @@ REJECTION = (
 )  # fmt: skip
 
 
+def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
+    """Option -> the bound that goes with the kind of correction and of rejection set here."""
+    bounds: dict[str, Value] = {}
+    for name in ("correction", "rejection"):
+        if (found := corrections.BOUNDS.get(str(settings.get(name)))) is not None:
+            bounds |= {f"{name}-cap": found[0], f"{name}-floor": found[1]}
+    return bounds
+
+
+def correction_part(values: Mapping[str, Any]) -> Part | None:
+    """The part that the values of `CORRECTION` and `REJECTION` mean."""
+    rejection = corrections.correction(
+        kind=values["rejection"], cap=values["rejection-cap"], floor=values["rejection-floor"], option="rejection"
+    )
+    return corrections.correction(
+        kind=values["correction"],
+        cap=values["correction-cap"],
+        floor=values["correction-floor"],
+        on=values["correction-on"],
+        rejection=rejection,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
     """One method of the catalog. Called with the options' values it gives the method's parts."""
@@ -215,16 +246,13 @@ class CatalogEntry:
     paper_rows: tuple[str, ...] = ()  # rows of the TEPO paper's tables that it trains
 
     def __call__(self, settings: Settings) -> Parts:
-        """The loss, for another entry to change a slot of."""
+        """The loss, for another entry to change a slot of: `replace(grpo(s), ratio=...)`."""
         return self.parts(settings)
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
         changes = self._resolve(settings)
-        bounds: dict[str, Value] = {}  # option -> the bound that goes with the kind of correction and of rejection
-        for name in ("correction", "rejection"):
-            if (found := corrections.BOUNDS.get(str(changes.get(name)))) is not None:
-                bounds |= {f"{name}-cap": found[0], f"{name}-floor": found[1]}
+        bounds = kind_bounds(changes)
         options = (*self.options, *CORRECTION, *REJECTION)
         values = {
             o.name: o.parse(changes.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
@@ -244,7 +272,7 @@ class CatalogEntry:
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
             source=self.source,
-            parts=replace(parts, correction=corrections.correction(values)),
+            parts=replace(parts, correction=correction_part(values)),
             # an option that is a reading's choice of words is recorded once, among the readings
             params={o.name: values[o.name] for o in options if not (o.choices and o.name == o.reading)},
             readings={r.name: self._label(r, values) for r in self.readings()},
@@ -256,7 +284,10 @@ class CatalogEntry:
 
     def labels(self, reading: Reading) -> tuple[str, ...]:
         """The reading's values that this method can take."""
-        return next((o.choices for o in self.options if o.name == reading.name and o.choices), reading.labels)
+        for option in self.options:
+            if option.name == reading.name and option.choices:
+                return option.choices
+        return reading.labels
 
     def _resolve(self, settings: Mapping[str, object]) -> dict[str, object]:
         """Option -> value for what the settings change; `ConfigError` if two settings change the same option.

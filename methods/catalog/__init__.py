@@ -49,21 +49,27 @@ def modules_of(name: str) -> tuple[str, ...]:
     return registries.declaring(__name__, __path__, name)
 
 
+@cache
 def _entry(name: str) -> tuple[CatalogEntry, Mapping[str, object]]:
     """The entry with this key or other name, and the settings that the other name stands for."""
     found = [entry for module in modules_of(name) for entry in _methods(module)]
-    for entry in sorted(found, key=lambda entry: entry.key != name):
-        if name == entry.key or name in entry.aliases:
-            return entry, {} if name == entry.key else entry.aliases[name]
+    for entry in found:
+        if name == entry.key:
+            return entry, {}
+    for entry in found:
+        if name in entry.aliases:
+            return entry, entry.aliases[name]
     raise unknown("methods/catalog", "method", name, [*entries(), *aliases()])
 
 
+@cache
 def aliases() -> dict[str, tuple[str, dict[str, object]]]:
     """Other names for an entry with some options set: name -> (key, settings)."""
     return {name: (e.key, dict(settings)) for e in entries().values() for name, settings in e.aliases.items()}
 
 
 def keys() -> tuple[str, ...]:
+    """Catalog keys: every method at its defaults."""
     return tuple(entries())
 
 
@@ -81,7 +87,10 @@ def method(
 
 
 def parse(text: str) -> Method:
-    """The method that a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text."""
+    """The method that a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text.
+
+    Defaults are dropped, options sorted, numbers normalised. `ConfigError` with the nearest match for an unknown name.
+    """
     if not isinstance(text, str):  # before the cache, which takes nothing that has no hash
         raise ConfigError(f"method: got {type(text).__name__}, expected a text such as tepo+beta=1")
     return _parse(text)

@@ -80,12 +80,6 @@ def kl_cov(s: Settings) -> Parts:
     return replace(loss(s), penalties=(kl,))
 
 
-ALPHA = Option(
-    "alpha", 0.4, reading="entropy-alpha", why="the paper says its baselines' values are the original papers'",
-    printed="4e-4, section 4.1", original=".4 for GRPO, .1 for PPO, 2506.14758",
-)  # fmt: skip
-
-
 @method(
     key="entropy_adv",
     title="Entropy-based advantage",
@@ -99,7 +93,14 @@ ALPHA = Option(
     "A'_t = A_i + min(alpha sg[H_t], |A_i| / kappa)",
     options=(
         options.ADV_STD,
-        ALPHA,
+        Option(
+            "alpha",
+            0.4,
+            reading="entropy-alpha",
+            why="the paper says its baselines' values are the original papers'",
+            printed="4e-4, section 4.1",
+            original=".4 for GRPO, .1 for PPO, 2506.14758",
+        ),
         # least 1: below, the bonus could exceed |A| and flip its sign
         Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),
         options.of_reading("entropy-of", original="current, 2506.14758's code"),

@@ -49,6 +49,11 @@ def grpo(s: Settings) -> Parts:
     ),
 )
 def grpo_2024(s: Settings) -> Parts:
-    named = {"beta": s["beta"], "estimator": s["kl-estimator"], "anchor": s["kl-anchor"], "clamp": s["kl-clamp"]}
-    kl = penalties.kl(**named, mask=masks.everywhere())
+    kl = penalties.kl(
+        beta=s["beta"],
+        estimator=s["kl-estimator"],
+        anchor=s["kl-anchor"],
+        mask=masks.everywhere(),
+        clamp=s["kl-clamp"],
+    )
     return replace(grpo(s), penalties=(kl,), reduce=reducers.seq_mean_token_mean())

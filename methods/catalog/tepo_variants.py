@@ -86,18 +86,6 @@ def tepo_held(s: Settings) -> Parts:
     return with_entropy(s, -s["hold"], masks.short_of_entropy(target=s["target"]))
 
 
-STEER = (
-    # least above 0, because the exponential map takes its logarithm
-    Option("lambda-min", 0.8, least=1e-6, most=1.0, reading="steer", why="the original's script",
-           original=".8, 2510.10150's script"),
-    Option("map", "exp", choices=("exp", "linear", "min-max"), reading="steer", why="the original's script run_exp",
-           original="exp; min-max in its script run_linear, to [0.8, 1.2]"),
-    Option("omega", "first-order", choices=("first-order", "ratio"), reading="steer",
-           why="the change at the policy that is trained; equal in the first update of a rollout",
-           original="ratio, 2510.10150's code"),
-)  # fmt: skip
-
-
 @method(
     key="tepo_steer",
     title="TEPO without KL, STEER",
@@ -111,7 +99,32 @@ STEER = (
     options=(
         *NO_KL,
         options.SEQUENCE_RATIO.with_(reading="steer"),
-        *STEER,
+        # least above 0, because the exponential map takes its logarithm
+        Option(
+            "lambda-min",
+            0.8,
+            least=1e-6,
+            most=1.0,
+            reading="steer",
+            why="the original's script",
+            original=".8, 2510.10150's script",
+        ),
+        Option(
+            "map",
+            "exp",
+            choices=("exp", "linear", "min-max"),
+            reading="steer",
+            why="the original's script run_exp",
+            original="exp; min-max in its script run_linear, to [0.8, 1.2]",
+        ),
+        Option(
+            "omega",
+            "first-order",
+            choices=("first-order", "ratio"),
+            reading="steer",
+            why="the change at the policy that is trained; equal in the first update of a rollout",
+            original="ratio, 2510.10150's code",
+        ),
     ),
 )
 def tepo_steer(s: Settings) -> Parts:
@@ -121,8 +134,15 @@ def tepo_steer(s: Settings) -> Parts:
 
 def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
     """TEPO's loss with its KL on the tokens of `mask`."""
-    named = {"beta": s["beta"], "estimator": s["kl-estimator"], "anchor": s["kl-anchor"], "clamp": s["kl-clamp"]}
-    return replace(without_kl(s), penalties=(penalties.kl(**named, mask=mask, norm=norm),))
+    kl = penalties.kl(
+        beta=s["beta"],
+        estimator=s["kl-estimator"],
+        anchor=s["kl-anchor"],
+        mask=mask,
+        norm=norm,
+        clamp=s["kl-clamp"],
+    )
+    return replace(without_kl(s), penalties=(kl,))
 
 
 @method(

@@ -7,11 +7,6 @@ from methods import options
 from methods.options import Option, Settings, method
 from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
 
-BOUND = options.HIGH.with_(
-    name="low", reading="cispo", why="Clip-Higher, as in the other rows", printed="-",
-    original="tuned, not disclosed, 2506.13585",
-)  # fmt: skip
-
 
 @method(
     key="cispo",
@@ -25,8 +20,19 @@ BOUND = options.HIGH.with_(
     equation="J = (1/N) sum_i sum_t sg[clip(r_t, 1 - low, 1 + high)] A_i log pi(y_t)",
     options=(
         options.ADV_STD,
-        BOUND.with_(default=None, why="the original's", original="none: set to a large value, 2506.13585"),
-        BOUND.with_(name="high"),
+        options.LOW.with_(
+            default=None,
+            reading="cispo",
+            why="the original's",
+            printed="-",
+            original="none: set to a large value, 2506.13585",
+        ),
+        options.HIGH.with_(
+            reading="cispo",
+            why="Clip-Higher, as in the other rows",
+            printed="-",
+            original="tuned, not disclosed, 2506.13585",
+        ),
         options.AGG_SCOPE,
     ),
 )

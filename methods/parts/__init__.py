@@ -34,11 +34,11 @@ class Part:
     own_needs: frozenset[str] = frozenset()  # optional `Batch` fields that the formula itself reads
     own_scope: Scope = "token"  # the widest unit over which the formula itself takes a statistic
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # a micro-batch cannot take a statistic over its minibatch: the trainer has taken it before (`Method.select`)
         if self.own_scope == "batch" and isinstance(args[0], Terms) and args[0].selected is not None:
             return args[0].selected[str(self)]
-        return self.function(*args, **self.settings)
+        return self.function(*args, **kwargs, **self.settings)
 
     @property
     def name(self) -> str:
@@ -46,32 +46,35 @@ class Part:
         return self.function.__name__.lstrip("_")
 
     @property
-    def all(self) -> list[Part]:
-        """This part and all inner ones, such as the mask of a penalty."""
-        inner = [value for value in self.settings.values() if isinstance(value, Part)]
-        return [self, *(part for value in reversed(inner) for part in value.all)]
+    def inner(self) -> tuple[Part, ...]:
+        """Parts among the settings, such as the mask of a penalty."""
+        return tuple(value for value in self.settings.values() if isinstance(value, Part))
 
     @property
     def needs(self) -> frozenset[str]:
         """Optional `Batch` fields that this part and its inner parts read."""
-        return frozenset().union(*(part.own_needs for part in self.all))
+        return self.own_needs.union(*(part.needs for part in self.inner))
 
     @property
     def scope(self) -> Scope:
         """The unit that a micro-batch must keep whole, for this part and its inner parts."""
-        return max((part.own_scope for part in self.all), key=SCOPES.index)
+        return widest([self.own_scope, *(part.scope for part in self.inner)])
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.settings.items())})" if self.settings else self.name
 
 
-def part(
-    *needs: str, scope: Scope = "token", needs_of: Callable[[Mapping[str, Any]], set[str]] = lambda settings: set()
-) -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Turn a formula into a factory of parts, which takes the formula's keyword-only arguments as settings.
+def widest(scopes: list[Scope]) -> Scope:
+    """The scope that covers all of these."""
+    return max(scopes, key=SCOPES.index)
 
-    needs: the optional batch fields that the formula reads, `needs_of` those that depend on its settings.
-    scope: the widest unit over which it takes a statistic.
+
+def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], Callable[..., Part]]:
+    """Decorator: turn a formula into a factory of parts, which requires the formula's keyword-only arguments.
+
+    One with a default may be left out: a formula that grows an argument leaves the methods that others wrote alone.
+
+    `needs` are the optional batch fields the formula reads, `scope` is the widest unit over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
@@ -85,8 +88,8 @@ def part(
             if (defaults | settings).keys() != names:
                 raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
             # as given, then what was left out: pages print them in this order
-            settings |= {name: value for name, value in defaults.items() if name not in settings}
-            return Part(function, settings, frozenset(needs) | needs_of(settings), scope)
+            left_out = {name: value for name, value in defaults.items() if name not in settings}
+            return Part(function, settings | left_out, frozenset(needs), scope)
 
         # where pickle finds the formula, whose own name the factory has taken
         function.__qualname__ += ".__wrapped__"
@@ -104,7 +107,7 @@ def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
 
 @dataclass(frozen=True)
 class Parts:
-    """The slots that a method fills; `methods.method` has the loss."""
+    """The slots that a method fills. The loss is -reduce( correction * mask * surrogate - sum of penalties )."""
 
     advantage: Part  # (reward (B,), group (B,), lengths (B,) or None) -> (B,); called once per rollout, before the loss
     ratio: Part  # Terms -> log importance weight, (B, T) or (B, 1)
@@ -130,12 +133,21 @@ class Parts:
 
         Not the reducer: `agg-scope=microbatch` divides by the tokens at hand on purpose.
         """
-        slots = [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
-        return [part for slot in reversed(slots) for part in slot.all if part.own_scope == "batch"]
+        found, left = [], [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
+        while left:
+            part = left.pop()
+            left += part.inner
+            if part.own_scope == "batch":
+                found.append(part)
+        return found
 
 
 class Terms:
-    """What the slots of one loss read, computed at most once. Equal values of a row may be (B, 1) instead of (B, T)."""
+    """What the slots of one loss read, each quantity computed at most once.
+
+    Created anew for every loss, so that no graph outlives its backward pass. A value that is equal for all tokens of a
+    row may be (B, 1) instead of (B, T).
+    """
 
     def __init__(
         self,
@@ -156,12 +168,6 @@ class Terms:
     def log_ratio_BT(self) -> Tensor:  # noqa: N802
         """d_t = log pi(y_t) / pi_old(y_t), zero on padding."""
         return self.batch.valid(self.batch.logp - self.batch.old_logp)
-
-    @cached_property
-    def entropy_BT(self) -> Tensor:  # noqa: N802
-        """H_t of the current policy, without gradient, zero on padding."""
-        assert self.batch.entropy is not None
-        return self.batch.valid(self.batch.entropy.detach())
 
     def anchor_logp(self, anchor: str) -> Tensor:
         """log pi_anchor(y_t), (B, T), zero on padding; anchor: old, ref or sampler."""

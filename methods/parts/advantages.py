@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError, CorruptInputError
-from methods.parts import part
+from methods.parts import Part, part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,8 +83,11 @@ def group_zscore(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *,
     return centred_B / (_deviation(centred_B, group_B, correction) + eps)
 
 
-# R13: what GPG multiplies the centred reward by, alpha / F_norm. The divisors of alpha are at least 1: where none is
-# counted, the centred rewards are 0, and any finite scale will do.
+# R13: what GPG multiplies the centred reward by, alpha / F_norm.
+
+
+def _one(reward_B: Tensor, group_B: Tensor) -> float:
+    return 1.0
 
 
 def _inverse_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
@@ -97,18 +100,23 @@ def _informative(reward_B: Tensor, group_B: Tensor) -> float:
     """alpha = B / (B - M), M responses in groups of equal reward (2504.02546, in print)."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = reward_B.new_zeros(len(ids))
-    lowest_K, highest_K = (
-        zeros_K.scatter_reduce(0, index_B, reward_B, end, include_self=False) for end in ("amin", "amax")
-    )
+    lowest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amin", include_self=False)
+    highest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amax", include_self=False)
+    # at least 1: with equal rewards everywhere the centred rewards are 0 and any finite scale will do
     return len(reward_B) / max(int((lowest_K < highest_K)[index_B].count_nonzero()), 1)
 
 
+def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
+    """alpha = B / responses with a reward, verl's rule."""
+    # at least 1: without any reward the centred rewards are 0, and any finite scale will do
+    return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
+
+
 SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
-    "one": lambda reward_B, group_B: 1.0,
+    "one": _one,
     "std": _inverse_std,
     "informative": _informative,
-    # alpha = B / responses with a reward, verl's rule
-    "inverse-accuracy": lambda reward_B, group_B: len(reward_B) / max(int(reward_B.count_nonzero()), 1),
+    "inverse-accuracy": _inverse_accuracy,
 }
 
 
@@ -169,12 +177,16 @@ def whitened(
     return centred_B / (variance + 1e-8).sqrt()
 
 
-WHOSE = {"current": "entropy", "old": "old_entropy"}  # R35: policy -> its entropies in a `Batch`
+def entropy_bonus(*, alpha: float, kappa: float, of: str) -> Part:
+    """A bonus for the entropy of the `current` policy or of the `old` one, which sampled (R35)."""
+    needs = {"current": "entropy", "old": "old_entropy"}
+    return Part(_entropy_bonus, {"alpha": alpha, "kappa": kappa, "of": of}, frozenset({needs[of]}))
 
 
-@part(needs_of=lambda settings: {WHOSE[settings["of"]]})
-def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
+def _entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
     """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758)."""
+    entropy_BT = batch.entropy if of == "current" else batch.old_entropy
+    assert entropy_BT is not None
     # detached: the bonus reweights tokens, it does not push the entropy itself
-    bonus_BT = alpha * batch.valid(getattr(batch, WHOSE[of]).detach())
+    bonus_BT = alpha * batch.valid(entropy_BT.detach())
     return advantage_B1 + bonus_BT.minimum(advantage_B1.abs() / kappa)

@@ -8,11 +8,10 @@ after its clip and its mask, as in TRL and verl; any method can have one (`metho
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import Part, Scope
+from methods.parts import Part, Scope, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,25 +39,28 @@ BOUNDS: dict[str, tuple[float | None, float | None, str]] = {
     "seq-rs": (2.0, 0.5, "verl's `decoupled_seq_is_rs`"),
     "geo-rs": (1.001, 0.999, "verl's `decoupled_geo_rs`"),
 }
-# Engine and trainer differ by .01 to .02 nats a token: a bound of the mean farther from 1 than this rejects nothing.
+# Engine and trainer differ by .01 to .02 nats a token, and the mean of a response's log rho by no more: a bound farther
+# from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.
 WIDEST_MEAN = 1.25
 
 
-def correction(values: Mapping[str, Any]) -> Part | None:
-    """What the options `methods.options.CORRECTION` and `REJECTION` say; None without a correction.
+def correction(
+    *,
+    kind: str,
+    cap: float | None,
+    floor: float | None,
+    on: str = "surrogate",
+    rejection: Part | None = None,
+    option: str = "correction",
+) -> Part | None:
+    """The correction `kind`, None for "none"; it weighs the surrogate, or with on="objective" the penalties too.
 
-    It weighs the surrogate, or with correction-on=objective the penalties too. Raises `ConfigError` for bounds that
-    exclude each other, that reject nothing, or that are missing where they are all.
+    rejection: a second one, whose weight of 1 or 0 multiplies the first. Raises `ConfigError`, which names the bounds
+    of `option`, for bounds that exclude each other, that reject nothing, or that are missing where they are all.
     """
-    rejection = _weight(values, "rejection", on="surrogate")
-    return _weight(values, "correction", on=values["correction-on"], **({"rejection": rejection} if rejection else {}))
-
-
-def _weight(values: Mapping[str, Any], option: str, **settings: object) -> Part | None:
-    kind, cap, floor = (values[name] for name in (option, f"{option}-cap", f"{option}-floor"))
     if kind == "none":
         return None
-    level, action = KINDS[kind]
+    level, action = pick(KINDS, option, kind)
     if cap is not None and floor is not None and floor >= cap:
         raise ConfigError(f"{option}-floor: {floor} is not below {option}-cap={cap}")
     if action == "reject" and cap is None and floor is None:
@@ -69,13 +71,22 @@ def _weight(values: Mapping[str, Any], option: str, **settings: object) -> Part 
                 f"{option}-{bound}: got {value:g}, allowed for the geometric mean of {kind}: {1 / WIDEST_MEAN:g} to "
                 f"{WIDEST_MEAN:g}, farther from 1 it rejects nothing (verl's are 0.999 and 1.001)"
             )
+    settings: dict[str, object] = {"level": level, "action": action, "cap": cap, "floor": floor, "on": on}
+    if rejection is not None:
+        settings["rejection"] = rejection
     scope: Scope = "token" if level == "token" else "sequence"
-    settings = {"level": level, "action": action, "cap": cap, "floor": floor, **settings}
     return Part(_correction, settings, frozenset({"sampling_logp"}), scope)
 
 
 def _correction(
-    t: Terms, *, level: str, action: str, cap: float | None, floor: float | None, on: str, rejection: Part | None = None
+    t: Terms,
+    *,
+    level: str,
+    action: str,
+    cap: float | None,
+    floor: float | None,
+    on: str,
+    rejection: Part | None = None,
 ) -> Tensor:
     """rho held in [floor, cap] (truncate), rho or 0 outside (mask), 1 or 0 outside (reject); no gradient."""
     batch = t.batch

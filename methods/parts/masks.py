@@ -6,8 +6,8 @@ What a mask says on padding does not matter: the reducer leaves padding out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
 from methods.parts import ANCHORS, Part, part, pick, surrogates
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from methods.parts import Terms
 
 # R6, by the dtype of the entropies and the precision of the passes that gave them. In the first minibatch of a rollout
-# dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise. A bfloat16 pass repeats bit for bit in
-# one micro-batch; in another 5 % of entropies differ by up to 3e-3 nats (a random model, CPU). So an adapter gives old
-# and new entropies the same micro-batches, and `diagnostics.check_unchanged` holds every run to it. In half precision
-# the rounding of the entropies is as large as the changes, so the tolerance must be stated.
+# dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
+# A bfloat16 pass repeats bit for bit in the same micro-batch, and then 1e-6 holds too; in another micro-batch 5 % of
+# entropies differ by more, up to 3e-3 nats (a random model, on a CPU). So an adapter gives old and new entropies the
+# same micro-batches, and `diagnostics.check_unchanged` holds every run to it. Entropies that are themselves in half
+# precision have no entry: there the rounding is as large as the changes, so the tolerance must be stated.
 TOLERANCE = {("float64", "float64"): 0.0, ("float32", "float32"): 1e-6, ("float32", "bfloat16"): 1e-6}
 
 
@@ -79,7 +80,7 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
 
 @part()
 def surprise_diff(t: Terms, *, tol: float | None) -> Tensor:
-    """-(log p_t - log p_t^old): the change of the sampled token's surprise, whose mean is the entropy."""
+    """-(log p_t - log p_t^old): the change of the sampled token's surprise, whose mean is the entropy; tol as above."""
     return _without_rounding(t, -t.log_ratio_BT.detach(), tol)
 
 
@@ -88,12 +89,14 @@ def along_positions(t: Terms) -> Tensor:
     """H_t - H_s, s the valid token before t in its response, both under the current policy; 0 at the first token."""
     import torch
 
+    assert t.batch.entropy is not None
+    entropy_BT = t.batch.valid(t.batch.entropy.detach())
     # 1 + the column of the last valid token at or before each column, 0 for none: a mask may have holes
-    column_T = torch.arange(1, t.entropy_BT.size(1) + 1, device=t.entropy_BT.device)
+    column_T = torch.arange(1, entropy_BT.size(1) + 1, device=entropy_BT.device)
     last_BT = (t.batch.mask * column_T).cummax(1).values
     before_BT = last_BT.roll(1, 1)
     before_BT[:, 0] = 0
-    change_BT = t.entropy_BT - t.entropy_BT.gather(1, (before_BT - 1).clamp(min=0))
+    change_BT = entropy_BT - entropy_BT.gather(1, (before_BT - 1).clamp(min=0))
     return change_BT.masked_fill(before_BT == 0, 0.0)
 
 
@@ -106,7 +109,8 @@ def cov_sign(t: Terms) -> Tensor:
 @part("entropy")
 def first_order(t: Terms) -> Tensor:
     """-A (log p + H): first-order change of the own state's entropy when the sampled token's logit moves along A."""
-    return -t.advantage * (t.logp_BT.detach() + t.entropy_BT)
+    assert t.batch.entropy is not None
+    return -t.advantage * (t.logp_BT.detach() + t.batch.valid(t.batch.entropy.detach()))
 
 
 @part()
@@ -144,9 +148,9 @@ def misaligned(t: Terms, *, dh: Part) -> Tensor:
 def covariance(t: Terms) -> Tensor:
     """cov_t = (A_t - mean A)(log p_t - mean log p), means over the valid tokens at hand (arXiv 2505.22617, eq. 10)."""
     # log pi is detached, as in the original's code: the covariance chooses tokens and is not optimised
-    tokens, logp_BT = max(t.batch.tokens, 1), t.logp_BT.detach()
-    mean = (t.advantage * t.batch.weight_BT).sum() / tokens
-    return (t.advantage - mean) * (logp_BT - logp_BT.sum() / tokens)
+    mask, tokens = t.batch.weight_BT, max(t.batch.tokens, 1)
+    advantage, logp_BT = t.advantage, t.logp_BT.detach()
+    return (advantage - (advantage * mask).sum() / tokens) * (logp_BT - logp_BT.sum() / tokens)
 
 
 @part(scope="batch")
@@ -155,12 +159,15 @@ def top_covariance(t: Terms, *, fraction: float) -> Tensor:
     # at least one token, as in the original's code; none in a batch without a token, where topk(1) would fail
     count = min(max(1, int(fraction * t.batch.tokens)), t.batch.tokens)
     chosen = covariance(t).masked_fill(t.batch.padding_BT, float("-inf")).flatten().topk(count).indices
-    return _only(chosen, t)
+    return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, chosen, True).view_as(t.batch.mask)
 
 
 @part(scope="batch")
 def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> Tensor:
-    """At most max(1, int(fraction N)) unclipped tokens with lower < cov < upper, drawn evenly (Clip-Cov, eq. 11-12)."""
+    """At most max(1, int(fraction N)) tokens, drawn uniformly from those with lower < cov < upper that are not clipped.
+
+    Clip-Cov, eq. 11-12. Draws from the loss's CPU generator, or torch's global one.
+    """
     import torch
 
     cov = covariance(t)
@@ -168,12 +175,7 @@ def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> 
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
     # drawn on the CPU, whose generator gives the same tokens on every device
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
-    return _only(candidates[order], t)
-
-
-def _only(chosen: Tensor, t: Terms) -> Tensor:
-    """(B, T) bool, True at these places of the flattened batch."""
-    return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, chosen, True).view_as(t.batch.mask)
+    return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)
 
 
 @part()
@@ -185,20 +187,28 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 # ---- DPPO ----
 
 
-def _anchor(settings: Mapping[str, Any]) -> set[str]:
-    """What the trust region around a policy, old or sampler (R36), needs."""
-    return {pick(ANCHORS, "anchor", settings["anchor"])} - {"old_logp"}
+def within_tv(*, low: float, high: float, anchor: str = "old") -> Part:
+    """DPPO's trust region by total variation, around the policy `anchor`, old or sampler (R36)."""
+    return _within(_within_tv, low, high, anchor)
 
 
-@part(needs_of=_anchor)
-def within_tv(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
+def within_kl(*, low: float, high: float, anchor: str = "old") -> Part:
+    """DPPO's trust region by KL, around the policy `anchor`, old or sampler (R36)."""
+    return _within(_within_kl, low, high, anchor)
+
+
+def _within(formula: Callable[..., Tensor], low: float, high: float, anchor: str) -> Part:
+    needs = frozenset({pick(ANCHORS, "anchor", anchor)}) - {"old_logp"}
+    return Part(formula, {"low": low, "high": high, "anchor": anchor}, needs)
+
+
+def _within_tv(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
     """p - p_anchor at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
     change_BT = t.logp_BT.detach().exp() - t.anchor_logp(anchor).exp()
     return (change_BT <= high).where(t.advantage > 0, change_BT >= -low)
 
 
-@part(needs_of=_anchor)
-def within_kl(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
+def _within_kl(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
     """KL(p_anchor || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
 
     A token that has moved against its advantage is kept, however far (DPPO, arXiv 2602.04879).
@@ -234,8 +244,10 @@ def top_entropy(t: Terms, *, share: float) -> Tensor:
 @part("entropy", scope="batch")
 def short_of_entropy(t: Terms, *, target: float) -> Tensor:
     """target - mean H over the valid tokens at hand, in nats, on every token: positive where entropy is too low."""
+    assert t.batch.entropy is not None
     # detached: with the gradient of the mean as well, the term would be twice that of the square
-    return (target - t.entropy_BT.sum() / max(t.batch.tokens, 1)).expand_as(t.batch.mask)
+    mean = t.batch.valid(t.batch.entropy.detach()).sum() / max(t.batch.tokens, 1)
+    return (target - mean).expand_as(t.batch.mask)
 
 
 # ---- STEER ----
@@ -249,8 +261,9 @@ def steer(t: Terms, *, least: float, map: str, omega: str = "first-order") -> Te
     min-max: 2 - least at the smallest |Omega| of a valid token, least at the largest, linear between (R19).
     omega: first-order, or `ratio`, times r = p / p_old as in the original's code.
     """
+    assert t.batch.entropy is not None
     logp_BT = t.logp_BT.detach()
-    omega_BT = t.batch.valid(t.advantage * (1 - logp_BT.exp()) * (logp_BT + t.entropy_BT)).abs()
+    omega_BT = t.batch.valid(t.advantage * (1 - logp_BT.exp()) * (logp_BT + t.batch.entropy.detach())).abs()
     if omega == "ratio":
         omega_BT = omega_BT * t.log_ratio_BT.detach().exp()
     if map == "min-max":

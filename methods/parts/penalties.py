@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import ANCHORS, Part, part
+from methods.parts import Part, part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,11 @@ def kl(
     if estimator == "full" and anchor == "ref":
         # no trainer keeps the reference's whole distribution, only its log-probs of the sampled tokens
         raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
-    needs = {"full_logp", "old_full_logp"} if estimator == "full" else {ANCHORS[anchor]} - {"old_logp"}
+    needs = set()
+    if estimator == "full":
+        needs = {"full_logp", "old_full_logp"}
+    elif anchor == "ref":
+        needs = {"ref_logp"}
     by = per_masked(mask=mask) if norm == "masked" else norm
     settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": by, "clamp": clamp}
     return Part(_kl, settings, frozenset(needs))
@@ -44,6 +48,7 @@ def kl(
 def _kl(
     t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: Part | str, clamp: float | None
 ) -> Tensor:
+    """beta KL_t(pi || anchor) on the tokens of `mask`."""
     masked, dtype = _tokens(t, mask), t.batch.logp.dtype
     # padding has no divergence anyway
     on_BT = None if masked is t.batch.mask else masked.to(dtype)
@@ -53,7 +58,10 @@ def _kl(
 
 @part(scope="batch")
 def per_masked(t: Terms, *, mask: Part) -> Tensor:
-    """N / (masked tokens), in float64: turns the reducer's division by N into a mean over the masked tokens."""
+    """N / (masked tokens), in float64: turns the reducer's division by N into a mean over the masked tokens.
+
+    A part of its own: a micro-batch takes this number from its minibatch, and not the divergence, which has a gradient.
+    """
     count = int((_tokens(t, mask) & t.batch.mask).count_nonzero())
     return t.batch.mask.double() * (t.batch.tokens / max(count, 1))
 
@@ -83,8 +91,8 @@ def divergence(
         return exact_BT if on_BT is None else exact_BT * on_BT
     d, log_ratio_BT = t.log_ratio_to(anchor), t.log_ratio_BT
     if on_BT is not None:
-        # Before exp, and no estimator gives anything at d = 0. Behind it, an exp(-d) that overflows on a token that
-        # does not count would be infinity times 0, which is NaN.
+        # Before exp, and no estimator gives anything at d = 0. Behind it, an exp(-d) that overflows (d < -88.7 in
+        # float32) on a token that does not count would be infinity times 0, which is NaN.
         d, log_ratio_BT = d * on_BT, log_ratio_BT * on_BT
     if estimator == "k3_is":
         return log_ratio_BT.exp() * ESTIMATORS["k3"](d)
@@ -94,9 +102,13 @@ def divergence(
     return ESTIMATORS[estimator](d)
 
 
-@part("entropy")
-def entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
-    """coefficient H_t on the tokens of `mask`, with gradient: negative rewards entropy, positive punishes it."""
+def entropy(*, coefficient: float, mask: Part) -> Part:
+    """coefficient x H with its gradient: negative rewards entropy (max-entropy), positive punishes it (min-entropy)."""
+    return Part(_entropy, {"coefficient": coefficient, "mask": mask}, frozenset({"entropy"}))
+
+
+def _entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
+    """coefficient H_t on the tokens of `mask`, with gradient."""
     entropy_BT = t.batch.entropy
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:

@@ -18,9 +18,9 @@ def none(t: Terms) -> Tensor:
     return t.advantage.new_zeros(len(t.batch.mask), 1)
 
 
-def token() -> Part:
-    """One weight per token, the ratio itself."""
-    return at_level("token")
+def token(*, gradient: str = "autograd") -> Part:
+    """One weight per token, the ratio itself. `gradient`: see `sequence`."""
+    return _with_gradient(_token(), gradient)
 
 
 @part("sampling_logp")
@@ -31,7 +31,7 @@ def to_sampler(t: Terms) -> Tensor:
 
 def sequence(*, gradient: str = "autograd") -> Part:
     """One weight per sequence, the geometric mean of its ratios. `gradient` (R2): autograd, or alg1_line21."""
-    return at_level("sequence", gradient=gradient)
+    return _with_gradient(_sequence(), gradient)
 
 
 def prefix(*, gradient: str = "through") -> Part:
@@ -45,7 +45,10 @@ def prefix(*, gradient: str = "through") -> Part:
 
 def at_level(level: str, *, gradient: str = "autograd") -> Part:
     """The weight of `token` or of `sequence`, for methods whose level the paper leaves open (R18, R19)."""
-    weight = pick({"token": _token(), "sequence": _sequence()}, "ratio", level)
+    return pick({"token": token, "sequence": sequence}, "ratio", level)(gradient=gradient)
+
+
+def _with_gradient(weight: Part, gradient: str) -> Part:
     return pick({"autograd": weight, "alg1_line21": own_share(of=weight)}, "gradient", gradient)
 
 

@@ -114,14 +114,13 @@ def log_likelihood(t: Terms) -> Tensor:
     return t.advantage * t.logp_BT
 
 
-REGIONS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"clipped": region, "geometric_clipped": log_region}
-
-
 def outside(t: Terms) -> Tensor:
     """Valid tokens whose surrogate gradient the clip removes, bool (B, T): weight outside its region, A != 0."""
-    if t.parts.surrogate.name not in REGIONS:  # no clip, or one that bounds a weight and removes no gradient
+    regions: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {"clipped": region, "geometric_clipped": log_region}
+    surrogate = t.parts.surrogate
+    if surrogate.name not in regions:  # no clip, or one that bounds a weight and removes no gradient
         return t.batch.mask & False
-    lower, upper = REGIONS[t.parts.surrogate.name](t.advantage, **t.parts.surrogate.settings)
+    lower, upper = regions[surrogate.name](t.advantage, **surrogate.settings)
     log_weight = t.log_weight.detach()
     # strict: at the very end of a region torch's clamp keeps the gradient
     return ((log_weight < lower) | (log_weight > upper)) & (t.advantage != 0) & t.batch.mask

@@ -1,4 +1,7 @@
-"""curve.csv, one row per update, and the recorder that both adapters fill it with. No torch here."""
+"""curve.csv, one row per update, and the recorder that both adapters fill it with. No torch here.
+
+Rewards and counts are written so that they read back to the same bits, what passes of float32 give with that precision.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import CorruptInputError
 from core.files import atomic
 from core.progress import Progress
-from methods.diagnostics import NAMES, check_unchanged
+from methods.diagnostics import NAMES
 from methods.training.movement import MOVEMENT, Update
 from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
 
@@ -67,8 +70,7 @@ class Curve:
         """Add one row; every column must be there, None is written as an empty cell."""
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
-        rounded = {name: float(f"{x:.7g}") for name, x in row.items() if name in ROUNDED and isinstance(x, float)}
-        row = {**row, **rounded}
+        row = {name: _rounded(value) if name in ROUNDED else value for name, value in row.items()}
         # repr, because it is the shortest text that reads back to the same bits
         line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
         self._stream.write(line.encode())
@@ -78,6 +80,7 @@ class Curve:
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
+        """What follows from a row that stands in the curve."""
         if self.log:
             self.log.add(row)
         self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
@@ -90,6 +93,7 @@ class Curve:
 
     def sync(self) -> None:
         """Make sure that the rows so far survive a crash of the machine."""
+        self._stream.flush()
         os.fsync(self._stream.fileno())
 
     def close(self) -> None:
@@ -99,6 +103,10 @@ class Curve:
             self._stream.close()
         if self.log:
             self.log.close()
+
+
+def _rounded(value: Figure) -> Figure:
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def first_rows(path: Path, rows: int) -> bytes:
@@ -139,25 +147,29 @@ class Recorder:
         """
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
         self.check_gradient(gradient_norm, update)
-        own: dict[str, Figure] = {"update": update, "minibatch": index, "grad_norm": None}
-        own |= {**dict.fromkeys((*NAMES, *MOVEMENT)), **(divergences or {})}
-        if batch:
-            if index == 0 and not self._unchanged_checked:
-                if (rounding := check_unchanged(self.method.parts, batch)) is not None:
-                    self.run.event("unchanged", **rounding)
-                self._unchanged_checked = True
-            if self.run.trace and index < self.training.minibatches:
-                self.run.trace.trained(index, batch, place)
-            own |= {"grad_norm": gradient_norm, **self.method.diagnostics(batch)}
-            self._entropy = own["entropy"]
-            if gradient_norm is not None:
-                own["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
+        if batch and index == 0 and not self._unchanged_checked:
+            rounding = self.method.check_unchanged(batch)
+            if rounding is not None:
+                self.run.event("unchanged", **rounding)
+            self._unchanged_checked = True
+        if batch and self.run.trace and index < self.training.minibatches:
+            self.run.trace.trained(index, batch, place)
+        diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
+        self._entropy = diagnostics["entropy"] if batch else self._entropy
+        gradient_norm = gradient_norm if batch else None
+        own: dict[str, Figure] = {"update": update, "minibatch": index, "grad_norm": gradient_norm}
+        own |= {**dict.fromkeys(MOVEMENT), **(divergences or {})}
         if moved:
             own |= {"update_norm": moved.norm, "effective_step": moved.effective(float(more["learning_rate"] or 0))}
-        self.run.curve.append({**asdict(figures), **own, **more})
+        if gradient_norm is not None:
+            own["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
+        self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
 
     def check_gradient(self, norm: float | None, update: int) -> None:
-        """Raise `CorruptInputError` for a norm that is not finite: a step on it destroys the weights in silence."""
+        """Raise `CorruptInputError` for a norm that is not finite: a step on it destroys the weights in silence.
+
+        A trainer that takes such a step calls this before it. One that leaves it out would train on without a word.
+        """
         if norm is not None and not math.isfinite(norm):
             raise CorruptInputError(
                 f"{self.run.folder}: rollout {update // self.training.updates_per_rollout + 1}: update {update}: "
