@@ -170,7 +170,7 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
         except CorruptInputError:
             slot.drop_journals()  # the next call would find the same copies again
             raise
-    tokens = [response.tokens for response in responses]
+    tokens: list[Any] = [response.tokens for response in responses]
     if empty := sum(not response.response.strip() for response in responses):
         print(f"{label} {plan.benchmark.key}: {empty} of {len(responses)} responses are empty", file=sys.stderr)
     entry = {
