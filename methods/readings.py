@@ -1,6 +1,8 @@
 """Where the paper can be read in more than one way: what is printed of each ambiguity, from `readings.yaml`.
 
-docs/notebook/readings.md is written from it. `methods.options` has the options that a method's labels stand for.
+A method's reading is an option of its catalog entry: one of the reading's own name (`clip-form=eq4`), or several that a
+label stands for (`seq-eps=gspo` means `low=0.0003+high=0.0004`); `methods.options` has those labels. What training and
+evaluation settle is listed too, so that all ambiguities are in one place: docs/notebook/readings.md is written from it.
 """
 
 from __future__ import annotations

@@ -10,13 +10,15 @@ Two trainers: one rollout through both, compared tensor by tensor.
     python -m methods.replay A B                                         the first tensor that differs, and by how much
 
 Both trainers work in float32. Two numbers count as equal when they differ by at most 64 roundings (7.6e-6) of the
-largest value in their tensor: a sum of n terms taken in another order differs by about sqrt(n) roundings. For the loss,
-whose terms cancel, the largest value is that of the advantages if it is larger; for a gradient that of all parameters.
+largest value in their tensor: a sum of n terms taken in another order differs by about sqrt(n) roundings, and 64 is the
+root of 4096; `--roundings` sets another number. For the loss, whose terms cancel, the largest value is that of the
+advantages if it is larger; for a gradient it is that of all parameters.
 Exit codes: 0 equal, 1 different, 2 wrong input.
 
-A record: record.json, rollout.safetensors (prompts, responses, rewards, the sampler's and the reference's log-probs),
-weights<u>.safetensors (before update u, from the second on) and SHA256SUMS. Every update of a replay starts from the
-record's weights. The optimiser's step is not compared: AdamW divides rounding by its own size.
+A record: record.json (the run specification, the digest of the model folder), rollout.safetensors (prompts, responses,
+rewards, the sampler's and the reference's log-probs), weights<u>.safetensors (before update u, from the second on) and
+SHA256SUMS. Every update of a replay starts from the record's weights, so that a difference in one update is not carried
+into the next. The optimiser's step is not compared: AdamW divides rounding by its own size.
 
 A replay: update<u>.safetensors (what the trainer computed in update u) and replay.json, written last.
 """
@@ -175,7 +177,10 @@ class Updates:
 
 
 def recording(folder: Path) -> Recording:
-    """A finished replay, whose updates are compared as rollouts are."""
+    """A finished replay, whose updates are compared as rollouts are.
+
+    `MissingInputError`, `CorruptInputError` or `ConfigError` for anything else.
+    """
     path = folder / REPLAY_FILE
     values = validated(ReplayFile, read_json(path, "replay of a record"), str(path), error=CorruptInputError)
     spec = check(values.spec, f"{path}: spec")
@@ -243,8 +248,9 @@ def run(trainer: str, source: Path, out: Path) -> None:
     record = read_record(source)
     with new_folder(out) as folder:
         # by name: neither trainer's package needs the other's to be installed
-        import_module(f"methods.adapters.{trainer}.replay").replay(record, folder)
-        spec = record.spec(trainer).document
+        module: Any = import_module(f"methods.adapters.{trainer}.replay")
+        module.replay(record, folder)
+        spec = {**record.spec(trainer).document}
         made = {"trainer": f"{trainer} {version(trainer)}", "record": record.digest, "spec": spec}
         write_json(folder / REPLAY_FILE, made)
 

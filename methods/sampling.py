@@ -1,9 +1,12 @@
 """Draw responses from a causal model: the tokens of transformers' `generate` in a third of its time, on a tiny model.
 
-Mask, positions and cache are made once, equal prompts are read once, and ended rows leave the batch. The layers are the
-model's own modules. Random numbers are consumed as by `torch.multinomial` over the whole batch, so that one seed gives
-the tokens that it gives in `generate`. Log-probs are those of `generate` bit for bit on Intel processors; MKL's kernels
-for others round by where in memory a matrix lies, and a log-prob may differ in its last bit or two.
+`generate` prepares inputs, builds a mask, concatenates the cache and walks a chain of processors for every token, and
+it goes on computing rows that have ended. Here mask, positions and cache are made once, equal prompts are read once,
+and ended rows leave the batch. The layers are the model's own modules. Random numbers are consumed as by
+`torch.multinomial` over the whole batch, so that one seed gives the tokens that it gives in `generate`
+(tests/methods/test_sampling.py holds them against each other). Log-probs are those of `generate` bit for bit on Intel
+processors. MKL's kernels for others round by where in memory a matrix lies: a prompt that is read once lies elsewhere
+than in `generate`'s batch, and a log-prob may differ in its last bit or two.
 
 Not for every model and request: `unsupported` says why not, and the caller then asks `generate`.
 """
@@ -37,9 +40,9 @@ ENDED_SHARE = 0.15
 
 @dataclass(frozen=True)
 class Sampled:
-    """Responses; behind its end a row holds padding."""
+    """Responses, as wide as the longest of them; behind its end a row holds padding."""
 
-    tokens: Tensor  # (N, C) long, as wide as the longest
+    tokens: Tensor  # (N, C) long
     lengths: Tensor  # (N,) long, an end token counts
     logp: Tensor  # (N, C) float32, of each token under the temperature and before top_p; 0 on padding
 
@@ -67,8 +70,9 @@ def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
         return f"{model.dtype} on {model.device.type}: only float32 on the CPU has been compared"
     if config._attn_implementation not in ("eager", "sdpa"):
         return f"attention {config._attn_implementation}: its mask has another form"
-    sliding = name == "MistralForCausalLM" and config.sliding_window is not None
-    if sliding or "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+    if "sliding_attention" in (getattr(config, "layer_types", None) or ()) or (
+        type(model).__name__ == "MistralForCausalLM" and config.sliding_window is not None
+    ):
         return "sliding window: its mask is not the causal one"
     if config.rope_parameters.get("rope_type", "default") != "default":
         return f"rope_type {config.rope_parameters['rope_type']}: angles may depend on the length reached"
@@ -97,8 +101,11 @@ class _Cache:
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         end = self.filled + key.shape[2]
         if layer not in self.layers:
-            shape = (*key.shape[:2], self.length, key.shape[3])
-            self.layers[layer] = key.new_empty(shape), value.new_empty(shape)
+            n, heads, _new, size = key.shape
+            self.layers[layer] = (
+                key.new_empty(n, heads, self.length, size),
+                value.new_empty(n, heads, self.length, size),
+            )
         keys, values = self.layers[layer]
         keys[:, :, self.filled : end] = key
         values[:, :, self.filled : end] = value
@@ -106,14 +113,13 @@ class _Cache:
 
     def take(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may come several times."""
-
-        def taken(old: Tensor) -> Tensor:
-            new = old.new_empty(len(rows), *old.shape[1:])
-            new[:, :, : self.filled] = old[:, :, : self.filled].index_select(0, rows)
-            return new
-
         for layer, (keys, values) in self.layers.items():
-            self.layers[layer] = taken(keys), taken(values)
+            taken = []
+            for old in (keys, values):
+                new = old.new_empty(len(rows), *old.shape[1:])
+                new[:, :, : self.filled] = old[:, :, : self.filled].index_select(0, rows)
+                taken.append(new)
+            self.layers[layer] = (taken[0], taken[1])
 
 
 class _Decoder:
@@ -148,13 +154,23 @@ class _Decoder:
         mask = None if self.mask is None else self.mask[..., : start + columns]
         if mask is not None and columns > 1:  # the prompt: no column sees a later one
             causal = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
-            mask = mask.masked_fill(~causal, torch.finfo(mask.dtype).min) if self.eager else mask & causal
+            if self.eager:
+                least = torch.finfo(mask.dtype).min
+                mask = torch.where(causal, mask, torch.full((), least, dtype=mask.dtype, device=mask.device))
+            else:
+                mask = mask & causal
         hidden = self.body.embed_tokens(ids)
         positions = self.positions[:, start : start + columns]
         angles = self.body.rotary_emb(hidden, position_ids=positions)
         for layer in self.body.layers:
-            given = {"attention_mask": mask, "position_ids": positions, "position_embeddings": angles}
-            hidden = layer(hidden, past_key_values=self.cache, use_cache=True, **given)
+            hidden = layer(
+                hidden,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=self.cache,
+                use_cache=True,
+                position_embeddings=angles,
+            )
         self.cache.filled += columns
         logits: Tensor = self.model.lm_head(self.body.norm(hidden[:, -1:]))[:, -1].float()
         return logits

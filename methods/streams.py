@@ -87,9 +87,10 @@ class RunFile(Recorded):
 def _run(folder: Path) -> Recording:
     path, curve, trace = (folder / name for name in ("run.json", "curve.csv", "trace"))
     run = validated(RunFile, digests.read_record(path, "run record"), str(path), error=CorruptInputError)
-    found = {"curve.csv": digests.check(curve)}
-    if traced := "trace" in run.outputs:
-        found["trace"] = digests.tree(digests.check_folder(trace))
+    traced = "trace" in run.outputs
+    found = {"curve.csv": digests.check(curve)} | (
+        {"trace": digests.tree(digests.check_folder(trace))} if traced else {}
+    )
     if wrong := [name for name, digest in found.items() if digest != run.outputs.get(name)]:
         raise CorruptInputError(f"{folder / wrong[0]}: differs from its sha256 in {path}")
     rows = read_csv(curve, "curve", ("rollout", "update", *sum(COLUMNS.values(), ())))
@@ -133,13 +134,13 @@ def _columns(
     import numpy as np
 
     for update, row in enumerate(rows):
-        for stream, name in ((stream, name) for stream, names in columns.items() for name in names):
-            if name in empty or (update and stream in ("sampled tokens", "rewards")):
-                continue
-            # the policy of a later update is what the gradients before made of the old one
-            of = "gradient" if update and stream == "old log-probs" else stream
-            value = np.array([float(row[name] or "nan")])
-            yield Part(of, f"{name} (update {row['update']})", [value], [], None, update, of in STREAMS[3:6])
+        for nth, (stream, names) in enumerate(columns.items()):
+            for name in names if nth > 1 or update == 0 else ():
+                if name not in empty:
+                    # the policy of a later update is what the gradients before made of the old one
+                    of = "gradient" if update and nth == 2 else stream
+                    value = np.array([float(row[name] or "nan")])
+                    yield Part(of, f"{name} (update {row['update']})", [value], [], None, update, of in STREAMS[3:6])
 
 
 def _traced(path: Path) -> list[Part]:
@@ -256,6 +257,7 @@ def compare(a: Recording, b: Recording, roundings: int = 0) -> Difference | None
 
 
 def _prompts(recording: Recording, name: str) -> set[bytes]:
+    """All prompts of a recorded run."""
     parts = (part for read in recording.rollouts.values() for part in read() if part.name == name)
     return {row.tobytes() for part in parts for row in part.rows}
 
