@@ -7,21 +7,29 @@ another process still trained this run after `--wait` seconds).
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from core import errors, worker
 from core.errors import BusyError, NoSpaceError, Parser, real
+
+if TYPE_CHECKING:
+    from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
 FULL = 64 * 2**20  # bytes: with less free, a failure is reported as a full disk
 
 
 class StopRequest:
-    """Set by a signal handler, polled by the trainer between updates."""
+    """Set by a signal handler, polled by the trainer between updates.
+
+    A handler that raised an exception would interrupt an update halfway.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -36,6 +44,22 @@ class StopRequest:
     def _set(self, number: int, _frame: object) -> None:
         if self.signal is None:  # the first is the reason: near a time limit SIGTERM soon follows SIGUSR1
             self.signal = number
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = Parser()
+    parser.add_argument(
+        "--spec", required=True, help="run specification: JSON, or a file holding it (docs/architecture.md)"
+    )
+    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument(
+        "--wait",
+        type=real(least=0, most=1e9),
+        default=0.0,
+        help="seconds to wait while another process trains this run (default 0)",
+    )
+    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
+    return parser.parse_args(argv)
 
 
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
@@ -85,24 +109,27 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             )
             return STOPPED
         idle = run.idle(outcome.unanswered)
-        entry = {name: getattr(method, name) for name in ("key", "title", "source", "scope")}
-        entry |= {"params": dict(method.params), "readings": dict(method.readings), "needs": sorted(method.needs)}
-        run.finish(entry, outcome.updates, outcome.collapsed_at, idle)
+        run.finish(method_entry(method), outcome.updates, outcome.collapsed_at, idle)
         if idle:
             print(f"{out}: {idle}", file=sys.stderr)
     return 0
 
 
+def method_entry(method: Method) -> dict[str, Any]:
+    """The `method` entry of run.json."""
+    return {
+        "key": method.key,
+        "title": method.title,
+        "source": method.source,
+        "params": dict(method.params),
+        "readings": dict(method.readings),
+        "scope": method.scope,
+        "needs": sorted(method.needs),
+    }
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = Parser()
-    parser.add_argument(
-        "--spec", required=True, help="run specification: JSON, or a file holding it (docs/architecture.md)"
-    )
-    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
-    wait = "seconds to wait while another process trains this run (default 0)"
-    parser.add_argument("--wait", type=real(least=0, most=1e9), default=0.0, help=wait)
-    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
-    args = parser.parse_args(argv)
+    args = arguments(argv)
     if worker.VARIABLE in os.environ:
         from methods.training.spec import read
 

@@ -50,17 +50,15 @@ def wandb(folder: Path, name: str) -> tuple[Write, Callable[[], object]]:
     import wandb
 
     quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, save_code=False, disable_git=True)
-    return _logging(wandb.init(project="tepo-bench", name=name, dir=str(folder), mode="offline", settings=quiet))
+    run: Any = wandb.init(project="tepo-bench", name=name, dir=str(folder), mode="offline", settings=quiet)
+    return lambda figures, update, rollout: run.log({**figures, "rollout": rollout}, step=update), run.finish
 
 
 def trackio(folder: Path, name: str) -> tuple[Write, Callable[[], object]]:
     os.environ["TRACKIO_DIR"] = str(folder)  # read when the package is imported
     import trackio
 
-    return _logging(trackio.init(project="tepo-bench", name=name))
-
-
-def _logging(run: Any) -> tuple[Write, Callable[[], object]]:
+    run: Any = trackio.init(project="tepo-bench", name=name)
     return lambda figures, update, rollout: run.log({**figures, "rollout": rollout}, step=update), run.finish
 
 
@@ -94,18 +92,17 @@ class Log:
         if rollout != self.rollout:
             figures |= {f"rollout/{name}": x for name, x in known.items() if name in BY_ROLLOUT}
         self.rollout = rollout
-
-        def write(name: str) -> None:
-            if name not in self.open:
-                shutil.rmtree(self.folders[name], ignore_errors=True)
-                self.folders[name].mkdir(parents=True)
-                self.open[name] = LOGGERS[name](self.folders[name], self.title)
-            self.open[name][0](figures, update, rollout)
-
-        self._each(write)
+        self._each(lambda name: self._opened(name)[0](figures, update, rollout))
 
     def close(self) -> None:
         self._each(lambda name: self.open.pop(name)[1]() if name in self.open else None)
+
+    def _opened(self, name: str) -> tuple[Write, Callable[[], object]]:
+        if name not in self.open:
+            shutil.rmtree(self.folders[name], ignore_errors=True)
+            self.folders[name].mkdir(parents=True)
+            self.open[name] = LOGGERS[name](self.folders[name], self.title)
+        return self.open[name]
 
     def _each(self, act: Callable[[str], object]) -> None:
         for name in list(self.folders):

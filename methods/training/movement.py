@@ -57,13 +57,19 @@ def _divergence(before: Tensor, after: Tensor, anchor: Tensor) -> Tensor:
 
 def _mean(x_N: Tensor, group_N: Tensor) -> tuple[float | None, float | None]:
     """The mean and its standard error as of a ratio of sums over groups; None for a number that is not finite."""
-    from methods.parts.advantages import by_group
+    import torch
 
-    mean = float(x_N.mean())
-    residual_G, _, _ = by_group(x_N - mean, group_N)
-    groups = len(residual_G)
-    error = float(residual_G.square().sum().mul(groups / max(groups - 1, 1)).sqrt() / len(x_N))
-    return mean if math.isfinite(mean) else None, error if groups > 1 and math.isfinite(error) else None
+    mean = x_N.mean()
+    _, index_N = group_N.unique(return_inverse=True)
+    groups = int(index_N.max()) + 1
+    residual_G = torch.zeros(groups, dtype=x_N.dtype, device=x_N.device).index_add_(0, index_N, x_N - mean)
+    error = residual_G.square().sum().mul(groups / max(groups - 1, 1)).sqrt() / len(x_N)
+    return _finite(mean), _finite(error) if groups > 1 else None
+
+
+def _finite(x: Tensor) -> float | None:
+    value = float(x)
+    return value if math.isfinite(value) else None
 
 
 def multiple(kl: Callable[[float], float], target: float) -> float:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import random
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import normalize
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # A run is stopped when its mean reward was below this for so many rollouts in a row: without a right answer every group
-# is constant, and nothing is left to learn from. 0.005 is two right answers of the 512 of the paper's rollout, so two
-# groups of 64 that teach, at most; a small base model may start at a few per cent, and learns.
+# is constant, nothing is left to learn from, and the rest of the run would only cost time. 0.005 is two right answers
+# of the 512 of the paper's rollout, so two groups of 64 that teach, at most; a small base model may start at a few
+# per cent, and learns.
 COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 
 # --- Groups and minibatches -------------------------------------------------------------------------------------------
@@ -53,8 +54,8 @@ def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
 
     rewards: as the method is given them. A placebo may leave something to learn from where no answer is right.
     """
-    last = range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)
-    return all(rewards.get(r, 1.0) < COLLAPSE_REWARD for r in last)
+    last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
+    return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
 
 
 def informative(reward: Tensor, samples: int) -> list[bool]:
@@ -69,10 +70,11 @@ def choose(
     """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any.
 
     The filters differ in how many prompts are drawn before (`oversample` more at once; `refill` that too, and more when
-    groups are missing; `mask` no more, the rollout is smaller).
+    groups are missing; `mask` no more, the rollout is smaller), not in what is kept: informative groups beyond `wanted`
+    are dropped.
 
-    ungraded: groups with a response whose reward is unknown. They are dropped whole: without the row the group's mean
-    would be another.
+    ungraded: groups with a response whose reward is unknown. They are dropped whole: any number in its place would be a
+    judgement that nobody made, and without the row the group's mean would be another.
     """
     candidates = [group for group, keep in enumerate(is_informative) if keep or filtering == "none"]
     return [group for group in candidates if group not in ungraded][:wanted]
@@ -101,7 +103,10 @@ def together(batches: Sequence[Batch]) -> Batch:
 
 
 def rows_selected(selected: Mapping[str, Tensor], index_B: Tensor, like: Tensor) -> dict[str, Tensor]:
-    """Rows `index_B` of what `Method.select` returned for a minibatch, as wide as `like` (B, T) and on its device."""
+    """Rows `index_B` of what `Method.select` returned for a minibatch, in the shape and on the device of `like` (B, T).
+
+    A micro-batch is as wide as its own longest row, its minibatch as wide as the longest of all.
+    """
     width = like.shape[1]
     return {name: _widened(x[index_B, :width], width).to(like.device) for name, x in selected.items()}
 
@@ -119,9 +124,10 @@ def _widened(x: Tensor, width: int) -> Tensor:
 # A gap above its limit and a correlation below its limit: the sampler has another policy than the trainer. The limits
 # are ten times what the first rollout shows, which is sampled with the base model's own weights: that is the difference
 # of engines and precisions. They lie within these bounds; the first rollout itself is held against the wide ones.
-# Measured on a CPU in float32, weights never sent: after one rollout .47 and .76 at a learning rate of 3e-3, .031 and
-# .997 at 1e-4; weights sent: never beyond 5e-7 and 1 - 1e-12. Both must be beyond: where a policy is certain of nearly
-# all tokens, the correlation of its probabilities is rounding noise.
+# Measured on a CPU in float32, four updates a rollout, weights never sent: after one rollout .47 and .76 at a learning
+# rate of 3e-3, .031 and .997 at 1e-4; weights sent: never beyond 5e-7 and 1 - 1e-12. On a GPU in half precision about
+# .02 and .99 are reported for healthy runs (not measured here). Both must be beyond: where a policy is certain of
+# nearly all tokens, the correlation of its probabilities is rounding noise.
 TIMES, GAP, UNCORRELATED = 10, (1e-3, 0.1), (1e-6, 0.05)  # gap in nats; 1 - correlation
 
 
@@ -139,21 +145,23 @@ class SamplerCheck:
     def __call__(self, row: Mapping[str, Any]) -> None:
         """`SamplerError` when sampler and trainer disagree; rows without the sampler's log-probs say nothing.
 
-        Nothing else shows it, because a method's ratio is taken against the trainer's own log-probs.
+        An error and not a note: every rollout more would be trained on samples of an older policy, and nothing else
+        shows it, because a method's ratio is taken against the trainer's own log-probs.
         """
         if row["sampling_gap_mean"] in (None, "") or row["sampling_correlation"] in (None, ""):
             return
         gap, correlation = float(row["sampling_gap_mean"]), float(row["sampling_correlation"])
         first = int(row["rollout"]) == 1
-        most = [GAP[1], UNCORRELATED[1]]
+        most_gap, most_uncorrelated = GAP[1], UNCORRELATED[1]
         if self.first and not first:
-            largest = (max(values) for values in zip(*self.first, strict=True))
-            most = [min(max(TIMES * x, low), high) for x, (low, high) in zip(largest, (GAP, UNCORRELATED), strict=True)]
-        if gap > most[0] and 1 - correlation > most[1]:
+            most_gap = min(max(TIMES * max(gap for gap, _ in self.first), GAP[0]), GAP[1])
+            most_uncorrelated = max(TIMES * max(rest for _, rest in self.first), UNCORRELATED[0])
+            most_uncorrelated = min(most_uncorrelated, UNCORRELATED[1])
+        if gap > most_gap and 1 - correlation > most_uncorrelated:
             raise SamplerError(
                 f"{self.where}: rollout {row['rollout']}: the sampler has another policy than the trainer: "
-                f"sampling_gap_mean {gap:.3g} (at most {most[0]:.3g}), sampling_correlation {correlation:.6f} (at "
-                f"least {1 - most[1]:.6f}): were its weights updated? training.sampler_check: false goes on"
+                f"sampling_gap_mean {gap:.3g} (at most {most_gap:.3g}), sampling_correlation {correlation:.6f} (at "
+                f"least {1 - most_uncorrelated:.6f}): were its weights updated? training.sampler_check: false goes on"
             )
         if first:
             self.first.append((gap, 1 - correlation))
@@ -163,7 +171,13 @@ class SamplerCheck:
 
 
 def derive(*name: str | int) -> int:
-    """A seed below 2^63 for the draw called `name`, the run's seed first; the same on every machine."""
+    """A seed below 2^63 for the draw called `name`, the run's seed first; the same in every process on every machine.
+
+    Each draw has a seed of its own, so none depends on how many random numbers another one took.
+
+    >>> derive(1, "rollout", 3) == derive(1, "rollout", 3) != derive(1, "rollout", 4)
+    True
+    """
     # sha256 and not `hash`, which Python salts anew in every process
     digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
@@ -236,10 +250,11 @@ def check_inputs(spec: Spec, prompts_drawn: int) -> None:
 
 
 def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise for a prompt that tokenising changes, or that is too long, alone or with its response.
+    """Raise for a prompt that tokenising changes, that has more than `training.max_prompt_tokens` tokens, or that with
+    its response exceeds the model's positions.
 
-    A trainer would cut or lose text without a message. transformers, for example, may replace a tokenizer that lies
-    beside a `qwen2` config with its own.
+    Called before training, because a trainer would cut or lose text without a message. transformers, for example, may
+    replace a tokenizer that lies beside a `qwen2` config with its own.
     """
     from transformers import AutoConfig
 
@@ -249,8 +264,7 @@ def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedToke
         where = f"{spec.prompts}: line {line}: prompt"
         ids: list[int] = tokenizer(prompt, add_special_tokens=False)["input_ids"]  # as both trainers do
         decoded = str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-        # normal form C: tokenizers may compose characters, which loses nothing
-        if normalize("NFC", prompt) not in normalize("NFC", decoded):
+        if _composed(prompt) not in _composed(decoded):
             raise CorruptInputError(
                 f"{where}: the tokenizer loses text: {prompt[:60]!r} comes back as {decoded[:60]!r}"
             )
@@ -260,3 +274,8 @@ def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedToke
             raise ConfigError(
                 f"{where}: {len(ids)} tokens and a response of {response} exceed the model's {positions} positions"
             )
+
+
+def _composed(text: str) -> str:
+    """Normal form C: tokenizers may compose characters, which loses nothing."""
+    return unicodedata.normalize("NFC", text)

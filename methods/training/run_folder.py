@@ -7,14 +7,22 @@
     state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
     state/run.json                               a copy of the final one: the outputs can be restored without training
 
-`open` resumes from the last whole state, or from the beginning; `publish` and `save_mark` follow at ends of rollouts,
-`finish` at the end of the run. `restore` makes run.json or curve.csv again where one of these was deleted or damaged;
-if another output was, `open` trains again. Of a folder of another specification, input or code, `open` moves the state
-to state/aside-<n>/ and starts anew.
+The states of a folder:
+
+    empty        -- open ------------------------------------------------------> training
+    training     -- publish, save_mark, at the end of a rollout ----------------> training
+    training     -- a kill, or a stop request ----------------------------------> interrupted
+    interrupted  -- open: the last whole state, or the beginning if none is ----> training
+    training     -- finish -----------------------------------------------------> finished
+    finished     -- run.json or curve.csv is deleted or damaged; restore -------> finished
+    finished     -- another output is; open ------------------------------------> training
+
+A folder of another specification, input or code: `open` moves its state to state/aside-<n>/ and starts anew.
 
 Every file is hashed when it is written and compared with that hash before it is used (`core.digests`): a state and a
 checkpoint by the SHA256SUMS in them, curve rows and checkpoints by the state that was saved after them. A state that
-differs is removed, with one line that gives the reason, and the state before it is resumed from.
+differs is removed, with one line that gives the reason, and the state before it is resumed from; without one, the run
+starts from the beginning. Nothing final is lost by that: outputs count once run.json is there, and all come again.
 """
 
 from __future__ import annotations
@@ -104,15 +112,15 @@ class RunFolder:
     def restore(self) -> bool:
         """Write run.json and curve.csv again from the state if that is all that is missing or damaged."""
         # Snakemake deletes a rule's outputs before it runs the rule again; the checkpoints may have survived.
-        copy, curve = self.state / "run.json", self.state / "curve.csv"
-        if not copy.is_file() or not curve.is_file():
+        copy = self.state / "run.json"
+        if not copy.is_file() or not (self.state / "curve.csv").is_file():
             return False
         try:
             digests.check(copy)
             record = read_json(copy, "run record")
-            if record["outputs"].get("curve.csv") != sha256_file(curve):
-                raise CorruptInputError(f"{curve}: differs from its sha256 in {copy}")
-            _copy(curve, self.folder / "curve.csv")
+            if record["outputs"].get("curve.csv") != sha256_file(self.state / "curve.csv"):
+                raise CorruptInputError(f"{self.state / 'curve.csv'}: differs from its sha256 in {copy}")
+            _copy(self.state / "curve.csv", self.folder / "curve.csv")
             self._check(record)
         except BenchError as error:
             self._unfinished = str(error)
@@ -132,7 +140,7 @@ class RunFolder:
         self._match_identity()
         start = self._latest()
         if start is not None:
-            self.mark = self.earlier = Mark(**read_json(start / MARK, "state mark"))
+            self.mark = self.earlier = _mark(start)
         self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check, self.log)
         if self.spec.training.trace:
             self.trace = Trace(self.folder / "trace", self.mark.rollout, self.spec.training)
@@ -149,7 +157,8 @@ class RunFolder:
         published = {step: self.checkpoint(step) for step in self.spec.checkpoints if step <= position["rollout"]}
         self.mark = Mark(
             **position,
-            **self._seconds(),
+            wall_seconds=self.wall_seconds(),
+            cpu_seconds=self.cpu_seconds(),
             curve=self.curve.sha256(),
             checkpoints={folder.name: sha256_file(folder / digests.SUMS) for folder in published.values()},
             identity=self.identity,
@@ -165,6 +174,7 @@ class RunFolder:
     def publish(self, step: int, write: Callable[[Path], None]) -> None:
         """Have `write` fill a folder and rename it to checkpoints/step<N>: never half a checkpoint under that name."""
         final = self.checkpoint(step)
+        # in the same folder, because a rename is atomic only within one file system
         temporary = final.with_name(f".{final.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -185,8 +195,8 @@ class RunFolder:
         rows = read_growing_csv(self.state / "curve.csv")
         if any(float(row["grad_norm"] or 0) for row in rows):
             return None
-        some = any(int(row["groups_kept"]) for row in rows)
-        why = "every gradient was zero" if some else "every group had equal rewards"
+        kept = any(int(row["groups_kept"]) for row in rows)
+        why = "every gradient was zero" if kept else "every group had equal rewards"
         truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
         text = f"no update: {why}; {100 * truncated:.0f} % truncated"
         # Of the last rollout, which is like every other: the policy never moved.
@@ -195,7 +205,10 @@ class RunFolder:
     def finish(
         self, method: dict[str, Any], updates: int, collapsed_at: int | None, no_update: str | None = None
     ) -> None:
-        """Write curve.csv, then run.json; raises CorruptInputError for an output that is not what was written."""
+        """Write curve.csv, then run.json, whose presence means finished.
+
+        Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
+        """
         again = "run the same command to have it made again"
         self.used.check()
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
@@ -205,7 +218,7 @@ class RunFolder:
         for step in self.spec.checkpoints:
             outputs[f"checkpoints/step{step}"] = digests.tree(digests.check_folder(self.checkpoint(step), advice=again))
         if self.trace:
-            digests.write_sums(self.trace.folder, self.trace.digests)
+            self.trace.finish()
             outputs["trace"] = digests.tree(digests.check_folder(self.trace.folder, advice=again))
         record = {
             "schema": SCHEMA,
@@ -217,18 +230,20 @@ class RunFolder:
             "updates": updates,
             "collapsed_at": collapsed_at,
             "no_update": no_update,
-            **self._seconds(),
+            "wall_seconds": self.wall_seconds(),
+            "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        # first, so that `restore` can make the other again
-        digests.write_json(self.state / "run.json", digests.with_own(record))
+        digests.write_json(
+            self.state / "run.json", digests.with_own(record)
+        )  # first, so that `restore` can make the other again
         _copy(self.state / "run.json", self.folder / "run.json")
         for state in self._states():  # optimiser states are large, and nothing resumes from them now
             _remove(state)
         self.event("end", update=updates)
 
     def event(self, what: str, **details: Any) -> None:
-        """Add a line to state/events.jsonl."""
+        """One line in state/events.jsonl."""
         self.state.mkdir(parents=True, exist_ok=True)
         line = {
             "event": what,
@@ -241,12 +256,13 @@ class RunFolder:
         with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
 
-    def _seconds(self) -> dict[str, float]:
-        """Of all processes whose work is in the result, and the workers that an adapter has counted."""
-        return {
-            "wall_seconds": self.earlier.wall_seconds + time.monotonic() - self.began,
-            "cpu_seconds": self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds,
-        }
+    def wall_seconds(self) -> float:
+        """Of all processes whose work is in the result, this one included."""
+        return self.earlier.wall_seconds + time.monotonic() - self.began
+
+    def cpu_seconds(self) -> float:
+        """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
+        return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _check(self, record: dict[str, Any]) -> None:
         """Raise unless `record` is of this very run, and the outputs it lists are there and unchanged."""
@@ -267,16 +283,23 @@ class RunFolder:
 
     def _match_identity(self) -> None:
         """Move a state that belongs to another specification, input or code aside, and say so."""
-        path, before = self.state / "identity.json", self.identity
+        path = self.state / "identity.json"
         if path.is_file():
             try:
                 digests.check(path)
                 before = read_json(path, "state identity")
+                if not isinstance(before, dict):
+                    raise CorruptInputError(f"{path}: expected an object, got {type(before).__name__}")
             except BenchError as error:
                 # Not a reason to give the states up: each says itself which run it belongs to.
                 self._say(f"{error}; written again", "damaged", file=path.name)
-        if changed := sorted(key for key in self.identity if before.get(key) != self.identity[key]):
-            aside = self.state / f"aside-{len(list(self.state.glob('aside-*'))) + 1}"
+                before = self.identity
+            if before == self.identity:
+                digests.write_json(path, self.identity)
+                return
+            changed = sorted(key for key in self.identity if before.get(key) != self.identity[key])
+            number = len(list(self.state.glob("aside-*"))) + 1
+            aside = self.state / f"aside-{number}"
             aside.mkdir()
             for item in self.state.iterdir():
                 # events cover all runs of the folder, and this process holds the lock
@@ -295,12 +318,12 @@ class RunFolder:
 
         They are removed sooner or later, so nothing else may count as one: no link, no `checkpoint-8.copy`.
         """
-        states = [
-            path
+        numbers = {
+            int(path.name.removeprefix("checkpoint-")): path
             for path in self.state.glob("checkpoint-*")
             if re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name) and path.is_dir() and not path.is_symlink()
-        ]
-        return sorted(states, key=lambda path: int(path.name.removeprefix("checkpoint-")))
+        }
+        return [numbers[number] for number in sorted(numbers)]
 
     def _latest(self) -> Path | None:
         """The last state that is whole, with curve rows and checkpoints as they were when it was saved.
@@ -308,7 +331,7 @@ class RunFolder:
         All later ones are removed: half written, damaged, or after something that has to be made again.
         """
         published = {step: self._sums(self.checkpoint(step)) for step in self.spec.checkpoints}
-        refused = False
+        refused = 0
         for state in reversed(self._states()):
             try:
                 self._check_state(state, published)
@@ -316,11 +339,11 @@ class RunFolder:
                 event = "damaged" if (state / digests.SUMS).is_file() else "unfinished"
                 self._say(f"{state}: not resumed from: {error}", event, folder=state.name)
                 _remove(state)
-                refused = True
-            else:
-                if refused:
-                    print(f"{self.folder}: resuming from {state}", flush=True)
-                return state
+                refused += 1
+                continue
+            if refused:
+                print(f"{self.folder}: resuming from {state}", flush=True)
+            return state
         if refused or (self.state / "curve.csv").is_file():
             print(f"{self.folder}: no whole state to resume from, starting from the beginning", flush=True)
         return None
@@ -330,40 +353,41 @@ class RunFolder:
         if not (state / digests.SUMS).is_file():
             raise MissingInputError("its process ended before it was complete")
         digests.check_folder(state)
-        try:
-            mark = Mark(**read_json(state / MARK, "state mark"))
-        except TypeError as error:
-            raise CorruptInputError(f"{state / MARK}: not the mark of a state ({error})") from error
+        mark = _mark(state)
         if mark.identity != self.identity:
             raise CorruptInputError("belongs to another run")
         curve = self.state / "curve.csv"
         if sha256_bytes(first_rows(curve, mark.update)) != mark.curve:
             raise CorruptInputError(f"{curve}: its first {mark.update} rows are not those that were written")
-        if self.spec.training.trace and digests.tree(of_rollouts(self.folder / "trace", mark.rollout)) != mark.trace:
+        traced = self.spec.training.trace
+        if traced and digests.tree(of_rollouts(self.folder / "trace", mark.rollout)) != mark.trace:
             raise CorruptInputError(f"{self.folder / 'trace'}: its first {mark.rollout} rollouts are not those written")
         for step, found in published.items():
-            if step > mark.rollout:  # published once more anyway
-                continue
-            if found is None:
+            # None: of later steps a checkpoint is published once more anyway, of earlier ones it must be the same
+            if step <= mark.rollout and found is None:
                 raise CorruptInputError(f"{self.checkpoint(step)} has to be made again before it")
-            if found != mark.checkpoints.get(self.checkpoint(step).name):
+            if step <= mark.rollout and found != mark.checkpoints.get(self.checkpoint(step).name):
                 raise CorruptInputError(f"{self.checkpoint(step)} is not the one that was published before it")
 
     def _sums(self, checkpoint: Path) -> str | None:
         """The sha256 of the SHA256SUMS of a checkpoint; None where there is none, or a damaged one, which is named."""
+        if not checkpoint.is_dir():
+            return None
         try:
-            return digests.check_folder(checkpoint)[digests.SUMS] if checkpoint.is_dir() else None
+            return digests.check_folder(checkpoint)[digests.SUMS]
         except BenchError as error:
             self._say(f"{error}; it is made again", "damaged", folder=checkpoint.name)
             return None
 
     def _say(self, line: str, event: str, **details: Any) -> None:
+        """One line for whoever reads the log, and the same in state/events.jsonl."""
         print(line, flush=True)
         self.event(event, why=line, **details)
 
 
 def identity(spec: Spec) -> dict[str, str]:
-    """Hashes of all that decides a run's numbers; raises when base or prompts are not what their maker wrote."""
+    """Hashes of all that decides a run's numbers: specification, base (weights; configuration and tokenizer), prompts,
+    code. Raises CorruptInputError when the base or the prompts are not what their maker wrote."""
     base, prompts = Path(spec.base), Path(spec.prompts)
     if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
         raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
@@ -380,14 +404,17 @@ def identity(spec: Spec) -> dict[str, str]:
 
 
 def code_of_spec(spec: Spec) -> Code:
+    """`code_of` the run of a specification."""
     return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
 
 
 def code_of(method: str, trainer: str, *rewards: str) -> Code:
-    """The code that decides a run's numbers: that of every method with the trainer, and the method's own catalog file.
+    """The code that decides a run's numbers; its hash joins that of every method with the trainer and that of the
+    method's own catalog file with the modules that it imports.
 
     rewards: dotted names, of the reward and, if there is one, of the placebo. The grader behind a reward does not
-    count: a correction of how one odd answer is read must grade again, not train again.
+    count: a correction of how one odd answer is read must grade again, not train again. Which commit rewarded a run is
+    in its record.
     """
     shared = closure("methods.train", f"methods.adapters.{trainer}")
     modules = [reward.partition(":")[0] for reward in rewards]
@@ -410,6 +437,13 @@ def _sync(folder: Path) -> None:
         if path.is_file():
             with open(path, "rb") as stream:
                 os.fsync(stream.fileno())
+
+
+def _mark(state: Path) -> Mark:
+    try:
+        return Mark(**read_json(state / MARK, "state mark"))
+    except TypeError as error:
+        raise CorruptInputError(f"{state / MARK}: not the mark of a state ({error})") from error
 
 
 def _remove(state: Path) -> None:

@@ -33,8 +33,9 @@ class Training(Declared):
     learning_rate: Positive  # constant, no warm-up
     weight_decay: Annotated[float, Field(ge=0)]
     gradient_clip: Positive
-    # KL in nats a token by which each rollout moves the policy: the updates' change is scaled
-    kl_target: Positive | None = None
+    kl_target: Positive | None = (
+        None  # KL in nats a token by which each rollout moves the policy: the updates' change is scaled
+    )
     temperature: Positive
     max_completion_tokens: Count
     oversample: Annotated[float, Field(ge=1)] = 1.0  # prompts drawn first over prompts kept; for filters that draw more
@@ -65,6 +66,7 @@ class Training(Declared):
     @property
     def prompts_drawn(self) -> int:
         """Per rollout, before groups are filtered; filter `refill` draws more as it needs them."""
+        # `mask` and `none` keep what is drawn, or less: more prompts would make the rollout larger
         factor = self.oversample if self.filter in ("oversample", "refill") else 1.0
         # 10 * 1.1 is 11.000000000000002: the small number keeps rounding errors from drawing a prompt too many.
         return math.ceil(self.prompts_per_rollout * factor - 1e-9)
@@ -89,24 +91,33 @@ class Training(Declared):
         return self.rollouts * self.updates_per_rollout
 
     @model_validator(mode="after")
-    def _check(self) -> Training:
+    def _check_sizes(self) -> Training:
         if self.prompts_per_rollout % self.minibatches:
             raise KeyProblemError(
                 "minibatches",
                 f"{self.minibatches} does not divide prompts_per_rollout {self.prompts_per_rollout} "
                 "(a minibatch holds whole prompt groups)",
             )
-        if (rows := self.rows_per_minibatch) % self.micro_batches:
-            problem = f"{self.micro_batches} does not divide a minibatch of {rows} sequences"
-            raise KeyProblemError("micro_batches", problem)
+        if self.rows_per_minibatch % self.micro_batches:
+            raise KeyProblemError(
+                "micro_batches",
+                f"{self.micro_batches} does not divide a minibatch of {self.rows_per_minibatch} sequences",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_hardware(self) -> Training:
         if self.precision == "bfloat16" and self.device != "cuda":
             raise KeyProblemError("precision", f"bfloat16 needs device cuda, got {self.device}")
         if self.gpus > 1 and self.device != "cuda":
-            problem = f"{self.nodes} x {self.gpus_per_node} GPUs need device cuda, got {self.device}"
-            raise KeyProblemError("nodes", problem)
+            raise KeyProblemError(
+                "nodes", f"{self.nodes} x {self.gpus_per_node} GPUs need device cuda, got {self.device}"
+            )
         if self.gpus_per_node % self.tensor_parallel:
-            problem = f"{self.tensor_parallel} does not divide the {self.gpus_per_node} GPUs of a node"
-            raise KeyProblemError("tensor_parallel", problem)
+            raise KeyProblemError(
+                "tensor_parallel",
+                f"{self.tensor_parallel} does not divide the {self.gpus_per_node} GPUs of a node",
+            )
         if self.rollout_memory >= 1:
             raise KeyProblemError("rollout_memory", f"{self.rollout_memory} is not a share of a GPU's memory below 1")
         return self

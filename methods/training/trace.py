@@ -86,3 +86,7 @@ class Trace:
         with atomic(path) as temporary:
             temporary.write_bytes(data)
         self.digests[path.name] = sha256_bytes(data)
+
+    def finish(self) -> None:
+        """List the files in SHA256SUMS, with the hashes of what was written."""
+        digests.write_sums(self.folder, self.digests)
