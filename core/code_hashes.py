@@ -170,7 +170,8 @@ def source(file: str) -> Source:
 class _Reader:
     """One walk over a syntax tree: its code as words, the names that it mentions and the modules that it depends on.
 
-    Not `ast.dump`, whose output differs between versions of Python. For the same reason empty fields are left out.
+    Not `ast.dump`, whose output differs between versions of Python: a cluster's login node may have another one than
+    its jobs. For the same reason empty fields are left out.
     """
 
     def __init__(self, file: str):

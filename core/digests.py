@@ -5,7 +5,8 @@
     <name>.sha256           what one command writes: tables/table1.sha256, figures/convergence.sha256, report.sha256
     "record_sha256"         in run.json, samples.json, grades.json and matrix.json: of the record without this key
 
-The first three are in the form of `sha256sum`, names relative to the folder. Hidden files are not counted.
+The first three are in the form of `sha256sum`, names relative to the folder. Hidden files are not counted. A check
+returns the digests of all that it read, so that no file is read twice for two hashes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def write_sums(folder: Path, digests: Mapping[str, str]) -> None:
 def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
     """The digests of a folder that is what its SHA256SUMS says; they include that of the SHA256SUMS itself.
 
-    Raises MissingInputError without a SHA256SUMS, CorruptInputError naming the first file that differs, is missing or
+    Raises MissingInputError without the folder or its SHA256SUMS, CorruptInputError naming the first file that differs, is missing or
     is extra. `advice` ends the line.
     """
     found, sums = of_folder(folder), folder / SUMS
@@ -175,7 +176,11 @@ def beside(path: Path) -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file (UTF-8) and, before it, its hash beside it: the file's presence means finished."""
+    """Write a file (UTF-8) and, before it, its hash beside it.
+
+    In this order, because the file's presence means finished: a kill between the two leaves a hash without its file, or
+    beside an older one, which no reader then takes for the new one.
+    """
     write_text(beside(path), _text({path.name: sha256_bytes(text.encode("utf-8"))}))
     write_text(path, text)
 
@@ -186,7 +191,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def check(path: Path, *, advice: str = "") -> str:
-    """The sha256 of a file. CorruptInputError unless it is the one beside it; files from elsewhere have none."""
+    """The sha256 of a file; files from elsewhere have none beside them.
+
+    Raises MissingInputError without the file, CorruptInputError when it or the hash beside it was damaged.
+    """
     if not path.is_file():
         raise MissingInputError(f"{path}: missing")
     digest = sha256_file(path)

@@ -112,6 +112,7 @@ class Parser(argparse.ArgumentParser):
 
 
 # In place of `int` and `float`: `float` takes nan and infinity, and both take numbers that mean nothing for the option.
+# Such a number would end far from where it was typed, or change a result in silence.
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:

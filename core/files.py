@@ -32,7 +32,10 @@ NESTING = 100
 
 @contextmanager
 def atomic(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; flush it and rename it over `path` when the block ends without an error."""
+    """Yield a temporary path beside `path`; rename it over `path` when the block ends without an error.
+
+    The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -263,7 +266,10 @@ def cells_of(*paths: Path) -> Iterator[None]:
 
 
 def read_growing_csv(path: Path) -> list[dict[str, str]]:
-    """Rows, as text, of a file that may be growing: without a last line that is not whole; none if it is not there."""
+    """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
+
+    Without a last line that is not whole; no rows if the file is not there yet.
+    """
     try:
         data = path.read_bytes()
         text = data[: data.rfind(b"\n") + 1].decode("utf-8")

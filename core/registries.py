@@ -18,7 +18,8 @@ def modules(package: str, path: Iterable[str]) -> tuple[str, ...]:
 def declaring(package: str, path: Iterable[str], name: str) -> tuple[str, ...]:
     """The modules that may define the entry `name`: those that mention it as a text, or else all.
 
-    Who looks an entry up imports these and no others, so the hash of a command's code covers these alone.
+    Who looks an entry up imports these and no others: so no other file of the registry can change it, and the hash of
+    a command's code covers these alone.
     """
     quoted = re.compile(rf"""["']{re.escape(name)}["']""")
     (folder,) = path

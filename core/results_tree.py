@@ -254,7 +254,8 @@ class Tree:
         return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
 
     def is_fresh(self, run: Run) -> bool:
-        """Whether a run of a sweep is on a seed that compares chosen values."""
+        """Whether a run of a sweep is on a seed that compares chosen values: a mean over it and the seeds that chose
+        would be too high."""
         sweep = self.matrix.get("sweep")
         return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
 
