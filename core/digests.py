@@ -90,8 +90,8 @@ def write_sums(folder: Path, digests: Mapping[str, str]) -> None:
 def check_folder(folder: Path, *, advice: str = "") -> dict[str, str]:
     """The digests of a folder that is what its SHA256SUMS says; they include that of the SHA256SUMS itself.
 
-    Raises MissingInputError without the folder or its SHA256SUMS, CorruptInputError naming the first file that differs, is missing or
-    is extra. `advice` ends the line.
+    Raises MissingInputError without the folder or its SHA256SUMS, CorruptInputError naming the first file that differs,
+    is missing or is extra. `advice` ends the line.
     """
     found, sums = of_folder(folder), folder / SUMS
     recorded = read(sums)

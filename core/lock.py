@@ -1,8 +1,9 @@
 """One process per folder: a lock file that names its owner and is touched while the owner lives.
 
 It is taken over when its owner is gone for certain: no such process on this host, or its Slurm job is over. Else times
-decide, and the clocks of several machines cannot be trusted: a lock whose time of touch is implausible (ten periods old, or in the future) is watched for three periods, and
-taken over if nobody touches it. An owner that finds its lock taken over (its machine slept) ends at once.
+decide, and the clocks of several machines cannot be trusted: a lock whose time of touch is implausible (ten periods
+old, or in the future) is watched for three periods, and taken over if nobody touches it. An owner that finds its lock
+taken over (its machine slept) ends at once.
 
 Not the library `filelock`: its flock does not hold on every network file system, and its `SoftFileLease` takes over
 with renameat2, which NFS refuses: after a lost node the lock would have to be removed by hand.

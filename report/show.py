@@ -140,8 +140,8 @@ def _line(texts: list[str], widths: list[int]) -> str:
 
 
 # `report.show runs`, read from the run folders while they are being written: run.json (done), state/lock (a process
-# holds the run), the last row of state/curve.csv (how far it is). A run that has begun, is not done and is held by nobody
-# failed or was interrupted.
+# holds the run), the last row of state/curve.csv (how far it is). A run that has begun, is not done and is held by
+# nobody failed or was interrupted.
 
 STATES = {
     "done": "",
