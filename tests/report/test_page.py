@@ -423,7 +423,7 @@ def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: T
 
 
 def test_no_quote_on_the_page_shows_tex() -> None:
-    shown = [paper.readable(" ".join(claim.declared.quote.split())) for claim in read_claims()]
+    shown = [entries.readable(" ".join(claim.declared.quote.split())) for claim in read_claims()]
     assert [quote for quote in shown if re.search(r"[\\${}]|\*\*", quote)] == []
 
 
