@@ -7,7 +7,6 @@ own trainer, and returns the gradients. Here they are compared with that of the 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from core.errors import BenchError
 from core.files import write_json
 from core.provenance import ROOT
+from methods.adapters.verl.processes import free_port
 from report.tables.render import markdown_table
 
 KEPT = ROOT / "docs" / "notebook" / "microbatches.csv"
@@ -59,9 +59,7 @@ def gradients(
     folders = [*([str(front)] if front else []), *([str(ROOT)] if framework.get("ours") else [])]
     for ranks in (1, 2):
         out = work / f"{framework['name'].replace(' ', '-')}-{ranks}.npz"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
         world |= {"PYTHONPATH": os.pathsep.join(folders), "PYTHONUTF8": "1", "OMP_NUM_THREADS": "1"}
         world |= {"TRL_EXPERIMENTAL_SILENCE": "1", "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, str(RUNNERS / f"{framework['runner']}.py"), str(asked), str(out)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from core.errors import ConfigError
 from core.provenance import ROOT
 from methods import catalog
-from methods.adapters.verl.processes import environment
+from methods.adapters.verl.processes import environment, free_port
 from methods.batch import Batch
 from methods.training.spec import check
 from tests.adapters import worlds
@@ -122,11 +121,8 @@ Figures = dict[str, Any]
 
 def run(world: Path, folder: Path, ranks: int, *others: Path) -> Figures:
     """The worker's figures with so many ranks; others: see `verl_worker`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     variables = environment(check(worlds.spec(world, trainer="verl")).training, folder)
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     out = folder / "figures.json"
     line = [sys.executable, "-m", "tests.adapters.verl_worker", *map(str, (world, out, *others))]
     processes = [

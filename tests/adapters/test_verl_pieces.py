@@ -472,8 +472,8 @@ def test_torchs_store_listens_on_the_address_that_it_is_given(address: str) -> N
 def test_the_port_of_a_worker_group_is_none_that_a_connection_can_have() -> None:
     trainer: Any = importlib.import_module("methods.adapters.verl.trainer")
     group = trainer.trainer_base.RayWorkerGroup
-    first, last = group.keywords["master_port_range"]
-    assert 19999 < first < last < 32768  # between the ports of Ray's workers and those that Linux gives connections
+    first, end = group.keywords["master_port_range"]
+    assert 19999 < first < end == 32768  # between the ports of Ray's workers and those that Linux gives connections
 
 
 PEERS = {"the run's own": (b"token", True), "without keys": (None, False), "of another run": (b"another", False)}

@@ -7,7 +7,6 @@ before verl is imported. Sequences, minibatches and the plain model are those of
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,15 +36,12 @@ def start() -> None:
     """Set the variables of this process that verl and torch read when they are imported or joined."""
     if "WORLD_SIZE" in os.environ:
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     os.environ |= {
         "RANK": "0",
         "LOCAL_RANK": "0",
         "WORLD_SIZE": "1",
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": "0",  # any port: nobody else joins
     }
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.lock import started
+from methods.adapters.verl.processes import free_port
 
 NODES = ("n1", "n2")
 GPUS = 4  # a node
@@ -203,12 +204,11 @@ def _address() -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on: bound together, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Ports that nobody listens on, nor any connection will have until the daemons do."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return sorted(ports)
 
 
 def _pid(path: Path) -> int | None:

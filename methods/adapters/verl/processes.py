@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -212,15 +213,21 @@ def short_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 
-def port_range() -> list[int]:
-    """First and last port, [2], between which verl looks for the one that its worker group's first process listens on.
+# Between those that Ray's workers may use and those that Linux gives to connections.
+PORTS = range(20_000, 32_768)
 
-    By itself verl takes a free port of the system's choice and listens on it seconds later. Any new connection on the
-    machine may have that port by then. Linux gives connections ports from 32768 on, and Ray's workers may use ports up
-    to 19999; a start drawn at random keeps runs that begin together apart.
+
+def free_port() -> int:
+    """A port for a process that listens on it some seconds later.
+
+    One that the system chooses may belong to any new connection by then. Drawn at random, so that runs that begin
+    together do not choose the same.
     """
-    first = 20000 + secrets.randbelow(12000)
-    return [first, 32767]
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def own_token(folder: Path) -> dict[str, str]:

@@ -7,7 +7,6 @@ its own functions: advantages, minibatches and their totals, the pass over the o
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +31,7 @@ def replay(record: Record, folder: Path) -> None:
     spec = record.spec("verl")
     verl.preflight(spec)
     verl.check_versions(spec.training.device)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}  # any port: nobody else joins
     if "WORLD_SIZE" not in os.environ:  # a second replay in this process joins the group of the first
         os.environ |= environment(spec.training, folder) | address | {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
 

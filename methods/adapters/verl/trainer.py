@@ -573,8 +573,8 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
 
 
 TRAINER_REGISTRY[TRAINER] = MethodTrainer
-# verl's configuration has no key for this argument of its own.
-trainer_base.RayWorkerGroup = partial(RayWorkerGroup, master_port_range=processes.port_range())
+# Where the first process of verl's worker group listens; verl's configuration has no key for this argument of its own.
+trainer_base.RayWorkerGroup = partial(RayWorkerGroup, master_port_range=[processes.free_port(), processes.PORTS.stop])
 
 # --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
 

@@ -6,7 +6,6 @@ The model is random with heads of 32: vLLM's CPU attention has no kernel for the
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 import urllib.error
@@ -19,6 +18,7 @@ import pytest
 from evals import benchmark, fetch, generate
 from evals.generation import draw
 from evals.generation.engine import Settings, per_sample_seed
+from methods.adapters.verl.processes import free_port
 from tests.evals.conftest import read_responses
 from tests.evals.generation.tiny import save_tiny
 
@@ -93,9 +93,7 @@ def test_32_samples_are_32_draws(vllm: Path) -> None:
 
 @pytest.fixture(scope="module")
 def endpoint(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     log = open(tmp_path_factory.mktemp("serve") / "log", "wb")  # noqa: SIM115 - closed below
     command = [
         str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny",
