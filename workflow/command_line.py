@@ -32,7 +32,13 @@ JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 TARGETS: list[str] = []  # as typed
+MAKE_NOTHING = {"plan", "verify"}  # targets
 FORCED: set[str] = set()  # what is made again whatever Snakemake knows of it: `--forcerun`, and what the Snakefile adds
+
+
+def makes_files() -> bool:
+    """Whether the targets of this call make any file; no target stands for all files."""
+    return not TARGETS or not MAKE_NOTHING.issuperset(TARGETS)
 
 
 @contextmanager

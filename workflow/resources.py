@@ -16,6 +16,7 @@ from typing import Any
 
 from core.declared import Where, validated
 from core.errors import ConfigError
+from core.used_code import NUMERIC
 from methods.training.spec import Training
 from models.registry import Shape
 from workflow import matrix
@@ -106,3 +107,30 @@ def generate(config: Mapping[str, Any]) -> Need:
     if gpus or config["evaluation"]["backend"] == "vllm":
         return Need(gpus=1, nodes=1, cores=8, memory=100_000, minutes=480)
     return Need(gpus=0, nodes=1, cores=1, memory=4_000, minutes=60)
+
+
+def shell_prefix(loggers: Iterable[str]) -> str:
+    """The environment of a job's shell, as Snakemake formats it, and the function `quiet LOG COMMAND` for cheap jobs.
+
+    What takes long or is looked at goes to terminal and log (tee). A cheap job is one line of `workflow.progress`, and
+    its log if it fails.
+    """
+    # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy
+    # cores. Another value of NUMERIC is another result, so it is in the `code` of a rule, as TEPO_CODE is.
+    variables = NUMERIC | {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "TOKENIZERS_PARALLELISM": "false",
+        # Everything a job needs is on disk; rules that fetch go by the user's own HF_HUB_OFFLINE.
+        "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TEPO_LOG": ",".join(loggers),  # not in a rule's params: asking for a logger makes nothing again
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",  # libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII
+        "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # a container may forbid to write the user's home
+        "PYTHONPATH": ".",
+    }
+    exports = " ".join(f"{name}={value}" for name, value in variables.items())
+    # A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
+    quiet = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
+    return f"set -euo pipefail; export {exports}; {quiet}"

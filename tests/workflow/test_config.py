@@ -145,6 +145,12 @@ def test_a_backend_that_no_rule_can_start_is_refused_before_any_training() -> No
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
 
 
+def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for targets, makes in (([], True), (["plan"], False), (["verify", "plan"], False), (["plan", "table1"], True)):
+        monkeypatch.setattr(command_line, "TARGETS", targets)
+        assert command_line.makes_files() is makes, targets
+
+
 def test_a_revision_that_is_no_word_of_a_shell_line_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
         load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})

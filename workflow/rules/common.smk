@@ -4,7 +4,6 @@ import sys
 
 from core import worker
 from core.layout import Checkpoint
-from core.used_code import NUMERIC
 from models import registry
 from report import captions
 from workflow import (
@@ -38,8 +37,7 @@ with command_line.one_line():
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN)
     resources.check(PLAN.config, PLAN.runs.values(), PLAN.where, here=HERE)
     SEVERAL_NODES = resources.several_nodes(PLAN.config, PLAN.runs.values())
-    # What differs in its code is made again. Not for a target that makes nothing.
-    if MAIN and not {"plan", "verify"} & set(command_line.TARGETS):
+    if MAIN and command_line.makes_files():  # what differs in its code is made again
         command_line.FORCED.update(PLAN.outdated())
     if MAIN and PLAN.notes:
         print(*PLAN.notes, sep="\n", file=sys.stderr)
@@ -56,7 +54,7 @@ if HERE and "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", 1)
 
 # Likewise memory, where real models are trained on this machine's CPU: a call that it does not suffice for is refused here.
-if HERE and not workflow.output_settings.dryrun and not {"plan", "verify"} & set(command_line.TARGETS):
+if HERE and not workflow.output_settings.dryrun and command_line.makes_files():
     from workflow import estimate, preflight
 
     with command_line.one_line():
@@ -72,23 +70,7 @@ if HERE:
 # outlive training's last save, and inherit this.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy cores.
-# Everything a job needs is on disk, so hubs are never asked; rules that fetch go by the user's own HF_HUB_OFFLINE.
-# PYTHONUTF8: libraries open files of theirs in the locale's encoding, and under LC_ALL=C that is ASCII.
-# MPLCONFIGDIR: its default is the user's home, which a container may forbid to write.
-# NUMERIC and TEPO_CODE (in each rule's own shell): another value is another result, so both are in the `code` of a rule.
-# A prefix replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide that a command failed.
-# TEPO_LOG: not in a rule's params, so that asking for a logger makes nothing again.
-# What takes long or is looked at goes to terminal and log (tee). A cheap job is one line of `workflow.progress`, and its log if
-# it fails: `quiet LOG COMMAND`.
-shell.prefix(
-    f"export TEPO_LOG={','.join(config.get('log') or [])}; "
-    "set -euo pipefail; export "
-    + " ".join(f"{name}={value}" for name, value in NUMERIC.items())
-    + " TEPO_HUB_OFFLINE=${{HF_HUB_OFFLINE:-0}} OMP_WAIT_POLICY=PASSIVE TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1"
-    " HF_DATASETS_OFFLINE=1 PYTHONUNBUFFERED=1 PYTHONUTF8=1 MPLCONFIGDIR=${{MPLCONFIGDIR:-.snakemake/matplotlib}} PYTHONPATH=.; "
-    'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
-)
+shell.prefix(resources.shell_prefix(config.get("log") or []))
 
 
 # No slash in any of them, so that a path has one reading; a model or benchmark that is not planned matches no rule.
