@@ -100,7 +100,7 @@ def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
     folder = checkout(tmp_path / "copy")
     done = subprocess.run(
         ["bash", "-xeuo", "pipefail", "-c", "\n".join(commands(PAGE, "On a CPU"))],
-        cwd=folder, timeout=1150, check=False,
+        cwd=folder, timeout=2400, check=False,
         env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
