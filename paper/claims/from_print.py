@@ -17,7 +17,7 @@ from itertools import combinations
 
 from evals.stats import intervals
 from evals.stats.compare import detectable
-from paper.arithmetic import RESPONSES, count, implied, status
+from paper.audit import RESPONSES, count, implied, status
 from paper.claims.contrast import Contrast, Gap, ratio_of_sds
 from paper.claims.entries import POINTS
 from paper.claims.tests import SCORE, Rows, Source, listed
