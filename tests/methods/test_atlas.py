@@ -140,7 +140,7 @@ def test_a_factor_and_a_turn_are_told_apart() -> None:
 
 BROKEN = """
 import torch
-from micro_common import response, run
+from common import response, run
 
 def gradient(accumulation, whole):
     rows = [response(prompt, copy) for prompt in range(8) for copy in range(2)]

@@ -13,8 +13,8 @@ import tempfile
 from collections import Counter
 
 import torch
+from common import COPIES, END, LONGEST, PAD, PROMPTS, VOCABULARY, response, run
 from datasets import Dataset
-from micro_common import COPIES, END, LONGEST, PAD, PROMPTS, VOCABULARY, response, run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
