@@ -348,8 +348,8 @@ OWNERS = {
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "robust.csv": ("report.rliable", "HEADER"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
-    "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
-    "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
+    "convergence.csv": ("report.convergence", "RUN_HEADER"),
+    "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
 }
 
 
