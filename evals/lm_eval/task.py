@@ -28,7 +28,7 @@ from evals.generation import prompts
 from evals.grading import Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from evals.stats.responses import Samples
+from evals.stats.estimate import Samples
 
 AFFECTS_RESULTS = False  # runs inside lm-eval alone, whose scores no file of ours holds
 

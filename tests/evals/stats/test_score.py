@@ -29,7 +29,7 @@ from core.scores import AVERAGES, COLUMNS, NOT_CORRECT, frame, read_scores, writ
 from evals import score
 from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
-from evals.stats.responses import VERDICTS
+from evals.stats.estimate import VERDICTS
 from evals.store import SampleFile, write_grades
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
 
