@@ -13,7 +13,7 @@ from core.errors import BenchError
 from core.files import read_csv, read_yaml
 from studies.atlas import __main__ as atlas
 from studies.atlas import explain, microbatches
-from studies.atlas.batches import batches
+from studies.atlas.explain import batches
 
 DECLARED = read_yaml(atlas.DECLARED)
 KEPT = read_csv(atlas.KEPT, "the atlas", atlas.COLUMNS)
