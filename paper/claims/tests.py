@@ -19,7 +19,7 @@ from paper.claims.contrast import Contrast, Gap, of_share
 from paper.printed import AVERAGE
 
 DATA = ("paper/formulas.csv",)
-FORMULAS = ROOT / DATA[0]  # on how many policies each formula holds; `tests/paper/formulas.py` counts them again
+FORMULAS = ROOT / DATA[0]  # on how many policies each formula holds; `tests/paper/test_formulas.py` counts them again
 Side = Literal["above", "below"]
 Rows = str | Sequence[str]
 LEAST_KEPT = 0.75  # share of the first rollout's entropy that is left at the end where entropy counts as held
