@@ -62,6 +62,12 @@ def plain(value: object) -> object:
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 
+def expanded(fields: Fields, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The advantage of each valid token, and the mask, both (B, T)."""
+    mask = fields["mask"].to(dtype)
+    return fields["advantage"][:, None] * mask, mask
+
+
 def estimate(function: Callable, fields: Fields, leaf: torch.Tensor, **words: object) -> torch.Tensor:
     """Sum of an estimator's advantages times the log-probs, whose gradient is the advantages.
 
