@@ -76,14 +76,12 @@ def survey(log: Log, model: str, key: str, rows: Iterator[Record], given: Mappin
         known = asked.get(row.id)
         if known is None:
             digest = data.item_id(row.problem)
-            copies[digest] += 1
             if log.strict and "id" not in given and digest in texts:
                 raise ConfigError(
                     f"{row.where}: the problem of {texts[digest].where} under another id; set --fields id=problem,"
                     f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
                 )
-            name = digest if copies[digest] == 1 else f"{digest}-{copies[digest]}"
-            item = Item(name, row.problem.strip(), row.gold.strip())
+            item = Item(data.numbered(digest, copies), row.problem.strip(), row.gold.strip())
             known = asked[row.id] = texts[digest] = Asked(item, row.where, prompt)
         for what, here, there in (
             ("problem", row.problem.strip(), known.item.problem),

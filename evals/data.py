@@ -35,8 +35,14 @@ def item_id(problem: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def numbered(digest: str, copies: Counter[str]) -> str:
+    """Count one more copy of a problem and return its id: that of the second copy is the first one's with `-2`."""
+    copies[digest] += 1
+    return digest if copies[digest] == 1 else f"{digest}-{copies[digest]}"
+
+
 def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
-    """Items in the given order; the second copy of a problem has the first one's id with `-2`.
+    """Items in the given order, with ids by `numbered`.
 
     Raises CorruptInputError for a row without a problem or answer text.
     """
@@ -50,12 +56,10 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
             if not isinstance(text, str) or not text.strip():
                 raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {text!r}")
         problem = row["problem"].strip()
-        digest = item_id(problem)
-        copies[digest] += 1
         tolerance = row.get("tolerance")
         items.append(
             Item(
-                item_id=digest if copies[digest] == 1 else f"{digest}-{copies[digest]}",
+                item_id=numbered(item_id(problem), copies),
                 problem=problem,
                 answer=row["answer"].strip(),
                 multiple=bool(row.get("multiple")),

@@ -12,6 +12,7 @@ No source is trusted: the content's sha256 and the row count must be the registe
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import urllib.error
@@ -20,6 +21,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from core import digests, errors, used_code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
@@ -162,17 +164,43 @@ def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Pat
 
 def _from_hub(source: HubFile, folder: Path) -> Path:
     import huggingface_hub
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
-    try:
+    with hub_errors(f"{source}: cannot be downloaded"):
         return Path(
             huggingface_hub.hf_hub_download(
                 source.dataset, source.path, repo_type="dataset", revision=source.revision, local_dir=folder
             )
         )
-    except (HfHubHTTPError, EntryNotFoundError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise MissingInputError(f"{source}: cannot be downloaded ({reason})") from error
+
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+FROM_A_COPY = "; set --from to a copy made where there is a network"
+
+
+def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] = "model") -> str:
+    """The commit that a branch, tag or commit names now. `MissingInputError` with one line when the hub cannot say."""
+    if COMMIT.fullmatch(revision):
+        return revision
+    import huggingface_hub
+
+    with hub_errors(f"{repository}@{revision}: cannot be fetched", FROM_A_COPY):
+        commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
+    if commit is None:
+        raise MissingInputError(f"{repository}@{revision}: the hub names no commit")
+    return commit
+
+
+@contextmanager
+def hub_errors(failure: str, advice: str = "") -> Iterator[None]:
+    """Whatever keeps the hub from answering, as one line: the failure, the reason, and what to do."""
+    import httpx
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+
+    try:
+        yield
+    except (EntryNotFoundError, HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise MissingInputError(f"{failure} ({reason}){advice}") from error
 
 
 # The command

@@ -47,8 +47,7 @@ from evals.grading.decide import Gold
 from evals.grading.others import OTHERS
 from evals.grading.pool import Pool, Task
 from evals.score import policies
-from evals.stats.estimate import Estimate, estimate, pooled
-from evals.stats.responses import Samples
+from evals.stats.estimate import Estimate, Samples, estimate, pooled
 
 OURS, TOOL = "ours", "tool"
 GRADERS = (OURS, *OTHERS, TOOL)

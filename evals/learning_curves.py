@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from core import digests, packed
 from core.declared import validated
 from core.errors import CorruptInputError, unknown
-from core.files import content, read_csv, stored, to_csv, write_text
+from core.files import content, read_csv, stored
 from core.layout import REFERENCE, Run
 from core.provenance import sha256_bytes
 from core.results_tree import RunRecord, Tree
@@ -433,42 +433,3 @@ def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, fl
 def _reasons(missing: Mapping[int, str]) -> str:
     """`seed 2: never reached`"""
     return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))
-
-
-# The files: convergence.csv has a row per planned run, convergence_methods.csv one per model, method and measure.
-
-RUN_HEADER = (
-    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
-)  # fmt: skip
-METHOD_HEADER = (
-    "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
-    "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
-    "difference_how",
-)  # fmt: skip
-
-
-def write(tree: Tree, runs: Sequence[RunMeasures], methods: Sequence[MethodMeasure]) -> list[Path]:
-    """Write `figures/convergence.csv` and `convergence_methods.csv`; an empty cell is a figure that does not exist."""
-    paths = [tree.layout.figures / "convergence.csv", tree.layout.figures / "convergence_methods.csv"]
-    write_text(paths[0], to_csv(RUN_HEADER, map(_run_row, runs)))
-    write_text(paths[1], to_csv(METHOD_HEADER, map(_method_row, methods)))
-    return paths
-
-
-def _run_row(run: RunMeasures) -> dict[str, object]:
-    why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
-    facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
-    keys = {"model": run.run.model, "method": run.run.method, "seed": run.run.seed}
-    return {**keys, **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
-
-
-def _method_row(row: MethodMeasure) -> dict[str, object]:
-    facts = ("model", "method", "title", "seeds", "planned_seeds", "collapsed", "p_holm")
-    cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
-    cells |= {"measure": row.measure.key, "unit": row.measure.unit}
-    cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
-    if (comparison := row.comparison) is not None:
-        cells |= {"versus": reference(row.method)}
-        cells |= {name: getattr(comparison, name) for name in ("difference", "p", "detectable")}
-        cells |= {f"difference_{name}": getattr(comparison, name) for name in ("se", "low", "high", "how")}
-    return cells

@@ -40,9 +40,13 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
             f"reward: {len(prompts)} prompts, {len(responses)} responses, {len(answers)} answers: must be equal"
         )
     questions = [Question(gold(answer), response) for response, answer in zip(responses, answers, strict=True)]
+    return [_reward(grade) for grade in graded(questions)]
+
+
+def graded(questions: Sequence[Question]) -> list[Grade]:
+    """Grade by this process's own grader, which ends with the process."""
     with _LOCK:
-        grades = _grader().grade(questions)
-    return [_reward(grade) for grade in grades]
+        return _grader().grade(questions)
 
 
 def _reward(grade: Grade) -> float | None:

@@ -222,6 +222,12 @@ def _short(value: Any) -> str:
         return type(value).__name__
 
 
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CorruptInputError(f"{where}: must be an object, got {_short(value)}")
+    return value
+
+
 # --- JSON lines -------------------------------------------------------------------------------------------------------
 
 
@@ -243,10 +249,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
                 ) from error
             if not text.strip():
                 continue
-            row = parse_json(text, where)
-            if not isinstance(row, dict):
-                raise CorruptInputError(f"{where}: must be an object, got {_short(row)}")
-            yield where, row
+            yield where, _object(parse_json(text, where), where)
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -336,9 +339,8 @@ def inspect(path: Path) -> Log:
             listed = listed if isinstance(listed, list) else []
             samples = ((f"{path}: sample {number}", sample) for number, sample in enumerate(listed, 1))
         for where, sample in samples:
-            if not isinstance(sample, dict):
-                raise CorruptInputError(f"{where}: must be an object, got {_short(sample)}")
-            if sample.get("error") is not None:  # tolerated by fail_on_error; inspect scores no such sample
+            # tolerated by fail_on_error; inspect scores no such sample
+            if _object(sample, where).get("error") is not None:
                 raise CorruptInputError(
                     f"{where}: error: {_short(_value(sample, 'error.message'))}, the sample has no whole response; "
                     "type inspect eval-retry LOG and adopt the new log"
@@ -369,9 +371,7 @@ def _json_log(path: Path) -> dict[str, Any]:
             value = parse_json(stream.read().decode("utf-8-sig"), str(path))
         except UnicodeDecodeError as error:
             raise CorruptInputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    if not isinstance(value, dict):
-        raise CorruptInputError(f"{path}: must be an object, got {_short(value)}")
-    return value
+    return _object(value, str(path))
 
 
 NO_ARCHIVE = (
@@ -387,10 +387,8 @@ def _archived(path: Path, begin: str) -> Iterator[tuple[str, Row]]:
                 for entry in archive.infolist():
                     if entry.filename.startswith(begin) and entry.filename.endswith(".json"):
                         where = f"{path}: {entry.filename[:100]!r}"
-                        row = parse_json(_unpacked(archive, entry, stream, where).decode("utf-8"), where)
-                        if not isinstance(row, dict):
-                            raise CorruptInputError(f"{where}: must be an object, got {_short(row)}")
-                        yield where, row
+                        text = _unpacked(archive, entry, stream, where).decode("utf-8")
+                        yield where, _object(parse_json(text, where), where)
         except NO_ARCHIVE as error:
             raise CorruptInputError(f"{path}: not a whole archive ({' '.join(str(error).split())[:200]})") from error
 

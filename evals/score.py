@@ -21,8 +21,7 @@ from evals import store
 
 if TYPE_CHECKING:
     from core.results_tree import Tree
-    from evals.stats.estimate import Comparison, Estimate
-    from evals.stats.responses import Graded, Samples
+    from evals.stats.estimate import Comparison, Estimate, Graded, Samples
 
 NotRunKey = tuple[str, str]  # (model or the path of one checkpoint, benchmark)
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
@@ -152,7 +151,7 @@ def _check_request(
 def _read(
     results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str], missing: Collection[NotRunKey]
 ) -> dict[str, Graded]:
-    from evals.stats.responses import read_graded
+    from evals.stats.estimate import read_graded
 
     names = checkpoint.run.model, checkpoint.path.as_posix()
     absent = {key for key in benchmarks if any((name, key) in missing for name in names)}

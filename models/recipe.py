@@ -63,7 +63,7 @@ class Noisy(Declared):
 
 
 class Aims(Declared):
-    """Ranges a finished base must lie in; the names are those of `models.measure.Figures`."""
+    """Ranges a finished base must lie in; the names are those of `models.tiny.Figures`."""
 
     accuracy: Range
     entropy: Range
@@ -279,7 +279,7 @@ class BaseRecord(Built):
     seed: int
     clean: str  # name of the clean model's folder, beside this one
     clean_sha256: str  # of its weights
-    figures: dict[str, dict[str, int | float]]  # "gate": of the clean model; "base": models.measure.Figures
+    figures: dict[str, dict[str, int | float]]  # "gate": of the clean model; "base": models.tiny.Figures
 
 
 def hash_of(recipe: Recipe | Start) -> str:

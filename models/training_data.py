@@ -21,9 +21,8 @@ from core.files import write_json
 from core.provenance import sha256_file
 from evals.benchmark import HubFile
 from evals.data import item_id
-from evals.fetch import download
+from evals.fetch import commit_of, download
 from evals.grading.normalise import last_box
-from models.hub import commit_of
 
 Row = Mapping[str, Any]
 

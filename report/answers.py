@@ -70,7 +70,7 @@ def of_rows(rows: Rows) -> Answers:
 def _checkpoint(tree: Tree, name: str) -> dict[str, Answers]:
     """From its grades, or from scores.csv where a reference keeps no grades."""
     from evals.score import policies
-    from evals.stats.responses import read_graded
+    from evals.stats.estimate import read_graded
     from evals.store import read_record
 
     names: dict[str, list[Checkpoint]] = {}

@@ -19,11 +19,19 @@ from core.files import stored, to_csv, write_text
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
-from evals.learning_curves import Curve
+from evals.learning_curves import MEASURES, Curve, MethodMeasure, RunMeasures
 from methods import catalog
 from methods.training.movement import MOVEMENT
 
-RUN_HEADER = ("model", "method", "seed", "differs")
+RUN_HEADER = (
+    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
+)  # fmt: skip
+METHOD_HEADER = (
+    "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
+    "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
+    "difference_how",
+)  # fmt: skip
+DIFFERS_HEADER = ("model", "method", "seed", "differs")
 # What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "reward": (("reward",), "first"),
@@ -58,16 +66,18 @@ def write(tree: Tree) -> list[Path]:
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if stored(path)}
     differing = ({**_keys(run), "differs": "; ".join(differences(run.key))} for run in tree.runs)
-    texts = {
-        "convergence_runs.csv": to_csv(RUN_HEADER, differing),
+    texts = {  # an empty cell is a figure that does not exist
+        "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
+        "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
+        "convergence_runs.csv": to_csv(DIFFERS_HEADER, differing),
         "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
-    for name, text in texts.items():
-        write_text(tree.layout.figures / name, text)
-    written = [*learning_curves.write(tree, runs, methods), *(tree.layout.figures / name for name in texts)]
+    written = {tree.layout.figures / name: text for name, text in texts.items()}
+    for path, text in written.items():
+        write_text(path, text)
     digests.write_list(tree.layout.sums("figures/convergence"), written)
-    return written
+    return list(written)
 
 
 def series(curve: Curve) -> dict[str, Series]:
@@ -78,6 +88,24 @@ def series(curve: Curve) -> dict[str, Series]:
 
 def _keys(run: Run) -> dict[str, Any]:
     return {"model": run.model, "method": run.method, "seed": run.seed}
+
+
+def _run_row(run: RunMeasures) -> dict[str, object]:
+    why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
+    facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
+    return {**_keys(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
+
+
+def _method_row(row: MethodMeasure) -> dict[str, object]:
+    facts = ("model", "method", "title", "seeds", "planned_seeds", "collapsed", "p_holm")
+    cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
+    cells |= {"measure": row.measure.key, "unit": row.measure.unit}
+    cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
+    if (comparison := row.comparison) is not None:
+        cells |= {"versus": learning_curves.reference(row.method)}
+        cells |= {name: getattr(comparison, name) for name in ("difference", "p", "detectable")}
+        cells |= {f"difference_{name}": getattr(comparison, name) for name in ("se", "low", "high", "how")}
+    return cells
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:

@@ -6,11 +6,9 @@ TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,9 @@ from evals.benchmark import GENERATED, Item, benchmark
 from evals.generation import prompts
 from evals.grading import Verdict
 from evals.grading.decide import gold
-from evals.grading.grader import Grader, Question
-from evals.stats.responses import Samples
+from evals.grading.grader import Question
+from evals.reward import graded
+from evals.stats.estimate import Samples
 
 AFFECTS_RESULTS = False  # runs inside lm-eval alone, whose scores no file of ours holds
 
@@ -84,12 +83,5 @@ def column(key: str, folder: Path | str) -> list[Item]:
 def score(doc: Mapping[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
     """Grade the k responses to an item; `acc` is the share of right ones, a fraction."""
     wanted = gold(doc["answer"], tolerance=doc["tolerance"], multiple=doc["multiple"])
-    grades = _grader().grade([Question(wanted, store.clean(text)) for text in results[0]])
+    grades = graded([Question(wanted, store.clean(text)) for text in results[0]])
     return {"acc": sum(grade.verdict is Verdict.CORRECT for grade in grades) / len(grades)}
-
-
-@cache
-def _grader() -> Grader:
-    grader = Grader()
-    atexit.register(grader.close)
-    return grader

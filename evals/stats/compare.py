@@ -16,8 +16,7 @@ from scipy.special import nctdtrinc, stdtrit
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from evals.stats import intervals
-from evals.stats.estimate import Comparison, Estimate, Level
-from evals.stats.responses import Samples, same_problems
+from evals.stats.estimate import Comparison, Estimate, Level, Samples, same_problems
 
 POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two

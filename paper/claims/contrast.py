@@ -1,4 +1,8 @@
-"""One tested quantity: its value, the null it is tested against, and how sure it is. Or a `Gap`: why there is none."""
+"""What a test asks of the printed tables or of runs (`Source`): a `Contrast`, or a `Gap` that says why there is none.
+
+A contrast is one tested quantity: its value, the null it is tested against, and how sure it is. Rows are ids of printed
+rows (`paper/tables/rows.csv`); a list of rows is one row for each of several models, taken together.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ from evals.stats.estimate import Comparison
 
 # By model: which clean model each seed continues (`core.results_tree.Tree.clean_models`).
 CleanModels = Callable[[str], Mapping[int, int] | None]
+Rows = str | Sequence[str]
+SCORE = "score"  # the measure that has a column: share of right responses
 MODELS = "model and seed"  # level of a mean over models: other models of this kind, trained with other seeds
 
 
@@ -73,6 +79,45 @@ class Contrast:
             units=tuple((name, function(x)) for name, x in self.units),
             detectable=mapped,
         )
+
+
+class Source:
+    """Where numbers come from. Every method raises `contrast.Gap` when it has none."""
+
+    def difference(
+        self, left: Rows, right: Rows, measure: str, column: str, null: float, times: float = 1.0
+    ) -> Contrast:
+        """left minus `times` right, held against `null`; several rows: the mean over models."""
+        raise NotImplementedError
+
+    def ratio(self, left: Rows, right: Rows, measure: str, null: float) -> Contrast:
+        """left over right."""
+        raise Gap("learning curves are drawn, not printed as numbers")
+
+    def value(self, rows: Rows, measure: str, null: float) -> Contrast:
+        """The mean of the rows."""
+        raise Gap(f"{measure.replace('_', ' ')} is not printed")
+
+    def matched(self, left: str, right: str) -> Contrast:
+        """Area under the reward curve of left minus that of right, where both moved the policy equally far."""
+        raise Gap("no movement of a policy is printed")
+
+    def bases(self, runs: Sequence[str]) -> str:
+        """Which models are behind a contrast's `runs`, and of which family their bases are."""
+        raise NotImplementedError
+
+    def spread(self, steadier: Rows, than: Rows, column: str, measure: str = SCORE) -> Contrast:
+        """Standard deviation over seeds, the first over the second, held against 1."""
+        raise NotImplementedError
+
+    def collapsed(self, row: str, by: int, below: float) -> Contrast:
+        """What the run still gets right after `by` steps, held against `below`."""
+        raise NotImplementedError
+
+
+def listed(rows: Rows) -> list[str]:
+    """A list of rows is one row per model."""
+    return [rows] if isinstance(rows, str) else list(rows)
 
 
 def of_t(comparison: Comparison, what: str, *, null: float, unit: str, reach: float, runs: Iterable[str]) -> Contrast:
@@ -156,10 +201,7 @@ def of_two_samples(
     if se < ROUNDING:
         unknown = replace(unknown, how=f"{how}: all agree, their spread is unknown")
         return of_t(unknown, what, null=0.0, unit=unit, reach=reach, runs=runs)
-    half = float(intervals.quantile(df)) * se
-    ends = max(-reach, value - half), min(reach, value + half)
-    p = float(intervals.p_value(value, se, df))
-    found = Comparison(value, se, *ends, p, detectable(se, df), "seed", how, n, df)
+    found = compare.t_test(value, se, df, bounds=(-reach, reach), level="seed", how=how, n=n)
     return of_t(found, what, null=0.0, unit=unit, reach=reach, runs=runs)
 
 

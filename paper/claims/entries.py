@@ -57,7 +57,7 @@ class Entry:
     variant: str | None = None  # other training settings; None: the scale's own
     learning_rate: float | None = None  # under these settings
     reading: str | None = None  # label of another reading of the paper; None: the default one
-    kind: str = ""  # kind of test, a function of `paper.claims.tests`; "" where there is none
+    kind: str = ""  # kind of test, a function of `paper.claims.claims`; "" where there is none
     verdict: Verdict = "not tested"
     reason: str = ""  # why there is no verdict, or what to know about it
     model: str | None = None  # key of the one model that counts; None: all that the claim speaks of

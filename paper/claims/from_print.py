@@ -17,10 +17,9 @@ from itertools import combinations
 
 from evals.stats import intervals
 from evals.stats.compare import detectable
-from paper.arithmetic import RESPONSES, count, implied, status
-from paper.claims.contrast import Contrast, Gap, ratio_of_sds
+from paper.audit import RESPONSES, count, implied, status
+from paper.claims.contrast import SCORE, Contrast, Gap, Rows, Source, listed, ratio_of_sds
 from paper.claims.entries import POINTS
-from paper.claims.tests import SCORE, Rows, Source, listed
 from paper.printed import AVERAGE, COLUMN, HEADINGS, MODELS, POOL, SPREAD, Paper, Row, measured
 
 PROBLEMS = {"aime24": 30, "aime25": 30, "amc": 83}  # benchmarks whose responses are 32 samples of fewer problems

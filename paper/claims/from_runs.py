@@ -17,12 +17,23 @@ from evals import learning_curves
 from evals.learning_curves import Curve, read_curve
 from evals.stats.compare import by_clean_model
 from evals.stats.estimate import Comparison
-from paper.claims.contrast import Contrast, Gap, of_t, of_two_samples, over_runs, ratio_of_paired_sds
+from paper.claims.contrast import (
+    SCORE,
+    Contrast,
+    Gap,
+    Rows,
+    Source,
+    listed,
+    of_t,
+    of_two_samples,
+    over_runs,
+    ratio_of_paired_sds,
+)
 from paper.claims.entries import LEAST_ROLLOUTS, POINTS
-from paper.claims.tests import MATCHED, SCORE, Rows, Source, listed
 from paper.printed import AVERAGE, HEADINGS, LONG_STEPS, MODELS, Paper
 
 POOLED = "avg_pooled"  # the row of scores.csv that stands for the paper's "Avg."
+MATCHED = "sweep/matched.csv"  # what `report.frontier` writes, below the results folder
 
 FIELDS = ("difference", "difference_low", "difference_high", "p", "se", "df", "title", "how", "seeds")
 

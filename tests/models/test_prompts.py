@@ -17,7 +17,7 @@ from core.provenance import ROOT, sha256_bytes, sha256_file
 from core.results_tree import Tree, read_manifest
 from evals import arithmetic
 from evals.generation import prompts as evaluation
-from models import prompts, recipe, registry, tokenizer, training_data
+from models import prompts, recipe, registry, tiny, training_data
 from tests.models.test_fetch_model import COMMIT, command, environment, hub
 
 KEY = "dapo_math_17k"
@@ -77,7 +77,7 @@ TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[ass
 def model_folder(path: Path, template: str | None) -> Path:
     """What making prompts needs of a model: its tokenizer."""
     path.mkdir()
-    tokenizer.save(path)
+    tiny.save(path)
     found = AutoTokenizer.from_pretrained(path)
     found.chat_template = template
     found.save_pretrained(path)

@@ -21,11 +21,10 @@ from core.errors import ConfigError
 from paper import printed
 from paper.claims import ledger
 from paper.claims.__main__ import main, paper_page
-from paper.claims.claims import CLAIMS, Question, declared, read_claims, with_arms
+from paper.claims.claims import CLAIMS, KINDS, Question, declared, read_claims, rows_of, with_arms
 from paper.claims.contrast import Gap
 from paper.claims.entries import COLUMNS, Entry, read, to_text
 from paper.claims.from_print import Prints, sd
-from paper.claims.tests import KINDS, rows_of
 from paper.printed import POOL, Paper, Row
 from tests.paper.claim_trees import both, tree
 from tests.paper.test_printed import TEXT, _plain

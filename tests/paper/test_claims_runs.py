@@ -22,12 +22,11 @@ from evals.stats.compare import compare_seeds
 from paper import printed
 from paper.claims import entries
 from paper.claims import ledger as ledgers
-from paper.claims.claims import read_claims
+from paper.claims.claims import Outcome, read_claims
 from paper.claims.contrast import Contrast, Gap, of_two_samples, over_runs, ratio_of_paired_sds, ratio_of_sds
 from paper.claims.entries import NO_RUN, Entry, results_page
-from paper.claims.from_runs import Excess, Runs
+from paper.claims.from_runs import MATCHED, Excess, Runs
 from paper.claims.ledger import placebos, run_entries
-from paper.claims.tests import MATCHED, Outcome
 from paper.printed import AVERAGE
 from report import frontier
 from tests.merged_config import load

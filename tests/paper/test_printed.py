@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError
-from paper import arithmetic, printed
+from paper import audit as audits
+from paper import printed
 from paper.audit import KEPT, as_csv, audit
 from paper.printed import HEADINGS, TABLES, Row
 from paper.printed import printed as prints
@@ -127,7 +128,7 @@ def _changed(id: str, **cells: str | None) -> dict[str, Row]:
 
 
 def _statuses(paper: dict[str, Row]) -> set[tuple[str, str, str, str]]:
-    found = [*arithmetic.cells(paper), *arithmetic.averages(paper)]
+    found = [*audits.cells(paper), *audits.averages(paper)]
     return {(f.check, f.row, f.cell, f.status) for f in found}
 
 
@@ -148,14 +149,14 @@ def test_planted_defect_is_found_and_nothing_else(case: str) -> None:
 
 def test_not_run_counts_as_zero_in_the_average() -> None:
     row = _changed("T1.8", aime24=None, aime25=None, avg=prints(2879 - 121 - 84 + 4, 8844)[0])["T1.8"]
-    assert 4 in arithmetic.copies(row)
+    assert 4 in audits.copies(row)
 
 
 def test_known_row_of_the_paper_follows() -> None:
     """Table 1, TEPO 7B: 121, 84, 1155, 387, 764, 273, 95 right, 2,879 together, 3 or 4 of the copies."""
     row = printed.read()["T1.8"]
-    assert arithmetic.right(row) == (2879, 2879)
-    assert arithmetic.copies(row) == [3, 4]
+    assert audits.right(row) == (2879, 2879)
+    assert audits.copies(row) == [3, 4]
 
 
 def test_the_kept_audit_is_what_the_command_writes() -> None:

@@ -18,7 +18,7 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import MACRO, POOLED
 from evals import adopt, score
-from evals.stats.responses import read_graded
+from evals.stats.estimate import read_graded
 from report import answers, difference, noise
 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))

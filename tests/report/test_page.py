@@ -455,9 +455,9 @@ def test_a_score_after_two_rollouts_gives_no_verdict_and_the_whole_curve_does(
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
-    "pandas", "paper.arithmetic", "paper.audit", "paper.claims.claims",
+    "pandas", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
-    "paper.claims.tests", "report.convergence", "report.figures.draw",
+    "report.convergence", "report.figures.draw",
     "report.figure", "report.tables.fill", "torch",
 )  # fmt: skip
 BUILD = """

@@ -90,7 +90,7 @@ EDITS: list[tuple[dict[str, str], set[str], set[str]]] = [
     ({"evals/grading/normalise.py": CODE}, {"grade"}, set()),
     ({"evals/stats/intervals.py": CODE}, set(), {"score", "table"}),
     ({"evals/tasks/paper.py": CODE}, {"benchmarks", "generate", "grade"}, {"score"}),
-    ({"models/batches.py": CODE}, {"recipe"}, set()),
+    ({"models/tiny.py": CODE}, {"recipe"}, set()),
 ]  # fmt: skip
 
 

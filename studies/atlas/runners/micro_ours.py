@@ -4,7 +4,7 @@ engine, as in `micro_verl`."""
 from __future__ import annotations
 
 import torch
-from micro_common import COPIES, LONGEST, run
+from common import COPIES, LONGEST, run
 from micro_verl import RANK, RANKS, ROWS, Policy, by_engine, columns, reduced, rows
 from torch.nn.utils.rnn import pad_sequence
 

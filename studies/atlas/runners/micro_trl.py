@@ -13,8 +13,8 @@ import tempfile
 from collections import Counter
 
 import torch
+from common import COPIES, END, LONGEST, PAD, PROMPTS, VOCABULARY, response, reward_of, run
 from datasets import Dataset
-from micro_common import COPIES, END, LONGEST, PAD, PROMPTS, VOCABULARY, response, run
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -40,7 +40,7 @@ def generate(input_ids, **_):
 
 
 def reward(completions, **_):
-    return [float(sum(int(word) for word in text.split() if word.isdigit()) % 7) for text in completions]
+    return [reward_of([int(word) for word in text.split() if word.isdigit()]) for text in completions]
 
 
 class Gradient(TrainerCallback):

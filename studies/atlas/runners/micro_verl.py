@@ -13,7 +13,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
-from micro_common import COPIES, LONGEST, PROMPTS, VOCABULARY, response, reward_of, run
+from common import COPIES, LONGEST, PROMPTS, VOCABULARY, response, reward_of, run
 from tensordict import TensorDict
 from torch.nn.utils.rnn import pad_sequence
 from verl.workers.config import ActorConfig

@@ -8,7 +8,7 @@ import sys
 import types
 from pathlib import Path
 
-from common import Answers, plain
+from common import Answers, expanded, plain
 
 folder = Path(importlib.util.find_spec("openrlhf").origin).parent
 for name in ("deepspeed", "flash_attn", "flash_attn.bert_padding"):
@@ -23,8 +23,7 @@ DEFAULTS = {k: plain(p.default) for k, p in inspect.signature(PolicyLoss).parame
 
 def loss(**changes):
     def call(fields, leaf):
-        mask = fields["mask"].to(leaf.dtype)
-        advantage = fields["advantage"][:, None] * mask
+        advantage, mask = expanded(fields, leaf.dtype)
         return PolicyLoss(**changes)(leaf, fields["old_logp"], advantage, action_mask=mask)[0]
 
     return call

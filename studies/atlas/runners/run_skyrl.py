@@ -6,7 +6,7 @@ import typing
 
 import torch
 import typing_extensions
-from common import Answers, estimate, plain
+from common import Answers, estimate, expanded, plain
 
 typing.TypedDict = typing_extensions.TypedDict  # its Tinker types want Python 3.12's
 from skyrl.backends.skyrl_train.utils import ppo_utils  # noqa: E402
@@ -23,8 +23,7 @@ READ += ("clip_cov", "kl_cov")
 def loss(kind):
     def call(fields, leaf):
         config = AlgorithmConfig(policy_loss_type=kind)
-        mask = fields["mask"].to(leaf.dtype)
-        advantage = fields["advantage"][:, None] * mask
+        advantage, mask = expanded(fields, leaf.dtype)
         # as its trainer does: the reduction is in the advantages, the loss is a sum
         advantage = ppo_utils.apply_loss_reduction_to_advantages_minibatch(
             advantage, mask, config.loss_reduction, len(mask), mask.shape[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import verl
-from common import Answers, estimate, plain
+from common import Answers, estimate, expanded, plain
 from omegaconf import OmegaConf
 from verl.trainer.ppo import core_algos
 
@@ -29,11 +29,6 @@ def actor():
         return ActorConfig(strategy="fsdp", rollout_n=8, ppo_micro_batch_size_per_gpu=1)
     except ImportError:
         return OmegaConf.load(Path(verl.__file__).parent / "trainer/config/actor/actor.yaml")
-
-
-def expanded(fields, dtype):
-    mask = fields["mask"].to(dtype)
-    return fields["advantage"][:, None] * mask, mask
 
 
 def registered(name):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 def save_tiny(folder: Path, seed: int, *, kind: str = "qwen2", head_dim: int = 16) -> Path:
     """Write it to `folder` in Hugging Face's layout."""
-    from models import tokenizer
+    from models import tiny
     from models.registry import Architecture
 
     sizes = {"hidden_size": 2 * head_dim, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     architecture = Architecture(model_type=kind, num_key_value_heads=2, head_dim=head_dim, **sizes)
-    tokenizer.fresh(architecture, seed=seed).save_pretrained(folder)
-    tokenizer.save(folder)
+    tiny.fresh(architecture, seed=seed).save_pretrained(folder)
+    tiny.save(folder)
     return folder
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from core.files import write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import sha256_bytes, sha256_file
-from evals.stats.responses import Samples
+from evals.stats.estimate import Samples
 from evals.store import Response
 
 SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))

@@ -37,13 +37,13 @@ from evals.stats.compare import (
 from evals.stats.estimate import (
     Comparison,
     Estimate,
+    Samples,
     estimate,
     generation_se,
     macro,
     maj_at_k,
     pooled,
 )
-from evals.stats.responses import Samples
 from evals.stats.sequential import decide, half_width, log_e
 from evals.stats.sizes import Error, Score, measured_parts, samples_needed, score_errors, units_needed
 from tests.evals.stats.fixtures import beta, samples

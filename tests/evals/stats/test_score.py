@@ -29,7 +29,7 @@ from core.scores import AVERAGES, COLUMNS, NOT_CORRECT, frame, read_scores, writ
 from evals import score
 from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
-from evals.stats.responses import VERDICTS
+from evals.stats.estimate import VERDICTS
 from evals.store import SampleFile, write_grades
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
 
@@ -348,8 +348,8 @@ OWNERS = {
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "robust.csv": ("report.rliable", "HEADER"),
     "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
-    "convergence.csv": ("evals.learning_curves", "RUN_HEADER"),
-    "convergence_methods.csv": ("evals.learning_curves", "METHOD_HEADER"),
+    "convergence.csv": ("report.convergence", "RUN_HEADER"),
+    "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
 }
 
 
