@@ -24,10 +24,10 @@ from typing import Any
 
 from core import digests, used_code
 from core.errors import Parser, unknown
-from core.files import atomic, to_csv, write_text
+from core.files import to_csv
 from core.layout import REFERENCE
 from core.results_tree import Tree, open_tree
-from report.figures.frontier import draw
+from report import draw
 from report.sweep import FOLDER, Point, selecting, words
 from report.tables.render import arrow, escape_markdown, markdown_table
 from report.tables.tidy import FEWEST, with_interval
@@ -196,24 +196,18 @@ def write(tree: Tree) -> list[Path]:
     """Write all files and their hashes; returns the paths. Raises MissingInputError where a run is not finished."""
     found = selecting(tree)
     points, compared = arms(tree, found), matched(tree, found)
-    folder = tree.root / FOLDER
-    texts = {
-        "frontier.csv": to_csv(ARMS, points),
-        "matched.csv": to_csv(MATCHED, compared),
-        "frontier.md": markdown(tree, compared, points),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    paths = [folder / name for name in texts]
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
     areas = [row for row in compared if row["measure"] == "area"]
-    for kind, picture in draw(points, areas, tree.scale, titles, against).items():
-        paths.append(folder / f"frontier.{kind}")
-        with atomic(paths[-1]) as temporary:
-            temporary.write_bytes(picture)
-    digests.write_list(tree.layout.sums(f"{FOLDER}/frontier"), paths)
-    return paths
+    pictures = draw.frontier(points, areas, tree.scale, titles, against)
+    files: dict[str, str | bytes] = {
+        "frontier.csv": to_csv(ARMS, points),
+        "matched.csv": to_csv(MATCHED, compared),
+        "frontier.md": markdown(tree, compared, points),
+        **{f"frontier.{kind}": picture for kind, picture in pictures.items()},
+    }
+    contents = {tree.root / FOLDER / name: content for name, content in files.items()}
+    return digests.write_together(tree.layout.sums(f"{FOLDER}/frontier"), contents)
 
 
 def main() -> None:

@@ -138,11 +138,9 @@ def write(tree: Tree) -> list[Path]:
     scored = any(line["mean"] is not None for line in lines)
     if not scored and any(checkpoint.run.method != BASE for checkpoint in tree.evaluated):
         raise MissingInputError(f"{tree.layout.scores}: no method is scored on every benchmark yet")
-    paths = [tree.layout.tables / f"robust{suffix}" for suffix in (".csv", ".md")]
-    for path, text in zip(paths, (to_csv(HEADER, lines), markdown(table, lines)), strict=True):
-        write_text(path, text)
-    digests.write_list(tree.layout.sums("tables/robust"), paths)
-    return paths
+    texts = {".csv": to_csv(HEADER, lines), ".md": markdown(table, lines)}
+    contents = {tree.layout.tables / f"robust{suffix}": text for suffix, text in texts.items()}
+    return digests.write_together(tree.layout.sums("tables/robust"), contents)
 
 
 def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str], dict[str, Scores]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from core import digests, used_code
 from core.errors import CorruptInputError, MissingInputError, Parser
-from core.files import cells_of, read_csv, to_csv, write_text
+from core.files import cells_of, read_csv, to_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
@@ -354,12 +354,9 @@ def write(tree: Tree) -> list[Path]:
     found = selecting(tree)
     check_choice(tree, found)
     rows = selection(tree, found)
-    texts = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows)}
-    for name, text in texts.items():
-        write_text(tree.root / FOLDER / name, text)
-    paths = [tree.root / FOLDER / name for name in texts]
-    digests.write_list(tree.layout.sums(f"{FOLDER}/sweep"), paths)
-    return paths
+    folder = tree.root / FOLDER
+    texts = {folder / "sweep.csv": to_csv(SELECTION, rows), folder / "sweep.md": markdown(tree, rows)}
+    return digests.write_together(tree.layout.sums(f"{FOLDER}/sweep"), texts)
 
 
 def main() -> None:

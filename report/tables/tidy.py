@@ -6,6 +6,7 @@ and notes follow from the declaration and matrix.json. Nothing here computes a n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -466,3 +467,11 @@ def rows_of_curves(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
         tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
         yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
+
+
+def number(text: str) -> float | None:
+    """A cell of these files: a float as Python wrote it, so every digit comes back; empty is None."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value

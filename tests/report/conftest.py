@@ -15,7 +15,7 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries, ledger
 from report import build, convergence, figure, table
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.tables import tidy
 from tests.report import synthetic
 from tests.report.finished import finish

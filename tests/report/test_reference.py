@@ -30,7 +30,7 @@ from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
 from report import build, compare, convergence, figure, reference, show, table, verify
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.provenance import manifest
 from report.site import samples
 from report.tables import tidy

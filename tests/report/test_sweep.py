@@ -21,9 +21,7 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import build, convergence, difference, frontier, rliable, sweep
-from report.figures import frontier as frontier_picture
-from report.figures import spec as figures
+from report import build, convergence, difference, draw, figures, frontier, rliable, sweep
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import runs, spec, tidy
@@ -436,7 +434,7 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     )
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
     titles = {"tiny_qwen2": "tiny Qwen2"}
-    draws = [frontier_picture.draw(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]
+    draws = [draw.frontier(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]
     assert draws[0] == draws[1]
     assert b"tiny Qwen2" in draws[0]
     assert b"equal movement" in draws[0]

@@ -1,5 +1,5 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.tables import check, spec, tidy
 from core.results_tree import Tree
 
