@@ -22,7 +22,7 @@ from core.results_tree import Score, Tree, open_tree
 from core.scores import MACRO, POOLED, read_rows
 from report import captions
 from report.site import assets, links, overview, paper, runs, samples, tables, training
-from report.tables import details, render
+from report.tables import render
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -92,10 +92,10 @@ def build(root: Path) -> str:
 def _details(tree: Tree) -> dict[str, Any]:
     """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
     rows: dict[str, dict[str, str]] = {}
-    for path, benchmark, *figures in details.lines(read_rows(tree.layout.scores)):
+    for path, benchmark, *figures in render.detail_lines(read_rows(tree.layout.scores)):
         rows.setdefault(path, {})[benchmark] = " / ".join(figures[2:])
     keys = [str(entry["key"]) for entry in tree.benchmarks]
-    return {"note": details.NOTE, "cell": " / ".join(details.HEADS[4:]), "benchmarks": keys, "rows": rows}
+    return {"note": render.DETAILS_NOTE, "cell": " / ".join(render.DETAILS[4:]), "benchmarks": keys, "rows": rows}
 
 
 def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:

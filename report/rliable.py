@@ -18,9 +18,8 @@ from core.errors import ConfigError, MissingInputError, Parser, unknown, whole
 from core.files import atomic, json_text, to_csv, write_text
 from core.layout import BASE
 from core.results_tree import Tree, open_tree
-from report.tables import runs
 from report.tables.render import escape_markdown, head, markdown_table
-from report.tables.spec import AVERAGES
+from report.tables.spec import AVERAGES, RUNS
 from report.tables.tidy import Row, Table, checked_table, percent, with_interval
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def write(tree: Tree) -> list[Path]:
     Both are empty where runs are trained for their curves alone, as those that select by area. Raises MissingInputError
     where the table of all runs is not filled, or runs are evaluated and none is scored on every benchmark.
     """
-    table = checked_table(tree, runs.KEY)
+    table = checked_table(tree, RUNS)
     lines = aggregates(table, tree)
     scored = any(line["mean"] is not None for line in lines)
     if not scored and any(checkpoint.run.method != BASE for checkpoint in tree.evaluated):
@@ -149,7 +148,7 @@ def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str],
     None: the model and step that matrix.json names first. Raises ConfigError for a model that the tree does not have,
     MissingInputError where no method of it is scored at this step.
     """
-    table, models = checked_table(tree, runs.KEY), [str(entry["key"]) for entry in tree.models]
+    table, models = checked_table(tree, RUNS), [str(entry["key"]) for entry in tree.models]
     if model is not None and model not in models:
         raise unknown("command line", "--model", model, models)
     model, step, slots = model or models[0], step or tree.step(None), benchmarks(table)

@@ -21,7 +21,7 @@ def write(tree: Tree, key: str, specification: Path = spec.TABLES) -> tuple[list
     from core.files import write_text
     from report.tables import fill, render, tidy
 
-    declared = tidy.declaration(tree, key, specification)
+    declared = spec.declaration(tree, key, specification)
     stem = f"{tree.layout.tables}/table{key}"
     write_text(f"{stem}.tidy.csv", tidy.tidy_csv(fill.fill(declared, tree)))
     table = tidy.read_table(tree, key, specification)

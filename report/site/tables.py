@@ -13,8 +13,8 @@ from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
 from report import captions
 from report.site import assets, links, runs
-from report.tables import render
-from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
+from report.tables import render, spec
+from report.tables.tidy import Cell, Row, Table, checked_table, percent
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
@@ -25,7 +25,7 @@ MARGIN = 0.04  # of the drawn range, left and right
 
 def read(tree: Tree) -> list[Table]:
     """The tables that the plan has methods for, and last the one of all runs."""
-    return [checked_table(tree, key) for key in offered()]
+    return [checked_table(tree, key) for key in spec.offered()]
 
 
 def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:

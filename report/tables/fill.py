@@ -16,7 +16,7 @@ from core.layout import BASE, Checkpoint
 from core.results_tree import Tree
 from core.scores import POOLED
 from paper import printed
-from report.tables import runs, tidy
+from report.tables import spec, tidy
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import MEASURED, MISSING, NOT_COMPARED, NOT_RUN, Cell, Column
 
@@ -65,7 +65,7 @@ def cells(table: Table, tree: Tree) -> list[Cell]:
             of_row = list(rows[row.id].values())
             if row.when is None or any(cell.state != NOT_RUN for cell in of_row):
                 found += [_with_printed(cell, columns, tree, own_model=own_model) for cell in of_row]
-    for arm in runs.arms(tree):
+    for arm in spec.arms(tree):
         model = next(model for model in tree.models if model["key"] == arm.model)
         block = Block(model=arm.model, rows=())
         for kind, row in ((ONCE, arm.once), (AGAIN, arm.again)):
@@ -265,7 +265,7 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     lines: dict[Place, Cell] = {(cell.model, cell.row, cell.column): cell for cell in found}
     # The row that each is compared with. A difference row is its own comparison.
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in table.blocks for row in block.rows}
-    against |= {arm.again.id: arm.once.id for arm in runs.arms(tree)}
+    against |= {arm.again.id: arm.once.id for arm in spec.arms(tree)}
     for place, cell in lines.items():
         other = lines.get((cell.model, against.get(cell.row), cell.column))
         # A base model is not compared: it is what all rows start from.

@@ -24,7 +24,7 @@ from core.files import cells_of, read_csv, to_csv
 from core.layout import BASE, Checkpoint, Run, split
 from core.results_tree import Tree, plain
 from report import captions
-from report.tables import runs, spec
+from report.tables import spec
 from report.tables.spec import AVERAGES, Block
 
 State = Literal["measured", "missing", "not run", "not compared"]
@@ -242,7 +242,7 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
     Raises MissingInputError where the tidy file is not there, CorruptInputError where it does not parse, or was filled
     from another specification or matrix.json.
     """
-    declared = declaration(tree, key, path)
+    declared = spec.declaration(tree, key, path)
     file = tree.layout.tables / f"table{key}.tidy.csv"
     cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
@@ -250,18 +250,13 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
-        twice = {arm.again.id for arm in runs.arms(tree)} if cells else set()
+        twice = {arm.again.id for arm in spec.arms(tree)} if cells else set()
         places = [(row, column) for row in rows for column in declared.columns]
         declared_rows = {row.id for row in declared.rows}
         fits = twice <= rows.keys() <= declared_rows | twice and [(cell.row, cell.column) for cell in cells] == places
         if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
             raise CorruptInputError(f"{file}: not filled from {declared.source} and matrix.json as they are")
     return view(declared, tree, cells)
-
-
-def declaration(tree: Tree, key: str, path: Path | str = spec.TABLES) -> spec.Table:
-    """A table of the specification file, or the table of all runs, which follows from matrix.json."""
-    return runs.declare(tree) if key == runs.KEY else spec.table(key, path)
 
 
 def checked_table(tree: Tree, key: str) -> Table:
@@ -298,7 +293,7 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
                         cells=by_row[row.id],
                     )
                 )
-    twice = [tuple(by_row[arm.again.id].values()) for arm in runs.arms(tree) if arm.again.id in by_row]
+    twice = [tuple(by_row[arm.again.id].values()) for arm in spec.arms(tree) if arm.again.id in by_row]
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
     lead = tuple(captions.lead(tree.matrix))
@@ -308,11 +303,6 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
 def stand_in(title: str, paper: str) -> str | None:
     """The paper's model in whose place a model with this title stands; None where it is that model."""
     return None if plain(title) == plain(paper) else paper
-
-
-def offered() -> list[str]:
-    """Keys of the tables: those of tables.yaml, and the one of all runs."""
-    return [*spec.tables(), runs.KEY]
 
 
 def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] | None:
