@@ -294,7 +294,8 @@ def csv_lines(path: Path | str, what: str, text: str) -> list[list[str]]:
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV text of rows by column; None becomes an empty field, floats keep every digit."""
+    """CSV text of rows by column: None becomes an empty field, a tuple its values with spaces between them, and floats
+    keep every digit."""
     return csv_text([header, *([row[name] for name in header] for row in rows)])
 
 
@@ -303,5 +304,6 @@ def csv_text(lines: Iterable[Sequence[object]]) -> str:
     written: list[str] = []
     # A writer quotes the signs of its own line end alone: with `\n` a carriage return in a cell would end a line.
     writer = csv.writer(SimpleNamespace(write=written.append), lineterminator="\r\n")
-    writer.writerows(lines)
+    for line in lines:
+        writer.writerow([" ".join(map(str, field)) if isinstance(field, tuple) else field for field in line])
     return "".join(line.removesuffix("\r\n") + "\n" for line in written)

@@ -28,7 +28,7 @@ from core.files import to_csv
 from core.layout import REFERENCE
 from core.results_tree import Tree, open_tree
 from report import draw
-from report.sweep import FOLDER, Point, selecting, words
+from report.sweep import FOLDER, Point, row_of, selecting, words
 from report.tables.render import arrow, escape_markdown, markdown_table
 from report.tables.tidy import FEWEST, with_interval
 
@@ -48,18 +48,11 @@ MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
-    from evals.stats import compare
-
     rows = []
     for point in found:
-        row: dict[str, Any] = dict.fromkeys(ARMS)
-        row |= {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+        row = dict.fromkeys(ARMS) | row_of(tree, point, _measured(found, point.model))
         row |= {"values": words(point.values), "own": "yes" if _is_own(point) else "no"}
-        row |= {"seeds": " ".join(map(str, sorted(point.area))), "movement": _movement(point)}
-        row |= {"failed": len(point.failed), "broken": "yes" if point.broken else "no"}
-        for by in _measured(found, point.model):
-            mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
-            row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+        row |= {"movement": _movement(point), "broken": "yes" if point.broken else "no"}
         rows.append(row)
     return rows
 
@@ -115,7 +108,7 @@ def _against(
     row |= {"versus": base[0].row}
     seeds = sorted(points[0].area)
     clusters = list(compare.first_of(seeds, starts).values())
-    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
+    row |= {"seeds": tuple(seeds), "clusters": len(set(clusters))}
     own = [next((point for point in every if _is_own(point)), None) for every in (points, base)]
     if own[0] and own[1]:
         total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)

@@ -82,7 +82,7 @@ def _aggregate(row: Row, ours: Scores, theirs: Scores, clean: Mapping[int, int] 
     if not ours:
         return line | {"iqm_how": "no seed is scored on every benchmark"}
     ours_RT = _array(ours, ours)
-    line |= {"seeds": " ".join(map(str, ours)), "benchmarks": ours_RT.shape[1]}
+    line |= {"seeds": tuple(ours), "benchmarks": ours_RT.shape[1]}
     iqm = robust.interval(robust.interquartile_mean, ours_RT, clusters([*ours]))
     line |= {"mean": float(ours_RT.mean()), "iqm": iqm.value, "iqm_low": iqm.low, "iqm_high": iqm.high}
     line |= {"iqm_how": iqm.how, **dict(zip(ABOVE, map(float, robust.profile(ours_RT, PROFILE)), strict=True))}
@@ -123,7 +123,7 @@ def _cells(line: dict[str, Any]) -> list[str]:
     aggregated = [percent(line["mean"]) or "–", with_interval(line, "iqm")]
     aggregated += [percent(line[key]) or "–" for key in ABOVE]
     aggregated += [with_interval(line, key) for key in ("paired", "unpaired")]
-    return [line["label"], str(len((line["seeds"] or "").split())), *aggregated]
+    return [line["label"], str(len(line["seeds"] or ())), *aggregated]
 
 
 def write(tree: Tree) -> list[Path]:

@@ -202,7 +202,7 @@ def _measured(
     return {
         "state": MEASURED,
         "value": value,
-        "by_seed": _by_seed(by_seed),
+        "by_seed": tidy.by_seed(by_seed),
         "low": source.low,
         "high": source.high,
         "level": source.level,
@@ -211,10 +211,6 @@ def _measured(
         "seeds": tuple(sorted(seeds)),
         "runs": _paths(checkpoints),
     }
-
-
-def _by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
-    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
 
 
 def _paths(checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
@@ -356,7 +352,12 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
     for id, cell in average.items():
         if cell.versus is not None and block.baseline is not None:
             gains = _gains(cell.seed_values, average[block.baseline].seed_values)
-            changes: Content = {"column": DELTA, "benchmark": None, "value": cell.versus, "by_seed": _by_seed(gains)}
+            changes: Content = {
+                "column": DELTA,
+                "benchmark": None,
+                "value": cell.versus,
+                "by_seed": tidy.by_seed(gains),
+            }
             changes |= {name: getattr(cell, f"versus_{name}") for name in ("n", "low", "high", "level", "how")}
             lines[block.model, id, DELTA] = cell.model_copy(update=changes)
     values = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}

@@ -259,10 +259,15 @@ def escape_markdown(value: object) -> str:
     return text
 
 
-def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], align: str = "---") -> list[str]:
-    """A Markdown table in lines; columns after the first are set as `align`."""
+def markdown_table(
+    heads: Sequence[str],
+    lines: Iterable[Iterable[str]],
+    align: str = "---",
+    escape: Callable[[str], str] = escape_markdown,
+) -> list[str]:
+    """A Markdown table in lines; columns after the first are set as `align`. escape: of a cell."""
     rule = "|---|" + f"{align}|" * (len(heads) - 1)
-    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape_markdown, line))} |" for line in lines)]
+    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
 
 
 # What scores.csv has beside the scores: pass@k, maj@k, lengths, and responses without an answer. The terminal

@@ -100,8 +100,18 @@ class Cell(BaseModel):
 
     @property
     def seed_values(self) -> dict[int, float]:
-        pairs = (text.split(":") for text in self.by_seed)
-        return {int(seed): float(value) for seed, value in pairs}
+        return from_by_seed(self.by_seed)
+
+
+def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
+    """The value of each seed as files have it, `<seed>:<value>` with every digit."""
+    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
+
+
+def from_by_seed(texts: Iterable[str]) -> dict[int, float]:
+    """The opposite of `by_seed`; ValueError for another form."""
+    pairs = (text.split(":") for text in texts)
+    return {int(seed): float(value) for seed, value in pairs}
 
 
 TIDY = tuple(Cell.model_fields)
@@ -225,15 +235,7 @@ def with_interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def tidy_csv(cells: Iterable[Cell]) -> str:
-    """The file; several seeds, runs or collapses are joined by spaces."""
-    lines = (
-        {
-            name: " ".join(map(str, value)) if isinstance(value, tuple) else value
-            for name, value in cell.model_dump().items()
-        }
-        for cell in cells
-    )
-    return to_csv(TIDY, lines)
+    return to_csv(TIDY, (cell.model_dump() for cell in cells))
 
 
 def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
