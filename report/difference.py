@@ -248,10 +248,10 @@ def main() -> None:
         if args.csv:
             write_text(args.csv, csv_text(args.a, args.b, measured))
         return
-    from report import answers, noise
+    from report import noise
 
     assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    a, b = answers.read(args.a), answers.read(args.b)
+    a, b = noise.read(args.a), noise.read(args.b)
     try:
         of_problems = noise.lines(a, b, **assumed)
     except CorruptInputError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,8 +18,10 @@ from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
-from core.results_tree import Tree
 from core.scores import MACRO, POOLED
+
+if TYPE_CHECKING:  # `report.table --help` is answered before anything slow is imported
+    from core.results_tree import Tree
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]
