@@ -23,6 +23,7 @@ from core.scores import MACRO, POOLED, read_rows
 from report import captions
 from report.site import assets, links, overview, paper, runs, samples, tables, training
 from report.tables import render
+from report.tables.tidy import bracketed, percent
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -118,9 +119,7 @@ def of_evaluation(tree: Tree) -> str:
     def cell(score: Score | None) -> str:
         if score is None or score.value is None:
             return "not run"
-        if score.low is None or score.high is None:
-            return f"{100 * score.value:.2f}"
-        return f"{100 * score.value:.2f} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+        return bracketed(percent(score.value), score.low, score.high, lambda end: f"{100 * end:.1f}")
 
     averages = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     columns = {**{str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}, **averages}

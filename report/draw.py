@@ -144,7 +144,6 @@ def render(drawing: Drawing) -> dict[str, bytes]:
     """The figure as `svg`, `png` and `pdf` bytes, without dates and random ids: equal data gives equal bytes."""
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     matplotlib.use("agg")  # no display on a compute node
     entries = {line.title: line.style for panel in drawing.panels for line in panel.lines}
@@ -159,23 +158,29 @@ def render(drawing: Drawing) -> dict[str, bytes]:
             _panel(axis, panel, "abcdefgh"[place])
         for axis in axes[len(drawing.panels) :]:
             axis.set_visible(False)
-        figure.suptitle(_origin(drawing), x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-        figure.legend(
-            [Line2D([], [], **_style(style)) for style in entries.values()],
-            list(entries),
-            loc="outside lower center",
-            ncols=abreast,
-            handlelength=3.2,  # long enough to show a dash pattern twice
-            columnspacing=1.6,
-        )
-        return saved(figure)
+        styles = {title: _style(place) for title, place in entries.items()}
+        return _finished(figure, _origin(drawing), styles, abreast, 1.6)
 
 
-def saved(figure: Figure) -> dict[str, bytes]:
-    """The picture as `svg`, `png` and `pdf` bytes, without matplotlib's date and version."""
+def _finished(figure: Figure, words: str, styles: Mapping[str, Any], abreast: int, between: float) -> dict[str, bytes]:
+    """The picture with words above and a legend below, as `svg`, `png` and `pdf` bytes without matplotlib's date and
+    version.
+
+    styles: by title in the legend. abreast: its entries in a line. between: their distance, in heights of its text.
+    """
     import matplotlib
+    from matplotlib.lines import Line2D
     from PIL import Image
 
+    figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
+    figure.legend(
+        [Line2D([], [], **style) for style in styles.values()],
+        list(styles),
+        loc="outside lower center",
+        ncols=abreast,
+        handlelength=3.2,  # long enough to show a dash pattern twice
+        columnspacing=between,
+    )
     svg, png, pdf = io.BytesIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
     figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
@@ -270,7 +275,6 @@ def frontier(
     """
     import matplotlib
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
 
     matplotlib.use("agg")
     drawn = [row for row in rows if row["movement"] is not None]
@@ -298,11 +302,7 @@ def frontier(
             axis.set_ylabel("area under the reward curve, %")
             axis.grid(color=GRID, linewidth=0.6)
             axis.set_axisbelow(True)
-        words = f"large points: the scale's own settings; {scale} scale"
-        figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-        handles = [Line2D([], [], **style) for style in styles.values()]
-        figure.legend(handles, titles, loc="outside lower center", ncols=abreast, handlelength=3.2)
-        return saved(figure)
+        return _finished(figure, f"large points: the scale's own settings; {scale} scale", styles, abreast, 2.0)
 
 
 def line_styles(rows: Sequence[Mapping[str, Any]], baseline: str) -> dict[str, dict[str, Any]]:

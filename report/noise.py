@@ -17,6 +17,7 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from evals.stats.estimate import Comparison
 from evals.stats.sizes import Error, Score, measured_parts, samples_needed, score_errors, units_needed
 from paper.printed import SPREAD
 from report.tables.render import markdown_table
+from report.tables.tidy import bracketed
 
 AFFECTS_RESULTS = False  # what is compared by hand
 
@@ -308,7 +310,7 @@ def _points(value: float, sign: str = "") -> str:
 
 def _cells(line: Line) -> list[str]:
     c = line.main.comparison
-    ends = "" if c.low is None or c.high is None else f" [{_points(c.low, '+')}, {_points(c.high, '+')}]"
+    signed = partial(_points, sign="+")
     figures: list[tuple[Callable[[Case], float | None], Callable[[float], str]]] = [
         (lambda case: case.comparison.p, "{:.2g}".format),
         (lambda case: case.comparison.detectable, _points),
@@ -317,7 +319,10 @@ def _cells(line: Line) -> list[str]:
         (lambda case: case.any_samples, _points),
     ]
     cells = [line.benchmark or "score", line.problems, "" if line.benchmark == ALL else _samples(line, 1)]
-    cells += [*(_points(score.value) for score in line.scores), _points(c.difference or 0.0, "+") + ends]
+    cells += [
+        *(_points(score.value) for score in line.scores),
+        bracketed(signed(c.difference or 0.0), c.low, c.high, signed),
+    ]
     for value, form in figures:
         texts = ["?" if (number := value(case)) is None else form(number) for case in line.cases]
         cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")

@@ -25,7 +25,7 @@ from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
 from report.tables.render import escape_markdown, markdown_table
-from report.tables.tidy import by_seed, from_by_seed, percent, with_interval
+from report.tables.tidy import bracketed, by_seed, from_by_seed, percent, with_interval
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
@@ -352,8 +352,7 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
     runs = len(row["seeds"])
     fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
-    rank = f"{row['rank']} of {row['methods']}"
-    rank += "" if row["rank_low"] is None else f" [{row['rank_low']:g}, {row['rank_high']:g}]"
+    rank = bracketed(f"{row['rank']} of {row['methods']}", row["rank_low"], row["rank_high"], "{:g}".format)
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
     cells += [fail or with_interval(row, key) for key in keys]

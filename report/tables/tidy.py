@@ -7,7 +7,7 @@ and notes follow from the declaration and matrix.json. Nothing here computes a n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -230,8 +230,12 @@ def with_interval(row: Mapping[str, Any], name: str) -> str:
     """`name` of a row in percent with the interval in `name`_low and _high; – for None."""
     if row[name] is None:
         return "–"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return percent(row[name]) if low is None else f"{percent(row[name])} [{percent(low)}, {percent(high)}]"
+    return bracketed(percent(row[name]), row[f"{name}_low"], row[f"{name}_high"], percent)
+
+
+def bracketed(number: str, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
+    """`number` with the ends of its interval behind it, `12.30 [11.10, 13.50]`; alone where there is none."""
+    return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
 
 
 def tidy_csv(cells: Iterable[Cell]) -> str:
