@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -242,13 +241,13 @@ def tidy_csv(cells: Iterable[Cell]) -> str:
     return to_csv(TIDY, (cell.model_dump() for cell in cells))
 
 
-def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
-    """Return table `key` of the specification file `path`, as `report.table` filled it for these results.
+def read_table(tree: Tree, key: str) -> Table:
+    """Return table `key` of `tables.yaml`, or that of all runs, as `report.table` filled it for these results.
 
     Raises MissingInputError where the tidy file is not there, CorruptInputError where it does not parse, or was filled
     from another specification or matrix.json.
     """
-    declared = spec.declaration(tree, key, path)
+    declared = spec.declaration(tree, key)
     file = tree.layout.tables / f"table{key}.tidy.csv"
     cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
