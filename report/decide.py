@@ -18,7 +18,7 @@ from core.errors import MissingInputError, Parser, real, whole
 from core.files import to_csv
 from core.layout import Checkpoint
 from core.results_tree import Tree, open_tree
-from report.sweep import figure
+from report.sweep import KEYS
 
 MEASURES = ("area", "score")
 HEADER = (
@@ -33,6 +33,7 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     The level is divided among those that are compared.
     Raises MissingInputError where no model has the baseline and another method.
     """
+    from evals import learning_curves
     from evals.stats.compare import ALPHA
     from evals.stats.sequential import decide
 
@@ -41,7 +42,7 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     for run, entry in tree.runs.items():
         if run.variant is not None or tree.is_fresh(run):  # a sweep's selection and fresh seeds are never averaged
             continue
-        if (value := figure(tree, Checkpoint(run, max(entry["steps"])), by)) is not None:
+        if (value := learning_curves.figure(tree, Checkpoint(run, max(entry["steps"])), KEYS[by])) is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value
     pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]
     if not pairs:

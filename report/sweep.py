@@ -39,6 +39,7 @@ CHOICE = (
 )  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
+KEYS = {"score": POOLED, "area": "area"}  # of `evals.learning_curves.figure`
 ROUNDING = 1e-9  # of a figure that is computed again
 
 
@@ -64,19 +65,6 @@ class Point:
     def mean(self, by: str) -> float:
         values = self.figures(by).values()
         return math.fsum(values) / len(values) if values else 0.0
-
-
-def figure(tree: Tree, checkpoint: Checkpoint, by: str) -> float | None:
-    """The area under the run's reward curve, or the checkpoint's pooled score; None where there is none yet.
-
-    The area is read from the curve alone, so a tree without an evaluation has it.
-    """
-    from evals import learning_curves
-
-    if by == "area":
-        return learning_curves.measure_run(tree, checkpoint.run).values["area"]
-    score = tree.scores.get((checkpoint, POOLED))
-    return None if score is None else score.value
 
 
 def of_sweep(tree: Tree) -> Mapping[str, Any]:
@@ -111,7 +99,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
         checkpoint = Checkpoint(run, max(entry["steps"]))
         curve = learning_curves.measure_run(tree, run)
         planned = checkpoint in tree.evaluated
-        value = figure(tree, checkpoint, "score") if planned else None
+        value = learning_curves.figure(tree, checkpoint, POOLED) if planned else None
         if curve.values["area"] is None or (planned and value is None):
             raise MissingInputError(
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
@@ -198,11 +186,14 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], d
 
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     """By fresh seed the figure of a chosen point; without seeds that are not there yet."""
+    from evals import learning_curves
+
     found: dict[int, float] = {}
     for seed in of_sweep(tree)["test_seeds"]:
         run = Run(point.model, point.method, seed)
         if run in tree.runs and tree.record(run) is not None:
-            value = figure(tree, Checkpoint(run, max(tree.runs[run]["steps"])), by)
+            last = Checkpoint(run, max(tree.runs[run]["steps"]))
+            value = learning_curves.figure(tree, last, KEYS[by])
             if value is not None:
                 found[seed] = value
     return found

@@ -124,6 +124,8 @@ def _row(
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     """One seed: the score as it is, its interval over problems. Several: their mean, its interval over seeds."""
+    from evals import learning_curves
+
     if column.slot in (DELTA, BEST):  # filled when the whole block is there: `_add_comparisons`
         return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
@@ -133,7 +135,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         if not wanted:  # an untrained model has no learning curve
             return {"state": NOT_COMPARED}
     key = column.benchmark or column.slot
-    figures = {c: value for c in wanted if (value := _value(c, key, tree)) is not None}
+    figures = {c: value for c in wanted if (value := learning_curves.figure(tree, c, key)) is not None}
     if not figures:  # a score without a value is of a benchmark that was left out on purpose
         left_out = all((c, column.benchmark) in tree.scores for c in wanted)
         return {"state": NOT_RUN if left_out else MISSING, "runs": _paths(wanted)}
@@ -146,16 +148,6 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
 
     mean = compare.over_seeds(by_seed, clusters=tree.clean_models(first.run.model))
     return _measured(mean.value, mean, mean.n, figures, by_seed)
-
-
-def _value(checkpoint: Checkpoint, key: str, tree: Tree) -> float | None:
-    """A score, or a measure of the run's learning curve. key: a benchmark, or the measure."""
-    from evals import learning_curves
-
-    if key in MEASURES:
-        return tree.once(learning_curves.measure_run, checkpoint.run).values[key]
-    score = tree.scores.get((checkpoint, key))
-    return None if score is None else score.value
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
