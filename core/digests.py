@@ -23,7 +23,7 @@ from typing import Any
 
 from core.declared import Recorded, validated
 from core.errors import BenchError, CorruptInputError, MissingInputError
-from core.files import content, json_text, parse_json, read_json, read_text, stored, write_text
+from core.files import atomic, content, json_text, parse_json, read_json, read_text, stored, write_text
 from core.provenance import cores, sha256_bytes, sha256_file
 
 AFFECTS_RESULTS = False  # says which files were damaged
@@ -239,6 +239,15 @@ def _without_own(record: Mapping[str, Any]) -> str:
 
 
 # --- What one command writes together, and the <name>.sha256 that lists it --------------------------------------------
+
+
+def write_together(sums: Path, contents: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write the files of one command, then the list of their hashes; returns their paths."""
+    for path, data in contents.items():
+        with atomic(path) as temporary:
+            temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    write_list(sums, contents)
+    return list(contents)
 
 
 def write_list(sums: Path, paths: Iterable[Path]) -> Path:

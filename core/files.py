@@ -294,11 +294,16 @@ def csv_lines(path: Path | str, what: str, text: str) -> list[list[str]]:
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV text with `\\n` line ends; None becomes an empty field, floats keep every digit."""
-    lines: list[str] = []
+    """CSV text of rows by column: None becomes an empty field, a tuple its values with spaces between them, and floats
+    keep every digit."""
+    return csv_text([header, *([row[name] for name in header] for row in rows)])
+
+
+def csv_text(lines: Iterable[Sequence[object]]) -> str:
+    """CSV text with `\\n` line ends, of fields as in `to_csv`: two columns may have one name."""
+    written: list[str] = []
     # A writer quotes the signs of its own line end alone: with `\n` a carriage return in a cell would end a line.
-    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(["" if row[name] is None else row[name] for name in header])
-    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+    writer = csv.writer(SimpleNamespace(write=written.append), lineterminator="\r\n")
+    for line in lines:
+        writer.writerow([" ".join(map(str, field)) if isinstance(field, tuple) else field for field in line])
+    return "".join(line.removesuffix("\r\n") + "\n" for line in written)

@@ -22,7 +22,7 @@ from core import digests, packed
 from core.declared import validated
 from core.errors import CorruptInputError, unknown
 from core.files import content, read_csv, stored
-from core.layout import REFERENCE, Run
+from core.layout import REFERENCE, Checkpoint, Run
 from core.provenance import sha256_bytes
 from core.results_tree import RunRecord, Tree
 
@@ -299,6 +299,19 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
     why = {key: value for key, value in figures.items() if isinstance(value, str)}
     planned, trained, collapsed_at = len(finished.reward), len(curve.rollouts), record.get("collapsed_at")
     return RunMeasures(run, title, True, planned, trained, collapsed_at, values, why)
+
+
+def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:
+    """A measure of the run's learning curve, or a score of the checkpoint; None where there is none yet.
+
+    key: of MEASURES, else a benchmark or an average. A measure is read from the curve alone, so that a tree without an
+    evaluation has it.
+    """
+    if key in MEASURES:
+        found: RunMeasures = tree.once(measure_run, checkpoint.run)
+        return found.values[key]
+    score = tree.scores.get((checkpoint, key))
+    return None if score is None else score.value
 
 
 def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:

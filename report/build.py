@@ -22,7 +22,8 @@ from core.results_tree import Score, Tree, open_tree
 from core.scores import MACRO, POOLED, read_rows
 from report import captions
 from report.site import assets, links, overview, paper, runs, samples, tables, training
-from report.tables import details, render
+from report.tables import render
+from report.tables.tidy import bracketed, percent
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -92,10 +93,10 @@ def build(root: Path) -> str:
 def _details(tree: Tree) -> dict[str, Any]:
     """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
     rows: dict[str, dict[str, str]] = {}
-    for path, benchmark, *figures in details.lines(read_rows(tree.layout.scores)):
+    for path, benchmark, *figures in render.detail_lines(read_rows(tree.layout.scores)):
         rows.setdefault(path, {})[benchmark] = " / ".join(figures[2:])
     keys = [str(entry["key"]) for entry in tree.benchmarks]
-    return {"note": details.NOTE, "cell": " / ".join(details.HEADS[4:]), "benchmarks": keys, "rows": rows}
+    return {"note": render.DETAILS_NOTE, "cell": " / ".join(render.DETAILS[4:]), "benchmarks": keys, "rows": rows}
 
 
 def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:
@@ -118,9 +119,7 @@ def of_evaluation(tree: Tree) -> str:
     def cell(score: Score | None) -> str:
         if score is None or score.value is None:
             return "not run"
-        if score.low is None or score.high is None:
-            return f"{100 * score.value:.2f}"
-        return f"{100 * score.value:.2f} [{100 * score.low:.1f}, {100 * score.high:.1f}]"
+        return bracketed(percent(score.value), score.low, score.high, lambda end: f"{100 * end:.1f}")
 
     averages = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     columns = {**{str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}, **averages}

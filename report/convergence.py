@@ -15,7 +15,7 @@ from typing import Any
 
 from core import digests, used_code
 from core.errors import Parser
-from core.files import stored, to_csv, write_text
+from core.files import stored, to_csv
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
@@ -73,11 +73,8 @@ def write(tree: Tree) -> list[Path]:
         "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
-    written = {tree.layout.figures / name: text for name, text in texts.items()}
-    for path, text in written.items():
-        write_text(path, text)
-    digests.write_list(tree.layout.sums("figures/convergence"), written)
-    return list(written)
+    contents = {tree.layout.figures / name: text for name, text in texts.items()}
+    return digests.write_together(tree.layout.sums("figures/convergence"), contents)
 
 
 def series(curve: Curve) -> dict[str, Series]:

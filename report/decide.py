@@ -18,7 +18,7 @@ from core.errors import MissingInputError, Parser, real, whole
 from core.files import to_csv
 from core.layout import Checkpoint
 from core.results_tree import Tree, open_tree
-from core.scores import POOLED
+from report.sweep import KEYS
 
 MEASURES = ("area", "score")
 HEADER = (
@@ -42,12 +42,7 @@ def decisions(tree: Tree, by: str, budget: int, margin: float | None) -> list[di
     for run, entry in tree.runs.items():
         if run.variant is not None or tree.is_fresh(run):  # a sweep's selection and fresh seeds are never averaged
             continue
-        if by == "area":  # read from the curve alone: a tree without an evaluation can be decided
-            value = learning_curves.measure_run(tree, run).values["area"]
-        else:
-            score = tree.scores.get((Checkpoint(run, max(entry["steps"])), POOLED))
-            value = None if score is None else score.value
-        if value is not None:
+        if (value := learning_curves.figure(tree, Checkpoint(run, max(entry["steps"])), KEYS[by])) is not None:
             values.setdefault((run.model, run.method), {})[run.seed] = value
     pairs = [place for place in values if place[1] != baseline and (place[0], baseline) in values]
     if not pairs:

@@ -32,6 +32,7 @@ from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import MACRO, POOLED
 from report.tables.render import markdown_table
+from report.tables.tidy import bracketed
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",
@@ -174,8 +175,8 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
         count = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
         cells += [count + f" of {line['units']} clean models" * (line["units"] < line["pairs"])]
         cells += [form(line["mean_a"]), form(line["mean_b"])]
-        interval = "" if line["low"] is None else f" [{form(line['low'], '+')}, {form(line['high'], '+')}]"
-        cells += [form(line["difference"], "+") + interval]
+        signed = partial(form, sign="+")
+        cells += [bracketed(signed(line["difference"]), line["low"], line["high"], signed)]
         cells += ["" if line["p"] is None else f"{line['p']:.2g}"]
         cells += ["" if line["detectable"] is None else form(line["detectable"])]
         rows.append([*cells, "" if line["needed"] is None else f"{line['needed']:,}"])
@@ -248,10 +249,10 @@ def main() -> None:
         if args.csv:
             write_text(args.csv, csv_text(args.a, args.b, measured))
         return
-    from report import answers, noise
+    from report import noise
 
     assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    a, b = answers.read(args.a), answers.read(args.b)
+    a, b = noise.read(args.a), noise.read(args.b)
     try:
         of_problems = noise.lines(a, b, **assumed)
     except CorruptInputError as error:

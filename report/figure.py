@@ -6,12 +6,11 @@ from pathlib import Path
 
 from core import digests, used_code
 from core.errors import ConfigError, MissingInputError, Parser
-from core.files import atomic
 from core.results_tree import Tree, open_tree
 from evals.learning_curves import read_curve
-from report.figures import draw, drawing, spec
-from report.figures.drawing import Drawing, Line, Panel
-from report.figures.spec import Figure
+from report import draw, figures
+from report.draw import Drawing, Line, Panel
+from report.figures import FIGURES, Figure
 
 
 def fill(figure: Figure, tree: Tree) -> Drawing:
@@ -22,7 +21,7 @@ def fill(figure: Figure, tree: Tree) -> Drawing:
     notes: dict[str, list[str]] = {}  # reason -> what it holds for: a scale that plans little says so in few sentences
     finished = {}
     for line in figure.lines:
-        wanted = spec.planned(figure, line, tree)
+        wanted = figures.planned(figure, line, tree)
         finished[line] = [run for run in wanted if tree.record(run) is not None]
         for run in wanted:
             if run not in finished[line]:
@@ -30,7 +29,7 @@ def fill(figure: Figure, tree: Tree) -> Drawing:
         if not wanted:
             notes.setdefault("Not trained here", []).append(line)
     drawn = [run for found in finished.values() for run in found]
-    if not drawn and spec.runs(figure, tree):
+    if not drawn and figures.runs(figure, tree):
         raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}")
     if not drawn:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
@@ -54,7 +53,7 @@ def fill(figure: Figure, tree: Tree) -> Drawing:
                 by_seed[run.seed] = tuple(None if value is None else value * quantity.scale for value in series)
             model, method = runs[0].model, runs[0].method
             title, ends = str(tree.methods[method]["title"]), {run.seed: ended[run] for run in runs if run in ended}
-            means = drawing.points(by_seed.values())
+            means = draw.points(by_seed.values())
             lines.append(Line(name, figure.lines[name], model, method, title, means, by_seed, ends))
         panels.append(Panel(id, key, quantity, tuple(lines)))
     model_of_figure = tree.model_for(figure.model, figure.paper) or {}  # there is one, since a line is drawn
@@ -64,24 +63,19 @@ def fill(figure: Figure, tree: Tree) -> Drawing:
 
 def write(figure: Figure, tree: Tree) -> tuple[list[Path], tuple[str, ...]]:
     """Write `figures/<key>.{csv,json,svg,png,pdf}`; returns the paths, and what could not be drawn."""
-    folder = tree.layout.figures
     drawn = fill(figure, tree)
-    paths = drawing.write(drawn, folder)
-    for kind, data in draw.render(drawn).items():
-        paths.append(folder / f"{figure.key}.{kind}")
-        with atomic(paths[-1]) as temporary:
-            temporary.write_bytes(data)
-    digests.write_list(tree.layout.sums(f"figures/{figure.key}"), paths)
-    return paths, drawn.notes
+    files = draw.texts(drawn) | draw.render(drawn)
+    contents = {tree.layout.figures / f"{figure.key}.{kind}": data for kind, data in files.items()}
+    return digests.write_together(tree.layout.sums(f"figures/{figure.key}"), contents), drawn.notes
 
 
 def main() -> None:
     parser = Parser(description="Draw a figure of report/figures.yaml from finished runs.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), models")
-    parser.add_argument("--spec", type=Path, default=spec.FIGURES, help="another specification file of the same form")
+    parser.add_argument("--spec", type=Path, default=FIGURES, help="another specification file of the same form")
     args = parser.parse_args()
-    paths, notes = write(spec.figure(args.figure, args.spec), open_tree(args.results))
+    paths, notes = write(figures.figure(args.figure, args.spec), open_tree(args.results))
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
 
 

@@ -24,11 +24,11 @@ from typing import Any
 
 from core import digests, used_code
 from core.errors import Parser, unknown
-from core.files import atomic, to_csv, write_text
+from core.files import to_csv
 from core.layout import REFERENCE
 from core.results_tree import Tree, open_tree
-from report.figures.frontier import draw
-from report.sweep import FOLDER, Point, selecting, words
+from report import draw
+from report.sweep import FOLDER, Point, row_of, selecting, words
 from report.tables.render import arrow, escape_markdown, markdown_table
 from report.tables.tidy import FEWEST, with_interval
 
@@ -48,18 +48,11 @@ MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
-    from evals.stats import compare
-
     rows = []
     for point in found:
-        row: dict[str, Any] = dict.fromkeys(ARMS)
-        row |= {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+        row = dict.fromkeys(ARMS) | row_of(tree, point, _measured(found, point.model))
         row |= {"values": words(point.values), "own": "yes" if _is_own(point) else "no"}
-        row |= {"seeds": " ".join(map(str, sorted(point.area))), "movement": _movement(point)}
-        row |= {"failed": len(point.failed), "broken": "yes" if point.broken else "no"}
-        for by in _measured(found, point.model):
-            mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
-            row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+        row |= {"movement": _movement(point), "broken": "yes" if point.broken else "no"}
         rows.append(row)
     return rows
 
@@ -115,7 +108,7 @@ def _against(
     row |= {"versus": base[0].row}
     seeds = sorted(points[0].area)
     clusters = list(compare.first_of(seeds, starts).values())
-    row |= {"seeds": " ".join(map(str, seeds)), "clusters": len(set(clusters))}
+    row |= {"seeds": tuple(seeds), "clusters": len(set(clusters))}
     own = [next((point for point in every if _is_own(point)), None) for every in (points, base)]
     if own[0] and own[1]:
         total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)
@@ -196,24 +189,18 @@ def write(tree: Tree) -> list[Path]:
     """Write all files and their hashes; returns the paths. Raises MissingInputError where a run is not finished."""
     found = selecting(tree)
     points, compared = arms(tree, found), matched(tree, found)
-    folder = tree.root / FOLDER
-    texts = {
-        "frontier.csv": to_csv(ARMS, points),
-        "matched.csv": to_csv(MATCHED, compared),
-        "frontier.md": markdown(tree, compared, points),
-    }
-    for name, text in texts.items():
-        write_text(folder / name, text)
-    paths = [folder / name for name in texts]
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
     areas = [row for row in compared if row["measure"] == "area"]
-    for kind, picture in draw(points, areas, tree.scale, titles, against).items():
-        paths.append(folder / f"frontier.{kind}")
-        with atomic(paths[-1]) as temporary:
-            temporary.write_bytes(picture)
-    digests.write_list(tree.layout.sums(f"{FOLDER}/frontier"), paths)
-    return paths
+    pictures = draw.frontier(points, areas, tree.scale, titles, against)
+    files: dict[str, str | bytes] = {
+        "frontier.csv": to_csv(ARMS, points),
+        "matched.csv": to_csv(MATCHED, compared),
+        "frontier.md": markdown(tree, compared, points),
+        **{f"frontier.{kind}": picture for kind, picture in pictures.items()},
+    }
+    contents = {tree.root / FOLDER / name: content for name, content in files.items()}
+    return digests.write_together(tree.layout.sums(f"{FOLDER}/frontier"), contents)
 
 
 def main() -> None:

@@ -18,9 +18,8 @@ from core.errors import ConfigError, MissingInputError, Parser, unknown, whole
 from core.files import atomic, json_text, to_csv, write_text
 from core.layout import BASE
 from core.results_tree import Tree, open_tree
-from report.tables import runs
 from report.tables.render import escape_markdown, head, markdown_table
-from report.tables.spec import AVERAGES
+from report.tables.spec import AVERAGES, RUNS
 from report.tables.tidy import Row, Table, checked_table, percent, with_interval
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _aggregate(row: Row, ours: Scores, theirs: Scores, clean: Mapping[int, int] 
     if not ours:
         return line | {"iqm_how": "no seed is scored on every benchmark"}
     ours_RT = _array(ours, ours)
-    line |= {"seeds": " ".join(map(str, ours)), "benchmarks": ours_RT.shape[1]}
+    line |= {"seeds": tuple(ours), "benchmarks": ours_RT.shape[1]}
     iqm = robust.interval(robust.interquartile_mean, ours_RT, clusters([*ours]))
     line |= {"mean": float(ours_RT.mean()), "iqm": iqm.value, "iqm_low": iqm.low, "iqm_high": iqm.high}
     line |= {"iqm_how": iqm.how, **dict(zip(ABOVE, map(float, robust.profile(ours_RT, PROFILE)), strict=True))}
@@ -124,7 +123,7 @@ def _cells(line: dict[str, Any]) -> list[str]:
     aggregated = [percent(line["mean"]) or "–", with_interval(line, "iqm")]
     aggregated += [percent(line[key]) or "–" for key in ABOVE]
     aggregated += [with_interval(line, key) for key in ("paired", "unpaired")]
-    return [line["label"], str(len((line["seeds"] or "").split())), *aggregated]
+    return [line["label"], str(len(line["seeds"] or ())), *aggregated]
 
 
 def write(tree: Tree) -> list[Path]:
@@ -133,16 +132,14 @@ def write(tree: Tree) -> list[Path]:
     Both are empty where runs are trained for their curves alone, as those that select by area. Raises MissingInputError
     where the table of all runs is not filled, or runs are evaluated and none is scored on every benchmark.
     """
-    table = checked_table(tree, runs.KEY)
+    table = checked_table(tree, RUNS)
     lines = aggregates(table, tree)
     scored = any(line["mean"] is not None for line in lines)
     if not scored and any(checkpoint.run.method != BASE for checkpoint in tree.evaluated):
         raise MissingInputError(f"{tree.layout.scores}: no method is scored on every benchmark yet")
-    paths = [tree.layout.tables / f"robust{suffix}" for suffix in (".csv", ".md")]
-    for path, text in zip(paths, (to_csv(HEADER, lines), markdown(table, lines)), strict=True):
-        write_text(path, text)
-    digests.write_list(tree.layout.sums("tables/robust"), paths)
-    return paths
+    texts = {".csv": to_csv(HEADER, lines), ".md": markdown(table, lines)}
+    contents = {tree.layout.tables / f"robust{suffix}": text for suffix, text in texts.items()}
+    return digests.write_together(tree.layout.sums("tables/robust"), contents)
 
 
 def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str], dict[str, Scores]]:
@@ -151,7 +148,7 @@ def methods(tree: Tree, model: str | None, step: int | None) -> tuple[list[str],
     None: the model and step that matrix.json names first. Raises ConfigError for a model that the tree does not have,
     MissingInputError where no method of it is scored at this step.
     """
-    table, models = checked_table(tree, runs.KEY), [str(entry["key"]) for entry in tree.models]
+    table, models = checked_table(tree, RUNS), [str(entry["key"]) for entry in tree.models]
     if model is not None and model not in models:
         raise unknown("command line", "--model", model, models)
     model, step, slots = model or models[0], step or tree.step(None), benchmarks(table)

@@ -19,10 +19,11 @@ from core.files import cells_of, read_growing_csv, read_text, stored
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
-from report.tables import details, render, spec
+from report.tables import render, spec
+from report.tables.spec import RUNS
 from report.tables.tidy import FEWEST, Cell, Row, Table, checked_table, rows_of_curves
 
-RUNS, DETAILS = "runs", "details"
+DETAILS = "details"
 PAGES = {  # what -> list of its hashes, file, command that writes them
     "claims": ("claims", "claims.md", "python -m paper.claims"),
     "frontier": ("sweep/frontier", "sweep/frontier.md", "python -m report.frontier"),
@@ -213,7 +214,7 @@ def main() -> None:
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             tree.check_written(tree.layout.scores.name, tree.layout.scores.name)
-        print(details.text(read_rows(tree.layout.scores)))
+        print(render.details(read_rows(tree.layout.scores)))
         return
     if args.what in PAGES:
         sums, page, command = PAGES[args.what]

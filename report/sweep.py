@@ -12,7 +12,7 @@ Methods are compared on fresh seeds, which chose nothing, in the table of all ru
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import Any
 
 from core import digests, used_code
 from core.errors import CorruptInputError, MissingInputError, Parser
-from core.files import cells_of, read_csv, to_csv, write_text
+from core.files import cells_of, read_csv, to_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
 from report.tables.render import escape_markdown, markdown_table
-from report.tables.tidy import percent, with_interval
+from report.tables.tidy import bracketed, by_seed, from_by_seed, percent, with_interval
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
@@ -39,6 +39,7 @@ CHOICE = (
 )  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
+KEYS = {"score": POOLED, "area": "area"}  # of `evals.learning_curves.figure`
 ROUNDING = 1e-9  # of a figure that is computed again
 
 
@@ -98,14 +99,14 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
         checkpoint = Checkpoint(run, max(entry["steps"]))
         curve = learning_curves.measure_run(tree, run)
         planned = checkpoint in tree.evaluated
-        scored = tree.scores.get((checkpoint, POOLED)) if planned else None
-        if curve.values["area"] is None or (planned and (scored is None or scored.value is None)):
+        value = learning_curves.figure(tree, checkpoint, POOLED) if planned else None
+        if curve.values["area"] is None or (planned and value is None):
             raise MissingInputError(
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
             )
         area[seed], movement[seed] = curve.values["area"], curve.values[by]
-        if scored and scored.value is not None:
-            score[seed] = scored.value
+        if value is not None:
+            score[seed] = value
         # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
         began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
         first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
@@ -191,11 +192,23 @@ def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     for seed in of_sweep(tree)["test_seeds"]:
         run = Run(point.model, point.method, seed)
         if run in tree.runs and tree.record(run) is not None:
-            score = tree.scores.get((Checkpoint(run, max(tree.runs[run]["steps"])), POOLED)) if by == "score" else None
-            area = learning_curves.measure_run(tree, run).values["area"] if by == "area" else None
-            if (value := score.value if score else area) is not None:
+            last = Checkpoint(run, max(tree.runs[run]["steps"]))
+            value = learning_curves.figure(tree, last, KEYS[by])
+            if value is not None:
                 found[seed] = value
     return found
+
+
+def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
+    """What every file of a sweep says of a point: its names, and the means of its measures with their intervals."""
+    from evals.stats import compare
+
+    row = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+    row |= {"seeds": tuple(sorted(point.area)), "failed": len(point.failed)}
+    for by in measures:
+        mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
+        row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+    return row
 
 
 def _rows(
@@ -213,26 +226,21 @@ def _rows(
     for point in points:
         low, high = places.get(point.row, (None, None))
         top = best[point.model, point.row]
-        row = {name: getattr(point, name) for name in ("model", "row", "title", "method")} | {
+        row = row_of(tree, point, [by for by in MEASURES if point.figures(by)])
+        row |= {
             "own": _yes(bool(point.values) and point.method == point.base),
-            "seeds": " ".join(map(str, sorted(point.area))),
             "rank": 1 + sum(other.mean(by) > point.mean(by) for other in points),
             "rank_low": low,
             "rank_high": high,
             "methods": len(points),
             "best": chances.get(point.row),
             "best_how": how,
-            "failed": len(point.failed),
             "regret": top.mean(by) - point.mean(by),
             "chosen": _yes(top is point),
             "edge": _yes(_at_edge(point, sweep["axes"])),
-            "scores_by_seed": _by_seed(point.score),
-            "areas_by_seed": _by_seed(point.area),
+            "scores_by_seed": by_seed(point.score),
+            "areas_by_seed": by_seed(point.area),
         }
-        for key in MEASURES:
-            estimate = compare.over_seeds(point.figures(key), clusters=clusters) if point.figures(key) else None
-            for name, field in ((key, "value"), (f"{key}_low", "low"), (f"{key}_high", "high")):
-                row[name] = getattr(estimate, field, None)
         rows.append(row)
     return rows
 
@@ -241,14 +249,14 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     """The rows of choice.csv."""
     sweep, found = of_sweep(tree), selecting(tree)
     by, best = sweep["by"], chosen(found, sweep["by"])
-    seeds = {key: " ".join(map(str, sweep[key])) for key in ("select_seeds", "test_seeds")}
+    seeds = {key: tuple(sweep[key]) for key in ("select_seeds", "test_seeds")}
     return [
         {name: getattr(point, name) for name in ("model", "row", "method")}
         | {
             "values": words(point.values),
             "by": by,
             "mean": point.mean(by),
-            "by_seed": _by_seed(point.figures(by)),
+            "by_seed": by_seed(point.figures(by)),
             "chosen": _yes(best[point.model, point.row] is point),
             "edge": _yes(_at_edge(point, sweep["axes"])),
             "question": sweep["question"],
@@ -271,8 +279,7 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
     for row in rows if {row["question"] for row in rows} == {sweep["question"]} else ():
         with cells_of(path):
             ours = now[row["model"], row["row"], row["method"]]
-            pairs = (pair.partition(":") for pair in row["by_seed"].split())
-            theirs = {int(seed): float(value) for seed, _, value in pairs}
+            theirs = from_by_seed(row["by_seed"].split())
         for seed in sorted(ours.keys() | theirs.keys()):
             then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
             # Other versions of numerical libraries may sum in another order: that is no other figure.
@@ -290,10 +297,6 @@ def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
         if len(tried) > 2 and all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
             return True
     return False
-
-
-def _by_seed(values: Mapping[int, float]) -> str:
-    return " ".join(f"{seed}:{values[seed]!r}" for seed in sorted(values))
 
 
 def _yes(value: bool) -> str:
@@ -338,10 +341,9 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
 def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     # `training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`
     value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
-    runs = len(row["seeds"].split())
+    runs = len(row["seeds"])
     fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
-    rank = f"{row['rank']} of {row['methods']}"
-    rank += "" if row["rank_low"] is None else f" [{row['rank_low']:g}, {row['rank_high']:g}]"
+    rank = bracketed(f"{row['rank']} of {row['methods']}", row["rank_low"], row["rank_high"], "{:g}".format)
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
     cells += [fail or with_interval(row, key) for key in keys]
@@ -354,12 +356,9 @@ def write(tree: Tree) -> list[Path]:
     found = selecting(tree)
     check_choice(tree, found)
     rows = selection(tree, found)
-    texts = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows)}
-    for name, text in texts.items():
-        write_text(tree.root / FOLDER / name, text)
-    paths = [tree.root / FOLDER / name for name in texts]
-    digests.write_list(tree.layout.sums(f"{FOLDER}/sweep"), paths)
-    return paths
+    folder = tree.root / FOLDER
+    texts = {folder / "sweep.csv": to_csv(SELECTION, rows), folder / "sweep.md": markdown(tree, rows)}
+    return digests.write_together(tree.layout.sums(f"{FOLDER}/sweep"), texts)
 
 
 def main() -> None:
@@ -378,7 +377,7 @@ def main() -> None:
     for row in rows:
         if row["chosen"] == "yes":
             print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
-    seeds = rows[0]["test_seeds"].replace(" ", ", ")
+    seeds = ", ".join(map(str, rows[0]["test_seeds"]))
     if seeds:
         print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
 

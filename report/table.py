@@ -18,18 +18,14 @@ def write(tree: Tree, key: str, specification: Path = spec.TABLES) -> tuple[list
     """Write `tables/table<key>.*` and the list of their hashes; returns the paths and the table."""
     # Here and in `main`: `--help` and a mistyped option are answered before anything slow is imported.
     from core import digests
-    from core.files import write_text
     from report.tables import fill, render, tidy
 
-    declared = tidy.declaration(tree, key, specification)
-    stem = f"{tree.layout.tables}/table{key}"
-    write_text(f"{stem}.tidy.csv", tidy.tidy_csv(fill.fill(declared, tree)))
-    table = tidy.read_table(tree, key, specification)
-    for suffix, text in render.RENDERINGS.items():
-        write_text(f"{stem}{suffix}", text(table))
-    paths = [Path(f"{stem}{suffix}") for suffix in (".tidy.csv", *render.RENDERINGS)]
-    digests.write_list(tree.layout.sums(f"tables/table{key}"), paths)
-    return paths, table
+    declared = spec.declaration(tree, key, specification)
+    cells = fill.fill(declared, tree)
+    table = tidy.view(declared, tree, cells)
+    texts = {".tidy.csv": tidy.tidy_csv(cells)} | {end: text(table) for end, text in render.RENDERINGS.items()}
+    contents = {tree.layout.tables / f"table{key}{end}": text for end, text in texts.items()}
+    return digests.write_together(tree.layout.sums(f"tables/table{key}"), contents), table
 
 
 def main() -> None:

@@ -82,10 +82,11 @@ def main() -> None:
         )
     ours = ledger.run_entries(tree, claims)
     title, note = str(tree.matrix["title"]), str(tree.matrix.get("note", ""))
-    paths = tree.root / "claims.csv", tree.root / "claims.md"
-    write_text(paths[0], entries.to_text([*printed, *ours]))
-    write_text(paths[1], entries.results_page([*printed, *ours], title, note))
-    digests.write_list(tree.layout.sums("claims"), paths)
+    texts = {
+        tree.root / "claims.csv": entries.to_text([*printed, *ours]),
+        tree.root / "claims.md": entries.results_page([*printed, *ours], title, note),
+    }
+    digests.write_together(tree.layout.sums("claims"), texts)
     counts = Counter(entry.verdict for entry in ours)
     summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     print(f"{tree.root / 'claims.md'}  {len(ours)} entries: {summary}")

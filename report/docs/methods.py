@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from core.errors import CorruptInputError, Parser, run
@@ -16,6 +16,7 @@ from methods import catalog
 from methods.options import CAP, FLOOR, CatalogEntry, Option
 from methods.parts.corrections import BOUNDS
 from methods.readings import NAMED, READINGS, Reading
+from report.tables.render import markdown_table
 
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)
@@ -34,11 +35,9 @@ AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file, whose text is in the hash of its runs
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A Markdown table; bars in cells are escaped."""
-    names = list(head)
-    first, *others = ("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |\n" for line in (names, *rows))
-    return "".join([first, "|---" * len(names) + "|\n", *others])
+def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table of cells that are Markdown themselves, so that bars alone are escaped."""
+    return "\n".join([*markdown_table(head, rows, escape=lambda cell: cell.replace("|", "\\|")), ""])
 
 
 # docs/methods.md

@@ -12,9 +12,8 @@ from core.errors import CorruptInputError
 from core.files import stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
-from report.figures.drawing import number
 from report.site import links, samples
-from report.tables.tidy import percent, rows_of_curves
+from report.tables.tidy import number, percent, rows_of_curves
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}

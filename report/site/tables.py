@@ -13,8 +13,8 @@ from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
 from report import captions
 from report.site import assets, links, runs
-from report.tables import render
-from report.tables.tidy import Cell, Row, Table, checked_table, offered, percent
+from report.tables import render, spec
+from report.tables.tidy import Cell, Row, Table, checked_table, percent, with_interval
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
@@ -25,7 +25,7 @@ MARGIN = 0.04  # of the drawn range, left and right
 
 def read(tree: Tree) -> list[Table]:
     """The tables that the plan has methods for, and last the one of all runs."""
-    return [checked_table(tree, key) for key in offered()]
+    return [checked_table(tree, key) for key in spec.offered()]
 
 
 def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
@@ -88,12 +88,11 @@ def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
     problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
     lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
     if cell.versus is not None:
-        bounds = "" if cell.versus_low is None else f" [{percent(cell.versus_low)}, {percent(cell.versus_high)}]"
         p = cell.versus_p_holm
         corrected = "" if p is None else f"; p {p:.2g}, corrected for {cell.versus_tests} tests"
         against = labels.get(cell.baseline or "", cell.baseline)
         how = f"({cell.versus_level} level: {cell.versus_how})"
-        lines.append(f"{percent(cell.versus)}{bounds} against {against} {how}{corrected}")
+        lines.append(f"{with_interval(cell.model_dump(), 'versus')} against {against} {how}{corrected}")
     if cell.printed is not None and not cell.comparable:
         lines.append(f"The paper prints {percent(cell.printed)}, for another model or other problems: not comparable.")
     return lines

@@ -15,10 +15,9 @@ from core.files import read_csv, read_json, stored
 from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from report import captions
-from report.figures.drawing import number
-from report.figures.spec import css_colours, given, looks, offered
+from report.figures import css_colours, given, looks, offered
 from report.site import assets, links
-from report.tables.tidy import rows_of_curves
+from report.tables.tidy import number, rows_of_curves
 
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern

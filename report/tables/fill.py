@@ -16,7 +16,7 @@ from core.layout import BASE, Checkpoint
 from core.results_tree import Tree
 from core.scores import POOLED
 from paper import printed
-from report.tables import runs, tidy
+from report.tables import spec, tidy
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import MEASURED, MISSING, NOT_COMPARED, NOT_RUN, Cell, Column
 
@@ -65,7 +65,7 @@ def cells(table: Table, tree: Tree) -> list[Cell]:
             of_row = list(rows[row.id].values())
             if row.when is None or any(cell.state != NOT_RUN for cell in of_row):
                 found += [_with_printed(cell, columns, tree, own_model=own_model) for cell in of_row]
-    for arm in runs.arms(tree):
+    for arm in spec.arms(tree):
         model = next(model for model in tree.models if model["key"] == arm.model)
         block = Block(model=arm.model, rows=())
         for kind, row in ((ONCE, arm.once), (AGAIN, arm.again)):
@@ -124,6 +124,8 @@ def _row(
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     """One seed: the score as it is, its interval over problems. Several: their mean, its interval over seeds."""
+    from evals import learning_curves
+
     if column.slot in (DELTA, BEST):  # filled when the whole block is there: `_add_comparisons`
         return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
@@ -133,7 +135,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
         if not wanted:  # an untrained model has no learning curve
             return {"state": NOT_COMPARED}
     key = column.benchmark or column.slot
-    figures = {c: value for c in wanted if (value := _value(c, key, tree)) is not None}
+    figures = {c: value for c in wanted if (value := learning_curves.figure(tree, c, key)) is not None}
     if not figures:  # a score without a value is of a benchmark that was left out on purpose
         left_out = all((c, column.benchmark) in tree.scores for c in wanted)
         return {"state": NOT_RUN if left_out else MISSING, "runs": _paths(wanted)}
@@ -146,16 +148,6 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
 
     mean = compare.over_seeds(by_seed, clusters=tree.clean_models(first.run.model))
     return _measured(mean.value, mean, mean.n, figures, by_seed)
-
-
-def _value(checkpoint: Checkpoint, key: str, tree: Tree) -> float | None:
-    """A score, or a measure of the run's learning curve. key: a benchmark, or the measure."""
-    from evals import learning_curves
-
-    if key in MEASURES:
-        return tree.once(learning_curves.measure_run, checkpoint.run).values[key]
-    score = tree.scores.get((checkpoint, key))
-    return None if score is None else score.value
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Content:
@@ -202,7 +194,7 @@ def _measured(
     return {
         "state": MEASURED,
         "value": value,
-        "by_seed": _by_seed(by_seed),
+        "by_seed": tidy.by_seed(by_seed),
         "low": source.low,
         "high": source.high,
         "level": source.level,
@@ -211,10 +203,6 @@ def _measured(
         "seeds": tuple(sorted(seeds)),
         "runs": _paths(checkpoints),
     }
-
-
-def _by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
-    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
 
 
 def _paths(checkpoints: Iterable[Checkpoint]) -> tuple[str, ...]:
@@ -265,7 +253,7 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     lines: dict[Place, Cell] = {(cell.model, cell.row, cell.column): cell for cell in found}
     # The row that each is compared with. A difference row is its own comparison.
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in table.blocks for row in block.rows}
-    against |= {arm.again.id: arm.once.id for arm in runs.arms(tree)}
+    against |= {arm.again.id: arm.once.id for arm in spec.arms(tree)}
     for place, cell in lines.items():
         other = lines.get((cell.model, against.get(cell.row), cell.column))
         # A base model is not compared: it is what all rows start from.
@@ -356,7 +344,12 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
     for id, cell in average.items():
         if cell.versus is not None and block.baseline is not None:
             gains = _gains(cell.seed_values, average[block.baseline].seed_values)
-            changes: Content = {"column": DELTA, "benchmark": None, "value": cell.versus, "by_seed": _by_seed(gains)}
+            changes: Content = {
+                "column": DELTA,
+                "benchmark": None,
+                "value": cell.versus,
+                "by_seed": tidy.by_seed(gains),
+            }
             changes |= {name: getattr(cell, f"versus_{name}") for name in ("n", "low", "high", "level", "how")}
             lines[block.model, id, DELTA] = cell.model_copy(update=changes)
     values = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}

@@ -6,17 +6,17 @@ Everything is read through `report.tables.tidy`; no number is computed. All rend
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import scores
+from core.files import csv_text
+from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from report import captions
-from report.tables import runs
-from report.tables.spec import ALPHA, BEST, DELTA
+from report.tables.spec import AGAIN, ALPHA, BEST, DELTA
 from report.tables.tidy import NOT_COMPARED, NOT_RUN, WIDE, Cell, Row, Table, percent
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def again_lines(table: Table) -> list[str]:
         n = len({seed for cell in cells for seed in cell.seeds})
         said = f"{certain} of {len(judged)} cells marked; {len(arrows)} before Holm's correction"
         said = said if judged else "no cell can be marked"
-        lines.append(f"{runs.AGAIN} arm ({cells[0].label}, {n} seed{'s' * (n != 1)}): {said}.")
-    return lines or [f"{runs.AGAIN} arm: not run."]
+        lines.append(f"{AGAIN} arm ({cells[0].label}, {n} seed{'s' * (n != 1)}): {said}.")
+    return lines or [f"{AGAIN} arm: not run."]
 
 
 def table_lines(table: Table) -> list[str]:
@@ -218,14 +218,12 @@ def _minus(text: str) -> str:
 
 def csv_table(table: Table) -> str:
     """As the paper prints it: one row per method, percent with two decimals; `not run` or `missing` for no number."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["row", "method", *(column.heading for column in table.columns)])
+    lines = [["row", "method", *(column.heading for column in table.columns)]]
     for row in table.rows:
-        writer.writerow([row.id, row.label, *(number(row.cells[column.slot]) for column in table.columns)])
+        lines.append([row.id, row.label, *(number(row.cells[column.slot]) for column in table.columns)])
     for line, cells in zip(again_lines(table), table.again or ((),), strict=True):
-        writer.writerow([runs.AGAIN, line, *([number(cell) for cell in cells] or [NOT_RUN] * len(table.columns))])
-    return out.getvalue()
+        lines.append([AGAIN, line, *([number(cell) for cell in cells] or [NOT_RUN] * len(table.columns))])
+    return csv_text(lines)
 
 
 def markdown(table: Table) -> str:
@@ -261,10 +259,49 @@ def escape_markdown(value: object) -> str:
     return text
 
 
-def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], align: str = "---") -> list[str]:
-    """A Markdown table in lines; columns after the first are set as `align`."""
+def markdown_table(
+    heads: Sequence[str],
+    lines: Iterable[Iterable[str]],
+    align: str = "---",
+    escape: Callable[[str], str] = escape_markdown,
+) -> list[str]:
+    """A Markdown table in lines; columns after the first are set as `align`. escape: of a cell."""
     rule = "|---|" + f"{align}|" * (len(heads) - 1)
-    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape_markdown, line))} |" for line in lines)]
+    return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
+
+
+# What scores.csv has beside the scores: pass@k, maj@k, lengths, and responses without an answer. The terminal
+# (`report.show details`) and the page show it.
+
+DETAILS = ("checkpoint", "benchmark", "k", "avg@k", "pass@k", "maj@k", "tokens", "truncated", "no answer")
+DETAILS_NOTE = (
+    "Percent, k responses to each problem: mean right, any right, most frequent answer right; mean length in tokens;"
+    " responses cut at the token limit before an answer, and ended without one."
+)
+
+
+def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """One line of DETAILS for each checkpoint and benchmark that was run. rows: of `core.scores.read_rows`."""
+    return [
+        (
+            Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"]).path.as_posix(),
+            row["benchmark"],
+            str(row["samples"]),
+            *(percent(row[name]) or "-" for name in ("score", "pass_at_k", "maj_at_k")),
+            "-" if row["response_tokens"] is None else f"{row['response_tokens']:.1f}",
+            *(percent(row[name] / row["responses"]) for name in ("truncated", "no_answer")),
+        )
+        for row in rows
+        if row["benchmark"] not in scores.AVERAGES and row["how"] != scores.NOT_RUN
+    ]
+
+
+def details(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The lines in columns under their headings, and what the headings mean."""
+    table = [DETAILS, *detail_lines(rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    form = " ".join(f"{{:{'<' if place < 2 else '>'}{width}}}" for place, width in enumerate(widths))
+    return "\n".join([*(form.format(*line) for line in table), DETAILS_NOTE])
 
 
 # What pdflatex cannot set as it is. Symbols are written as mathematics, which needs no further package.

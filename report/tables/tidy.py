@@ -6,13 +6,13 @@ and notes follow from the declaration and matrix.json. Nothing here computes a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
@@ -23,7 +23,7 @@ from core.files import cells_of, read_csv, to_csv
 from core.layout import BASE, Checkpoint, Run, split
 from core.results_tree import Tree, plain
 from report import captions
-from report.tables import runs, spec
+from report.tables import spec
 from report.tables.spec import AVERAGES, Block
 
 State = Literal["measured", "missing", "not run", "not compared"]
@@ -99,8 +99,18 @@ class Cell(BaseModel):
 
     @property
     def seed_values(self) -> dict[int, float]:
-        pairs = (text.split(":") for text in self.by_seed)
-        return {int(seed): float(value) for seed, value in pairs}
+        return from_by_seed(self.by_seed)
+
+
+def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
+    """The value of each seed as files have it, `<seed>:<value>` with every digit."""
+    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
+
+
+def from_by_seed(texts: Iterable[str]) -> dict[int, float]:
+    """The opposite of `by_seed`; ValueError for another form."""
+    pairs = (text.split(":") for text in texts)
+    return {int(seed): float(value) for seed, value in pairs}
 
 
 TIDY = tuple(Cell.model_fields)
@@ -219,29 +229,25 @@ def with_interval(row: Mapping[str, Any], name: str) -> str:
     """`name` of a row in percent with the interval in `name`_low and _high; – for None."""
     if row[name] is None:
         return "–"
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return percent(row[name]) if low is None else f"{percent(row[name])} [{percent(low)}, {percent(high)}]"
+    return bracketed(percent(row[name]), row[f"{name}_low"], row[f"{name}_high"], percent)
+
+
+def bracketed(number: str, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
+    """`number` with the ends of its interval behind it, `12.30 [11.10, 13.50]`; alone where there is none."""
+    return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
 
 
 def tidy_csv(cells: Iterable[Cell]) -> str:
-    """The file; several seeds, runs or collapses are joined by spaces."""
-    lines = (
-        {
-            name: " ".join(map(str, value)) if isinstance(value, tuple) else value
-            for name, value in cell.model_dump().items()
-        }
-        for cell in cells
-    )
-    return to_csv(TIDY, lines)
+    return to_csv(TIDY, (cell.model_dump() for cell in cells))
 
 
-def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
-    """Return table `key` of the specification file `path`, as `report.table` filled it for these results.
+def read_table(tree: Tree, key: str) -> Table:
+    """Return table `key` of `tables.yaml`, or that of all runs, as `report.table` filled it for these results.
 
     Raises MissingInputError where the tidy file is not there, CorruptInputError where it does not parse, or was filled
     from another specification or matrix.json.
     """
-    declared = declaration(tree, key, path)
+    declared = spec.declaration(tree, key)
     file = tree.layout.tables / f"table{key}.tidy.csv"
     cells = []
     with written_by(f"python -m report.table --results {tree.root} --table {key}"):
@@ -249,18 +255,13 @@ def read_table(tree: Tree, key: str, path: Path | str = spec.TABLES) -> Table:
             fields = {name: text for name, text in line.items() if text != ""}
             cells.append(validated(Cell, fields, f"{file}: line {number}", error=CorruptInputError))
         rows = dict.fromkeys(cell.row for cell in cells)
-        twice = {arm.again.id for arm in runs.arms(tree)} if cells else set()
+        twice = {arm.again.id for arm in spec.arms(tree)} if cells else set()
         places = [(row, column) for row in rows for column in declared.columns]
         declared_rows = {row.id for row in declared.rows}
         fits = twice <= rows.keys() <= declared_rows | twice and [(cell.row, cell.column) for cell in cells] == places
         if not fits or not {cell.model for cell in cells} <= {model["key"] for model in tree.models}:
             raise CorruptInputError(f"{file}: not filled from {declared.source} and matrix.json as they are")
     return view(declared, tree, cells)
-
-
-def declaration(tree: Tree, key: str, path: Path | str = spec.TABLES) -> spec.Table:
-    """A table of the specification file, or the table of all runs, which follows from matrix.json."""
-    return runs.declare(tree) if key == runs.KEY else spec.table(key, path)
 
 
 def checked_table(tree: Tree, key: str) -> Table:
@@ -297,7 +298,7 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
                         cells=by_row[row.id],
                     )
                 )
-    twice = [tuple(by_row[arm.again.id].values()) for arm in runs.arms(tree) if arm.again.id in by_row]
+    twice = [tuple(by_row[arm.again.id].values()) for arm in spec.arms(tree) if arm.again.id in by_row]
     columns = tuple(columns_of(declared, tree))
     notes = dict.fromkeys(_notes(declared, tree, columns, rows))
     lead = tuple(captions.lead(tree.matrix))
@@ -307,11 +308,6 @@ def view(declared: spec.Table, tree: Tree, cells: Iterable[Cell]) -> Table:
 def stand_in(title: str, paper: str) -> str | None:
     """The paper's model in whose place a model with this title stands; None where it is that model."""
     return None if plain(title) == plain(paper) else paper
-
-
-def offered() -> list[str]:
-    """Keys of the tables: those of tables.yaml, and the one of all runs."""
-    return [*spec.tables(), runs.KEY]
 
 
 def model_of(tree: Tree, declared: spec.Table, slot: str) -> Mapping[str, Any] | None:
@@ -466,3 +462,11 @@ def rows_of_curves(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
         tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
         yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
+
+
+def number(text: str) -> float | None:
+    """A cell of these files: a float as Python wrote it, so every digit comes back; empty is None."""
+    value = float(text) if text else None
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value

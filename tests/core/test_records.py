@@ -47,7 +47,7 @@ from models import recipe, registry
 from paper import printed
 from paper.claims import claims, entries
 from report import convergence, show, table
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.site import overview, runs, training
 from report.tables import spec as table_spec
 from report.tables.tidy import read_table

@@ -15,8 +15,8 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper.claims import entries, ledger
 from report import build, convergence, figure, table
-from report.figures import spec as figure_spec
-from report.tables import tidy
+from report import figures as figure_spec
+from report.tables import spec
 from tests.report import synthetic
 from tests.report.finished import finish
 
@@ -37,7 +37,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
-    for key in tidy.offered():
+    for key in spec.offered():
         table.write(tree, key)
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)

@@ -6,7 +6,8 @@ from functools import cache
 
 from core.results_tree import Tree
 from report.tables import fill
-from report.tables.tidy import Cell, Table, declaration, view
+from report.tables.spec import declaration
+from report.tables.tidy import Cell, Table, view
 
 
 @cache

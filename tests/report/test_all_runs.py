@@ -17,7 +17,7 @@ from evals.stats import compare
 from report import build, show
 from report.site import paper
 from report.site import tables as site
-from report.tables import render, runs, tidy
+from report.tables import render, spec, tidy
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.tables import cell, filled
@@ -47,7 +47,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
     for tree in (mine, embedded):
-        table = tidy.view(declared := runs.declare(tree), tree, [])
+        table = tidy.view(declared := spec.of_runs(tree), tree, [])
         assert table.rows == ()
         planned = [
             (checkpoint.run, checkpoint.step)

@@ -20,7 +20,7 @@ from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES, first_reaching, running_mean
 from report import convergence
-from report.figures.drawing import Point, points
+from report.draw import Point, points
 from report.site import training
 from tests.report import synthetic
 from tests.report.conftest import Command

@@ -18,8 +18,8 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.layout import Results, Run
 from core.results_tree import Tree
-from report import captions, figure
-from report.figures import draw, drawing, frontier, spec
+from report import captions, draw, figure
+from report import figures as spec
 from report.site import assets
 from report.tables.check import canonical
 from tests.merged_config import load
@@ -86,15 +86,15 @@ def mine(quick: Tree, tmp_path: Path) -> Tree:
     return Tree(shutil.copytree(quick.root, tmp_path / "quick"))
 
 
-def filled(key: str, tree: Tree) -> drawing.Drawing:
+def filled(key: str, tree: Tree) -> draw.Drawing:
     return figure.fill(spec.figure(key), tree)
 
 
-def lines_of(made: drawing.Drawing) -> list[drawing.Line]:
+def lines_of(made: draw.Drawing) -> list[draw.Line]:
     return [line for panel in made.panels for line in panel.lines]
 
 
-def seeds_of(tree: Tree, line: drawing.Line) -> list[int]:
+def seeds_of(tree: Tree, line: draw.Line) -> list[int]:
     """As the matrix plans them."""
     runs = tree.matrix["runs"]
     return sorted(run["seed"] for run in runs if (run["model"], run["method"]) == (line.model, line.method))
@@ -166,17 +166,17 @@ def test_a_figure_is_offered_and_needs_the_runs_that_it_draws(full: Tree, tmp_pa
         assert [one.key for one in spec.offered(tree)] == offered, method
 
 
-def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree) -> None:
     names = ("rollout", "value", "low", "high", "seeds")
     for key, tree in [(key, tree) for key in KEYS for tree in (full, collapsed)]:
         made = filled(key, tree)
-        rows = list(csv.DictReader(drawing.write(made, tmp_path)[0].open(newline="")))
+        rows = list(csv.DictReader(draw.texts(made)["csv"].splitlines()))
         shown = [(p.rollout, p.value, p.low, p.high, p.seeds) for line in lines_of(made) for p in line.points]
         assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown, key
         named = [(panel.id, line.model, line.method, line.title) for panel in made.panels for line in panel.lines]
         columns = ("panel", "model", "method", "title")
         assert list(dict.fromkeys(tuple(row[name] for name in columns) for row in rows)) == named, key
-        words = json.loads((tmp_path / f"{key}.json").read_text(encoding="utf-8"))
+        words = json.loads(draw.texts(made)["json"])
         assert words == {"scale": "embedded", "models": ["tiny Qwen2"], "notes": [*made.notes]}
 
 
@@ -324,7 +324,7 @@ def test_no_two_looks_are_alike_and_none_of_a_figures_method_is_given_away(tmp_p
     looks = spec.looks()
     assert len({(colour, dashes) for colour, dashes, _ in looks}) == len(looks) > 40
     methods = ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(60))]
-    styles = frontier.line_styles([{"row": one, "title": one.upper()} for one in methods], "GRPO")
+    styles = draw.line_styles([{"row": one, "title": one.upper()} for one in methods], "GRPO")
     places = spec.given()
     assert [styles[one.upper()]["color"] for one in ("grpo", "gspo", "tepo")] == [
         spec.INK, *(spec.STYLES[places[one]][0] for one in ("gspo", "tepo")),

@@ -19,7 +19,7 @@ from core.results_tree import Tree
 from core.scores import MACRO, POOLED
 from evals import adopt, score
 from evals.stats.estimate import read_graded
-from report import answers, difference, noise
+from report import difference, noise
 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
@@ -37,7 +37,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
     keys = [str(entry["key"]) for entry in scored.benchmarks]
     expected = score.paired(scored.layout, A, B, keys)
-    found = {line.benchmark: line for line in noise.lines(*(answers.read(side(scored, at)) for at in (A, B)))}
+    found = {line.benchmark: line for line in noise.lines(*(noise.read(side(scored, at)) for at in (A, B)))}
     assert found.keys() - {noise.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
         c, e = line.main.comparison, expected[POOLED if key == noise.ALL else key]
@@ -57,14 +57,14 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
         text = "\ufeff" + "\r\n".join(["problem,correct,samples", *(rows if name == "a" else rows[::-1])])
         (tmp_path / f"{name}.csv").write_bytes(text.encode())
         lines[name] = str(tmp_path / f"{name}.csv")
-    (of_csv,) = noise.lines(answers.read(lines["a"]), answers.read(lines["b"]))
-    of_tree = noise.lines(*(answers.read(side(scored, at)) for at in (A, B)))
+    (of_csv,) = noise.lines(noise.read(lines["a"]), noise.read(lines["b"]))
+    of_tree = noise.lines(*(noise.read(side(scored, at)) for at in (A, B)))
     assert of_csv.main == next(line for line in of_tree if line.benchmark == key).main
-    (mixed,) = noise.lines(answers.read(lines["a"]), {key: answers.read(side(scored, B))[key]})
+    (mixed,) = noise.lines(noise.read(lines["a"]), {key: noise.read(side(scored, B))[key]})
     assert (mixed.benchmark, mixed.main) == (key, of_csv.main)
 
     error, n = of_csv.main.error, of_csv.main.comparison.n
-    sides = [answers.read(lines[name])[""] for name in "ab"]
+    sides = [noise.read(lines[name])[""] for name in "ab"]
     sampled = [y * (1 - y) / (k - 1) for one in sides for y, k, _ in one.by_problem.values()]
     assert error.floor == pytest.approx(max(0.0, error.total - math.fsum(sampled) / n**2))
     fewer = dict(list(sides[1].by_problem.items())[1:])
@@ -89,7 +89,7 @@ def test_adopted_logs_are_paired_across_trees(tmp_path: Path, monkeypatch: pytes
         tree = ["--benchmark", "sums", "--out", str(tmp_path / name)]
         monkeypatch.setattr("sys.argv", ["adopt", "--from", "jsonl", str(tmp_path / f"{name}.jsonl"), *tree])
         adopt.main()
-    (line,) = noise.lines(answers.read(str(tmp_path / "alpha")), answers.read(f"{tmp_path / 'beta'}:beta"))
+    (line,) = noise.lines(noise.read(str(tmp_path / "alpha")), noise.read(f"{tmp_path / 'beta'}:beta"))
     assert (line.benchmark, line.problems, len(line.cases)) == ("sums", "12", 1)
     test = stats.ttest_rel(*([float(bool(n % wrong)) for n in range(1, 13)] for wrong in (2, 3)))
     assert line.main.comparison.difference == pytest.approx(-1 / 6)
@@ -98,7 +98,7 @@ def test_adopted_logs_are_paired_across_trees(tmp_path: Path, monkeypatch: pytes
 
 
 def test_table_1_of_the_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = noise.lines(answers.read("paper:tepo"), answers.read("paper:T1.2"))
+    found = noise.lines(noise.read("paper:tepo"), noise.read("paper:T1.2"))
     aime = found[0]
     p, q, n, k = 0.1260, 0.1125, 30, 32
     between = [x * (1 - x) / 1.73 for x in (p, q)]
@@ -113,18 +113,18 @@ def test_table_1_of_the_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     out = printed(monkeypatch, capsys, "paper:tepo", "paper:grpo")
     assert "| aime24 | the same 30 | 32 | 12.6 | 11.2 | +1.3 [" in out
     assert "paper:tepo is 1.7 points above paper:grpo" in out
-    assert noise.lines(answers.read("paper:q7/tepo"), answers.read("paper:grpo")) == found
+    assert noise.lines(noise.read("paper:q7/tepo"), noise.read("paper:grpo")) == found
 
 
 def test_unequal_sets_are_not_paired_and_a_correlation_narrows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (line,) = noise.lines(answers.read("0.4:30:32"), answers.read("0.3:60:1"))
+    (line,) = noise.lines(noise.read("0.4:30:32"), noise.read("0.3:60:1"))
     binomial = 0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60
     assert (line.problems, line.cases[0].error.total) == ("30 and 60", pytest.approx(binomial))
     assert line.cases[2].error.total == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
     wide, narrow = (
-        noise.lines(answers.read("0.4:30:32"), answers.read("aime24=0.3:30:32"), correlation=value)[0].main.error.total
+        noise.lines(noise.read("0.4:30:32"), noise.read("aime24=0.3:30:32"), correlation=value)[0].main.error.total
         for value in (0.0, 0.99)
     )
     assert narrow < wide / 5
@@ -144,7 +144,7 @@ def test_unequal_sets_are_not_paired_and_a_correlation_narrows(
     ],
 )
 def test_the_sentence(a: str, b: str, words: str) -> None:
-    assert words in noise.sentence(a, b, noise.lines(answers.read(a), answers.read(b))[-1])
+    assert words in noise.sentence(a, b, noise.lines(noise.read(a), noise.read(b))[-1])
 
 
 HEAD = b"problem,correct,samples\n"
@@ -173,7 +173,7 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     with pytest.raises(BenchError, match=message) as error:
-        answers.read(str(path))
+        noise.read(str(path))
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
 

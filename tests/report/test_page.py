@@ -457,7 +457,7 @@ COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
     "pandas", "paper.audit", "paper.claims.claims",
     "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
-    "report.convergence", "report.figures.draw",
+    "report.convergence", "report.draw",
     "report.figure", "report.tables.fill", "torch",
 )  # fmt: skip
 BUILD = """

@@ -18,7 +18,7 @@ from paper.printed import read
 from report.provenance import manifest
 from report.show import text
 from report.site import links
-from report.tables import check, render, runs, spec, tidy
+from report.tables import check, render, spec, tidy
 from report.tables import fill as filling
 from tests.report import synthetic
 from tests.report.finished import rehash
@@ -349,12 +349,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def base_row(tree: Tree, key: str) -> dict[str, tidy.Cell]:
-    declared = runs.declare(tree) if key == runs.KEY else spec.table(key)
+    declared = spec.of_runs(tree) if key == spec.RUNS else spec.table(key)
     cells = [cell for cell in filling.fill(declared, tree) if cell.kind == "base" and cell.model == MODEL]
     return {cell.column: cell for cell in cells}
 
 
-@pytest.mark.parametrize("key", ["1", runs.KEY])
+@pytest.mark.parametrize("key", ["1", spec.RUNS])
 def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, key: str) -> None:
     for column, cell in base_row(own, key).items():
         if cell.state == tidy.MEASURED and cell.benchmark:

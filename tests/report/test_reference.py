@@ -30,10 +30,10 @@ from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
 from report import build, compare, convergence, figure, reference, show, table, verify
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.provenance import manifest
 from report.site import samples
-from report.tables import tidy
+from report.tables import spec
 from tests.core.test_digests import flip
 from tests.report import synthetic
 from tests.report.conftest import Command, write_files
@@ -132,7 +132,7 @@ def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
         numbers = [[float(cell) for cell in re.findall(DECIMAL, text)] for text in (ours, theirs)]
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-12), name
         assert re.sub(DECIMAL, "", ours) == re.sub(DECIMAL, "", theirs), name
-    for key in tidy.offered():
+    for key in spec.offered():
         table.write(whole, key)
         table.write(made, key)
         name = f"tables/table{key}.tidy.csv"

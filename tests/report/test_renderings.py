@@ -23,7 +23,7 @@ from evals import score
 from evals.stats import compare
 from evals.stats.estimate import Comparison
 from report import convergence, figure, show, table
-from report.figures import spec as figure_spec
+from report import figures as figure_spec
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown

@@ -21,12 +21,10 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import build, convergence, difference, frontier, rliable, sweep
-from report.figures import frontier as frontier_picture
-from report.figures import spec as figures
+from report import build, convergence, difference, draw, figures, frontier, rliable, sweep
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
-from report.tables import runs, spec, tidy
+from report.tables import spec, tidy
 from tests.report import synthetic
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
@@ -109,7 +107,7 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     assert {row["method"] for row in rows.values() if row["own"] == "yes"} == {"grpo", "tepo"}
     chosen = {row["method"] for row in choice(swept) if row["chosen"] == "yes"}
     assert chosen == {row["method"] for row in rows.values() if row["chosen"] == "yes"}
-    assert {row["select_seeds"] for row in choice(swept)} == {"1 2"}
+    assert {row["select_seeds"] for row in choice(swept)} == {SELECT}
     for row in ("grpo", "tepo"):
         assert sum(r["selected"] for r in rows.values() if r["row"] == row) == pytest.approx(1)
     (own,) = (r for r in rows.values() if r.get("fresh") is not None)
@@ -157,7 +155,7 @@ def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
 
 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:
-    blocks = runs.declare(swept).blocks
+    blocks = spec.of_runs(swept).blocks
     fresh = [row for row in blocks[0].rows if row.method != "base"]
     assert [(row.method, row.numbers) for row in fresh] == [("grpo@high", TEST), ("tepo@high", TEST)]
     assert blocks[0].baseline == fresh[0].id
@@ -175,7 +173,7 @@ def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: T
     """GRPO has another value chosen, TEPO its own: it stands in both."""
     tree = with_runs(swept, ("grpo", "tepo"), TEST)
     tree.matrix["runs"] = [r for r in tree.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    blocks = runs.declare(tree).blocks
+    blocks = spec.of_runs(tree).blocks
     assert [block.title.split(",")[1].strip() for block in blocks if "resh seeds" in str(block.title)] == [
         "each method with the value chosen on other seeds", "every method with the scale's own value",
     ]  # fmt: skip
@@ -229,7 +227,7 @@ def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
     tree = Tree(swept.root)
     checkpoints = [c for c in swept.matrix["checkpoints"] if c["method"] != "grpo"]
     tree.matrix = swept.matrix | {"checkpoints": checkpoints}
-    assert "grpo" not in {row.method for block in runs.declare(tree).blocks for row in block.rows}
+    assert "grpo" not in {row.method for block in spec.of_runs(tree).blocks for row in block.rows}
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
@@ -257,7 +255,7 @@ def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> No
     methods = [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}]
     variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
     tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
-    (arm,) = runs.arms(tree)
+    (arm,) = spec.arms(tree)
     for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
         planned = tidy.planned(row, "tiny_qwen2", tree)
         assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
@@ -436,7 +434,7 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     )
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
     titles = {"tiny_qwen2": "tiny Qwen2"}
-    draws = [frontier_picture.draw(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]
+    draws = [draw.frontier(points, [row], "quick", titles, "grpo")["svg"] for _ in range(2)]
     assert draws[0] == draws[1]
     assert b"tiny Qwen2" in draws[0]
     assert b"equal movement" in draws[0]

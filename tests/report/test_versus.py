@@ -25,7 +25,7 @@ from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from report.table import write
 from report.tables import fill as filling
-from report.tables import render, tidy
+from report.tables import render, spec, tidy
 from report.tables.tidy import Cell, read_table
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report.finished import rehash
@@ -356,8 +356,8 @@ def test_not_run_is_said_and_a_placebo_is_no_such_arm(tmp_path: Path) -> None:
 
 
 def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Path) -> None:
-    with_arm = filling.fill(tidy.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
-    without = filling.fill(tidy.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
+    with_arm = filling.fill(spec.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
+    without = filling.fill(spec.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
     rows = [c for c in with_arm if c.kind != "again"]
     assert rows == without
     arm = [c for c in with_arm if c.kind == "again"]
@@ -377,7 +377,7 @@ def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> 
     rows = [{"id": f"C.{method}", "label": method, "method": method} for method in ("grpo", "grpo@again", "tepo")]
     block = {"model": "q7", "baseline": "C.grpo", "rows": rows}
     path.write_text(json.dumps({"tables": {"c": {"columns": ["amc", "avg_pooled", "area"], "blocks": [block]}}}))
-    declared = tidy.declaration(found, "c", path)
+    declared = spec.declaration(found, "c", path)
     table = tidy.view(declared, found, filling.fill(declared, found))
     row = next(row for row in table.rows if row.id == "C.grpo@again")
     (arm,) = table.again

@@ -1,6 +1,6 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
-from report.figures import spec as figure_spec
-from report.tables import check, spec, tidy
+from report import figures as figure_spec
+from report.tables import check, spec
 from core.results_tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
@@ -12,7 +12,7 @@ with command_line.one_line():
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # as matrix.json will say
-TABLES = tidy.offered()
+TABLES = spec.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 CURVES = PLAN.of_runs("run.json", "curve.csv")
 

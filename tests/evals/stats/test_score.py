@@ -347,7 +347,7 @@ OWNERS = {
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
     "robust.csv": ("report.rliable", "HEADER"),
-    "figures/&lt;figure&gt;.csv": ("report.figures.drawing", "HEADER"),
+    "figures/&lt;figure&gt;.csv": ("report.draw", "HEADER"),
     "convergence.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
 }

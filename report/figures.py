@@ -1,6 +1,6 @@
 """Read `figures.yaml`: what a figure consists of, validated before anything is computed.
 
-Nothing here knows numbers: `report.figure` fills the declarations from curves.
+Nothing here knows numbers: `report.figure` fills the declarations from curves, `report.draw` draws them.
 """
 
 from __future__ import annotations

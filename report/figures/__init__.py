@@ -1,1 +1,0 @@
-"""Figures: what `figures.yaml` declares, filled from curves, and drawn."""
