@@ -20,9 +20,11 @@ from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
-from workflow import code_hashes, matrix, sweep, tree
+from models import registry as models
+from workflow import code_hashes, matrix, resources, sweep, tree
 from workflow import config as configuration
 from workflow.matrix import Build, Planned
+from workflow.resources import Need
 
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
@@ -56,6 +58,10 @@ class Asked:
         if self.config["prompts"]["source"] in benchmarks.GENERATED:
             return None
         return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
+
+    def need(self, planned: Planned) -> Need:
+        """What a run's own settings request: size of the model, cluster and variant decide it."""
+        return resources.train(matrix.training(self.config, planned), models.model(planned.run.model).shape)
 
     # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
     # hashes over code.

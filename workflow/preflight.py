@@ -155,7 +155,7 @@ def _runs(world: World) -> Iterator[str]:
             if isinstance(made, BenchError):
                 raise made
             if made[0].trainer == "verl" and made[0].training.device == "cuda":
-                need = resources.train(matrix.training(world.config, planned))
+                need = world.need(planned)
                 counted = (os.cpu_count() or 1) if here else need.cores * need.nodes
                 verl.check_cpus(made[0].training, counted, "this machine" if here else "its job")
         except BenchError as error:
@@ -192,7 +192,7 @@ def _cpu_memory(world: World) -> Iterator[str]:
     for planned in world.planned:
         shape = models.model(planned.run.model).shape
         if shape is not None and free is not None and not world.record(planned).is_file():
-            needed = resources.train(matrix.training(world.config, planned), shape).memory
+            needed = world.need(planned).memory
             if needed > free:
                 yield (
                     f"run {planned.run.path}: needs {needed / 1000:.1f} GB of memory, {free / 1000:.1f} GB are free "

@@ -5,8 +5,6 @@ import sys
 from core import worker
 from core.layout import Checkpoint
 from core.used_code import NUMERIC
-from models import registry
-from report import captions
 from workflow import (
     code_hashes,
     command_line,
@@ -30,6 +28,7 @@ if MAIN:
 # On a cluster (with a number of nodes) jobs run elsewhere.
 ONE_MACHINE = workflow.global_resources["_nodes"].value is None
 HERE = MAIN and ONE_MACHINE
+MAKES_FILES = not {"plan", "verify"} & set(command_line.TARGETS)
 
 with command_line.one_line():
     # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
@@ -38,8 +37,8 @@ with command_line.one_line():
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN)
     resources.check(PLAN.config, PLAN.runs.values(), PLAN.where, here=HERE)
     SEVERAL_NODES = resources.several_nodes(PLAN.config, PLAN.runs.values())
-    # What differs in its code is made again. Not for a target that makes nothing.
-    if MAIN and not {"plan", "verify"} & set(command_line.TARGETS):
+    # What differs in its code is made again.
+    if MAIN and MAKES_FILES:
         command_line.FORCED.update(PLAN.outdated())
     if MAIN and PLAN.notes:
         print(*PLAN.notes, sep="\n", file=sys.stderr)
@@ -56,7 +55,7 @@ if HERE and "gpu" not in workflow.global_resources:
     workflow.register_resource("gpu", 1)
 
 # Likewise memory, where real models are trained on this machine's CPU: a call that it does not suffice for is refused here.
-if HERE and not workflow.output_settings.dryrun and not {"plan", "verify"} & set(command_line.TARGETS):
+if HERE and MAKES_FILES and not workflow.output_settings.dryrun:
     from workflow import estimate, preflight
 
     with command_line.one_line():
@@ -108,11 +107,5 @@ def checkpoint_of(wc):
     return Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
 
 
-# From the run's own settings: size of the model, cluster and variant decide what it needs.
 def train_need(wc):
-    return resources.train(matrix.training(config, planned_of(wc)), registry.model(wc.model).shape)
-
-
-# `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.
-def caption(name):
-    return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])
+    return PLAN.need(planned_of(wc))
