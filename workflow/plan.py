@@ -19,26 +19,79 @@ from core.errors import ConfigError
 from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
-from workflow import code_hashes, matrix, sweep, tree
+from evals import benchmark as benchmarks
+from models import registry as models
+from workflow import code_hashes, matrix, resources, sweep, tree
 from workflow import config as configuration
 from workflow.matrix import Build, Planned
+from workflow.resources import Need
 
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
 CACHE = Path("results/cache")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one call of Snakemake makes."""
+class Asked:
+    """What a checked configuration asks for, and where that lies."""
 
-    config: Mapping[str, Any]  # checked; its `matrix` has the blocks of a sweep, of added seeds and of kept checkpoints
-    where: Where  # which file or option holds a key, for errors
+    config: Mapping[str, Any]
     results: Results
-    runs: Mapping[str, Planned]  # by `<model>/<method>/seed<k>`
-    checkpoints: Sequence[Checkpoint]  # that are evaluated, the bases first
+    cache: Path
+
+    @cached_property
+    def planned(self) -> list[Planned]:
+        return matrix.plan(self.config)
+
+    @cached_property
+    def checkpoints(self) -> list[Checkpoint]:
+        """Those that are evaluated, the bases first."""
+        return matrix.checkpoints(self.config)
+
+    @cached_property
+    def builds(self) -> Mapping[str, Build]:
+        """The bases that are made here, by folder."""
+        return matrix.builds(self.config)
+
+    @property
+    def data_file(self) -> Path | None:
+        """The problems that training prompts are chosen from; None where prompts are generated."""
+        if self.config["prompts"]["source"] in benchmarks.GENERATED:
+            return None
+        return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
+
+    def need(self, planned: Planned) -> Need:
+        """What a run's own settings request: size of the model, cluster and variant decide it."""
+        return resources.train(matrix.training(self.config, planned), models.model(planned.run.model).shape)
+
+    # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
+    # hashes over code.
+    @cached_property
+    def base(self) -> Callable[[str, int], Path]:
+        """The folder of the model that a model's runs of one seed start from."""
+        return cache(lambda model, seed: self.cache / "models" / matrix.base_name(self.config, model, seed))
+
+    @cached_property
+    def prompts(self) -> Callable[[Run], Path]:
+        """The file of a run's training prompts."""
+        # By what decides the name: there may be a thousand runs, and a name takes a look at all of them.
+        name = cache(lambda base, limit: matrix.prompts_name(self.config, base.model, base.seed, limit))
+        return lambda run: self.cache / "prompts" / name(matrix.base_of(run).run, matrix.prompt_limit(self.config, run))
+
+
+@dataclass(frozen=True)
+class Plan(Asked):
+    """What one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
+    checkpoints."""
+
+    where: Where  # which file or option holds a key, for errors
     kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays and is not planned now
     matrix: Mapping[str, Any]  # the content of matrix.json
     notes: Sequence[str]  # lines for the user
+
+    @cached_property
+    def runs(self) -> Mapping[str, Planned]:
+        """By `<model>/<method>/seed<k>`."""
+        return {planned.run.path.as_posix(): planned for planned in self.planned}
 
     @property
     def logs(self) -> str:
@@ -68,25 +121,6 @@ class Plan:
     def write(self) -> None:
         for path, text in self.files.values():
             write_text(path, text)
-
-    # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
-    # hashes over code.
-    @cached_property
-    def base(self) -> Callable[[str, int], Path]:
-        """The folder of the model that a model's runs of one seed start from."""
-        return cache(lambda model, seed: CACHE / "models" / matrix.base_name(self.config, model, seed))
-
-    @cached_property
-    def prompts(self) -> Callable[[Run], Path]:
-        """The file of a run's training prompts."""
-        # By what decides the name: there may be a thousand runs, and a name takes a look at all of them.
-        name = cache(lambda model, seed, limit: matrix.prompts_name(self.config, model, seed, limit))
-        return lambda run: CACHE / "prompts" / name(run.model, run.seed, matrix.prompt_limit(self.config, run))
-
-    @cached_property
-    def builds(self) -> Mapping[str, Build]:
-        """The bases that are made here, by folder."""
-        return matrix.builds(self.config)
 
     def specification(self, planned: Planned, prompts: str) -> str:
         """What `python -m methods.train` gets, as one line of JSON."""
@@ -124,11 +158,10 @@ class Plan:
         return tree.made_otherwise(codes, self.results, self.matrix)
 
 
-def _check_data(config: Mapping[str, Any], where: Where) -> None:
+def _check_data(asked: Asked, where: Where) -> None:
     """Refuse problems of another file than `prompts.sha256` names: Snakemake takes what somebody imported."""
-    wanted = config["prompts"].get("sha256")
-    file = CACHE / "data" / f"{matrix.data_name(config)}.jsonl" if wanted else None
-    if file is None or not file.is_file():
+    wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
+    if not wanted or file is None or not file.is_file():
         return
     record = file.with_suffix(".json")  # see `models.training_data`
     content = read_json(record, "record of the training problems") if record.is_file() else None
@@ -160,12 +193,12 @@ def plan(
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)
     config["matrix"] = config["matrix"] + tree.with_steps(config, matrix.plan(config, where), before)
-    runs = {planned.run.path.as_posix(): planned for planned in matrix.plan(config, where)}
-    kept = tree.kept(list(runs.values()), before, results)
+    asked = Asked(config, results, CACHE)
+    kept = tree.kept(asked.planned, before, results)
     content = matrix.matrix(config, kept)
     if not job:
         tree.check(content["settings"], before, kept, results, where)
-        _check_data(config, where)
+        _check_data(asked, where)
     notes = configuration.replaced(files[1:])  # the first is the Snakefile's own
     notes += [problem] if problem else []
     if lost := tree.gone(before):
@@ -175,4 +208,4 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    return Plan(config, where, results, runs, matrix.checkpoints(config), kept, content, notes)
+    return Plan(config, results, CACHE, where, kept, content, notes)

@@ -34,7 +34,7 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
     """One sentence per thing that is missing or wrong. gpus: how many there are."""
     trains = [job for job in jobs if job.kind == "train"]
     sentences = [*_shapes(world), *_runs(world), *_memory(world)]
-    untimed = {f"{job.kind} {world.size(Path(job.name).parts[0])}" for job in jobs if job.seconds is None}
+    untimed = {f"{job.kind} {world.size(job.model)}" for job in jobs if job.seconds is None}
     sentences += [
         f"config/throughput.yaml: no entry to estimate `{what}` on {world.gpu} with" for what in sorted(untimed)
     ]
@@ -112,7 +112,7 @@ def _answer(command: Sequence[str]) -> str | None:
 def to_fetch(world: World) -> Iterator[str]:
     """One line for each thing that is not there and that Snakemake fetches, with the command that does so now."""
     for model in world.models:
-        known, folder = models.model(model), world.base(model)
+        known, folder = models.model(model), world.fetched_base(model)
         if known.made_here is None and not (folder / "base.json").is_file():
             yield f"model {model}: python -m models.fetch {known.fetched_by(model)} --out {folder}"
     file = world.data_file
@@ -134,7 +134,7 @@ def to_fetch(world: World) -> Iterator[str]:
 def _shapes(world: World) -> Iterator[str]:
     """Where a fetched config.json says other sizes than the model's file in config/models."""
     for model in world.models:
-        shape, path = models.model(model).shape, world.base(model) / "config.json"
+        shape, path = models.model(model).shape, world.fetched_base(model) / "config.json"
         if shape is None or not path.is_file():
             continue
         config = read_json(path, "model configuration")
@@ -155,7 +155,7 @@ def _runs(world: World) -> Iterator[str]:
             if isinstance(made, BenchError):
                 raise made
             if made[0].trainer == "verl" and made[0].training.device == "cuda":
-                need = resources.train(matrix.training(world.config, planned))
+                need = world.need(planned)
                 counted = (os.cpu_count() or 1) if here else need.cores * need.nodes
                 verl.check_cpus(made[0].training, counted, "this machine" if here else "its job")
         except BenchError as error:
@@ -192,7 +192,7 @@ def _cpu_memory(world: World) -> Iterator[str]:
     for planned in world.planned:
         shape = models.model(planned.run.model).shape
         if shape is not None and free is not None and not world.record(planned).is_file():
-            needed = resources.train(matrix.training(world.config, planned), shape).memory
+            needed = world.need(planned).memory
             if needed > free:
                 yield (
                     f"run {planned.run.path}: needs {needed / 1000:.1f} GB of memory, {free / 1000:.1f} GB are free "

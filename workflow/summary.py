@@ -31,7 +31,7 @@ def lines(world: World, gpus: int) -> tuple[list[str], list[str]]:
         f"{len(trains)} unique runs ({done} done), {len(world.checkpoints)} evaluations",
     ]
     for model, count in Counter(planned.run.model for planned in world.planned).items():
-        sizes = {job.gpus for job in trains if job.name.startswith(f"{model}/")}
+        sizes = {job.gpus for job in trains if job.model == model}
         text.append(f"  {model:<26} {count:>4} runs on {'/'.join(map(str, sorted(sizes)))} {unit}s each")
 
     text += _second_round(world, trains, generates)
@@ -72,7 +72,7 @@ def _second_round(world: World, trains: Sequence[Job], generates: Sequence[Job])
         return []
     fresh = sweep.fresh_runs(swept)
     cost = {job.name.rpartition("/")[0]: job for job in trains}
-    evaluated = {Path(job.name).parts[0]: job for job in generates}
+    evaluated = {job.model: job for job in generates}
     jobs = [cost[f"{point['model']}/{point['method']}"] for point in fresh]
     jobs += [evaluated[point["model"]] for point in fresh for _ in point["steps"]]
     count = len(jobs) - len(fresh)

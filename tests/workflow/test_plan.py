@@ -196,7 +196,7 @@ def test_measured_seconds_replace_the_table_model_by_model(tmp_path: Path) -> No
 def staged(of: World) -> World:
     """As if everything had been fetched, and the disk had no end."""
     for model in of.models:
-        write_json(of.base(model) / "base.json", {})
+        write_json(of.fetched_base(model) / "base.json", {})
     data = of.data_file
     assert data is not None
     write_text(data, "")
@@ -417,7 +417,7 @@ def test_parameters_are_counted_as_transformers_makes_them(model_type: str) -> N
 def test_a_fetched_model_of_other_sizes_is_named(tmp_path: Path) -> None:
     of = staged(world(tmp_path))
     config = {"hidden_size": 3584, "vocab_size": 151936, "num_hidden_layers": 28}
-    (of.base("qwen2.5_7b") / "config.json").write_text(json.dumps(config))
+    (of.fetched_base("qwen2.5_7b") / "config.json").write_text(json.dumps(config))
     (line,) = [line for line in problems(of) if "config.json" in line]
     assert line.endswith("vocab_size: 151936, and its file in config/models says 152064")
 

@@ -4,8 +4,6 @@ import sys
 
 from core import worker
 from core.layout import Checkpoint
-from models import registry
-from report import captions
 from workflow import (
     code_hashes,
     command_line,
@@ -90,11 +88,5 @@ def checkpoint_of(wc):
     return Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
 
 
-# From the run's own settings: size of the model, cluster and variant decide what it needs.
 def train_need(wc):
-    return resources.train(matrix.training(config, planned_of(wc)), registry.model(wc.model).shape)
-
-
-# `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.
-def caption(name):
-    return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])
+    return PLAN.need(planned_of(wc))
