@@ -135,8 +135,8 @@ def circles(imports: Mapping[str, frozenset[str]]) -> list[list[str]]:
 
 def imported_by_rules(root: Path, known: set[str]) -> set[str]:
     """Return the project modules that Snakemake's files import."""
-    lines = [line.strip() for path in rule_files(root) for line in path.read_text(encoding="utf-8").splitlines()]
-    imports = [line for line in lines if re.match(r"(?:from [\w.]+ )?import [\w., ]+$", line)]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in rule_files(root))
+    imports = re.findall(r"^ *((?:from [\w.]+ )?import (?:[\w., ]+|\([^)]*\)))$", text, re.MULTILINE)
     return set(imported(list(ast.walk(ast.parse("\n".join(imports)))), "", known))
 
 
