@@ -4,6 +4,7 @@ import sys
 
 from core import worker
 from core.layout import Checkpoint
+from report import captions
 from workflow import (
     code_hashes,
     command_line,
@@ -90,3 +91,8 @@ def checkpoint_of(wc):
 
 def train_need(wc):
     return PLAN.need(planned_of(wc))
+
+
+# `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.
+def caption(name):
+    return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])

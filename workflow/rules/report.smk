@@ -1,5 +1,5 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
-from report import captions, figures as figure_spec
+from report import figures as figure_spec
 from report.tables import check, spec
 from core.results_tree import Tree
 
@@ -15,11 +15,6 @@ TREE.matrix = PLAN.matrix  # as matrix.json will say
 TABLES = spec.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 CURVES = PLAN.of_runs("run.json", "curve.csv")
-
-
-# `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.
-def caption(name):
-    return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])
 
 
 # Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
