@@ -1,4 +1,8 @@
-"""Where libraries keep what they compile for a GPU: on the node's own disk, not in a home folder that jobs share."""
+"""Where libraries keep what they compile for a GPU: on the node's own disk, not in the home folder.
+
+Left alone they write to the home folder, which a cluster often shares over the network and keeps small: forty jobs of
+eight engines would compile into one folder at once.
+"""
 
 import os
 from pathlib import Path

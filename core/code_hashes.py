@@ -1,7 +1,8 @@
 """The project files behind a result and their hash, derived from the code, so that nobody keeps lists.
 
-`closure` follows imports from an entry module and `code_hash` hashes the files that it finds, each whole. Comments,
-docstrings and formatting are left out, unless a file reads documentation or source as data.
+`closure` follows imports from an entry module and `code_hash` hashes the files that it finds, each whole: which of its
+functions a command calls is not known before it runs. Comments, docstrings and formatting are left out, unless a file
+reads documentation or source as data. `core.used_code` compares what a command did use with what was hashed here.
 
 A module depends on what it imports anywhere in the file, on a module that it names in a text ("evals.grading.pool"),
 and on the data files of its `DATA`: a tuple of files and folders, from the root. Two kinds are not followed: modules

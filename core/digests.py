@@ -46,9 +46,11 @@ def of(paths: Iterable[Path]) -> dict[Path, str]:
 
 def files(folder: Path) -> list[Path]:
     """Every file of a folder and its subfolders, sorted; neither hidden ones nor its SHA256SUMS."""
-    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
-    seen = [path for path in found if "/." not in f"/{path.relative_to(folder).as_posix()}"]
-    return sorted(path for path in seen if path != folder / SUMS)
+    found = []
+    for place, subfolders, names in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not entered: a hub's may be large
+        found += [Path(place, name) for name in names if not name.startswith(".")]
+    return sorted(path for path in found if path != folder / SUMS)
 
 
 def of_folder(folder: Path) -> dict[str, str]:

@@ -469,11 +469,13 @@ def test_torchs_store_listens_on_the_address_that_it_is_given(address: str) -> N
     assert shared.get("key") == client.get("key") == b"value"
 
 
-def test_the_port_of_a_worker_group_is_none_that_a_connection_can_have() -> None:
+def test_the_port_of_a_worker_group_is_none_that_a_connection_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer: Any = importlib.import_module("methods.adapters.verl.trainer")
-    group = trainer.trainer_base.RayWorkerGroup
-    first, end = group.keywords["master_port_range"]
-    assert 19999 < first < end == 32768  # between the ports of Ray's workers and those that Linux gives connections
+    monkeypatch.setattr(trainer, "RayWorkerGroup", lambda **options: options["master_port_range"])
+    ranges = [trainer.trainer_base.RayWorkerGroup(resource_pool=None) for _ in range(20)]
+    # between the ports of Ray's workers and those that Linux gives connections
+    assert all(19999 < first < end == 32768 for first, end in ranges)
+    assert len({first for first, _ in ranges}) > 1, "groups that begin together draw different ports"
 
 
 PEERS = {"the run's own": (b"token", True), "without keys": (None, False), "of another run": (b"another", False)}

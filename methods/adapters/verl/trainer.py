@@ -21,7 +21,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -573,8 +572,15 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
 
 
 TRAINER_REGISTRY[TRAINER] = MethodTrainer
-# Where the first process of verl's worker group listens; verl's configuration has no key for this argument of its own.
-trainer_base.RayWorkerGroup = partial(RayWorkerGroup, master_port_range=[processes.free_port(), processes.PORTS.stop])
+
+
+def worker_group(*arguments: Any, **options: Any) -> RayWorkerGroup:
+    """verl's worker group. Its first process listens on a free port, drawn anew for each group."""
+    ports = [processes.free_port(), processes.PORTS.stop]
+    return RayWorkerGroup(*arguments, master_port_range=ports, **options)
+
+
+trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument of its own
 
 # --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
 
