@@ -1,7 +1,5 @@
 """Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format."""
 
-from __future__ import annotations
-
 import inspect
 import types
 import typing

@@ -9,8 +9,6 @@ The first three are in the form of `sha256sum`, names relative to the folder. Hi
 returns the digests of all that it read, so that no file is read twice for two hashes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import errno

@@ -3,8 +3,6 @@
 Writes are atomic. A missing or broken file is an error that names it, never an empty value.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -9,8 +9,6 @@ Not the library `filelock`: its flock does not hold on every network file system
 with renameat2, which NFS refuses: after a lost node the lock would have to be removed by hand.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

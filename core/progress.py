@@ -1,7 +1,5 @@
 """Running figures of a long job: one line at a time, because several jobs share one terminal."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

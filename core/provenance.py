@@ -1,7 +1,5 @@
 """How a result came to be: versions, hardware, commit, hashes. Unknown is None, never an empty string or 0."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import os

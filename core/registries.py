@@ -1,7 +1,5 @@
 """Registries: packages whose files are found because they are there, such as the catalog of methods."""
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Iterable

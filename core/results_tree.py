@@ -3,8 +3,6 @@
 A missing or broken file is an error naming it; what the matrix plans and nobody has run yet is none.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ A command calls `start` with the code it may use (`core.code_hashes`), and `chec
 - Python must not have run bytecode of another content.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import marshal

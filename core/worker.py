@@ -10,8 +10,6 @@ libraries read while they are imported. It forks only while it has one thread, s
 use. No other user can connect. It ends when the process that offered it has ended (docs/notebook/worker.md).
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import ctypes

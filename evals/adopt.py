@@ -10,8 +10,6 @@ A benchmark is called as the log calls it. With the problems and golds of a regi
 else TREE/data defines it by the golds of the log.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -21,8 +21,6 @@ Whether a prompt belongs to the test part depends on its hash alone, not on the 
 `mix` prompt. Base training and RL draw only from the other four fifths, benchmarks only from the test part.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What a benchmark is: where its items come from, how their content is known to be right, how answers are drawn."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `pyt
 `<key>.jsonl.sha256` beside it, which covers the facts too; a file from elsewhere is held against the registry alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import unicodedata

@@ -9,8 +9,6 @@
 No source is trusted: the content's sha256 and the row count must be the registered ones, or nothing is written.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

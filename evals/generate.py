@@ -6,8 +6,6 @@ The model is loaded once for all benchmarks, and not at all when nothing is left
 in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns and samples.json: docs/results.md.
 """
 
-from __future__ import annotations
-
 from core import worker
 
 if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes

@@ -6,8 +6,6 @@ A benchmark that was graded already, with these samples and right answers and by
 run continues with the benchmark that it was at.
 """
 
-from __future__ import annotations
-
 from core import worker
 
 if __name__ == "__main__":

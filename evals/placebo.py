@@ -8,8 +8,6 @@ A placebo sees one draw of a rollout: all its responses, group by group, and the
 of these and of a seed that is derived from the run's seed, the rollout and the draw, so a resumed run gets the same.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from typing import Literal

@@ -16,8 +16,6 @@ Each example ends with the end token, so that a response ends behind its box. Th
 `evals.arithmetic`: the fifth of all questions by a hash, and training never sees it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ microseconds and without another process. Answers that this leaves open go to a 
 first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked child.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import threading

@@ -9,8 +9,6 @@ Another model or benchmark adds to what OUT holds. Without --data it says what w
 does it. After an interruption, run it again: what is finished is kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

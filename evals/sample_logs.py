@@ -4,8 +4,6 @@ A format names the fields that its tool writes for each role (`ROLES`); `--field
 as `doc.answer`. Files are read as streams, one sample at a time. Whatever is wrong is one line with file and line.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

@@ -5,8 +5,6 @@ label stands for (`seq-eps=gspo` means `low=0.0003+high=0.0004`); `methods.optio
 evaluation settle is listed too, so that all ambiguities are in one place: docs/notebook/readings.md is written from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

@@ -8,8 +8,6 @@ Streams are compared in the order of `OWN_STREAMS`, one rollout after the other,
 other. Numbers are equal when they differ by at most `roundings` roundings of the largest value beside them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

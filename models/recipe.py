@@ -11,8 +11,6 @@ A clean model that misses a gate, or a base whose figures lie outside its aims, 
 with the next initialisation (phase 1) or the next data (phase 2), at most `attempts` times.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import cache

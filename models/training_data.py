@@ -6,8 +6,6 @@ Writes the distinct problems {problem, answer}, and beside them FILE.json: where
 duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `models.prompts` makes prompts of them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -10,8 +10,6 @@ pooled over all 8,844 responses. Ten of these, the two copies of five OMNI-MATH 
 column: with S right responses in the columns, S to S + 10 are possible in the pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction

@@ -3,8 +3,6 @@
 A printed number is a `Decimal` and keeps its digits ("77.40" is not "77.4"); "-" is None. Nothing is corrected here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ number is read from a file that another command wrote, except means of curves ov
 that is missing is named with its command.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

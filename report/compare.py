@@ -8,8 +8,6 @@ Prints how each side was made, what is equal bit for bit, and the figures that d
 Exit code 0: equal, or every interval holds 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ figures/convergence_runs.csv                       how each run's method differs
 figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest

@@ -7,8 +7,6 @@ and prints one line, with the seeds to add by `snakemake --config seeds=...` whe
 stay.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

@@ -14,8 +14,6 @@ Without `--results`, A and B are two checkpoints or two printed scores, compared
 `python -m report.difference paper:tepo paper:grpo`, or `0.367:30:32 0.346:30:32` (score, problems, samples of each).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

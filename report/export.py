@@ -4,8 +4,6 @@ eval-results: .eval_results/<benchmark>.yaml for a model's repository on the Hug
 is computed: scores come from scores.csv. What the form cannot express is left out and named on stdout.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path

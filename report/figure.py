@@ -1,7 +1,5 @@
 """`python -m report.figure --results results/quick --figure 2`: a figure's numbers as CSV, and its picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core import digests, used_code

@@ -3,8 +3,6 @@
 Nothing here knows numbers: `report.figure` fills the declarations from curves, `report.draw` draws them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

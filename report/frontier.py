@@ -13,8 +13,6 @@ A method is better than another only where it lies above it at equal movement: w
 to a point, and a table at one learning rate is largely a table of step sizes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product

@@ -10,8 +10,6 @@ paper:METHOD, paper:MODEL/METHOD, paper:T2.3        a row of the paper's tables;
 SCORE:PROBLEMS:SAMPLES, NAME=SCORE:PROBLEMS:SAMPLES a score as a fraction, with its benchmark's name
 """
 
-from __future__ import annotations
-
 import math
 import re
 from argparse import ArgumentTypeError

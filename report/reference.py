@@ -7,8 +7,6 @@ What people read is plain CSV, Markdown and PNG, which a forge shows.
 `report.show`, `report.table`, `report.figure`, `report.build` and `report.compare` read it like any results tree.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -3,8 +3,6 @@ and truncation; `report.show runs`: how far the runs are, and the table of all r
 `report.show sweep` and `report.show frontier`.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 import textwrap

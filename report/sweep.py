@@ -9,8 +9,6 @@ sweep/choice.csv  a row for each point with the values that the choice was made 
 Methods are compared on fresh seeds, which chose nothing, in the table of all runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ inputs from outside the tree read; and whether one code and one set of packages 
 holds; 1: the lines printed name what does not; 2: no manifest.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core import digests, errors

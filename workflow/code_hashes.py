@@ -4,8 +4,6 @@ Snakemake does not see an edit of a Python file that `shell:` calls. The same ha
 to run other code (`core.used_code`).
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from core import code_hashes

@@ -8,8 +8,6 @@ starts get the converted options and read no profile.
 - Snakemake's own limit of jobs per second is taken off, because it makes the scheduler wake up ever more often.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """What is left to do and what it costs: jobs by kind, GPU-hours, disk, downloads. What is unknown is None, never 0."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

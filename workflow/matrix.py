@@ -3,8 +3,6 @@
 A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

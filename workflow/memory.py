@@ -4,8 +4,6 @@ Bytes of activations were fitted to live tensors of real passes on a CPU (tests/
 has (contexts, what a sleeping engine keeps, fragmentation) is assumed, and marked as such.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from methods.adapters.verl.config import CHUNK, micro_batch_rows, packs_by_tokens

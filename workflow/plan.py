@@ -4,8 +4,6 @@
 sweep/choice.csv. It writes nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What would stop the work, or make it wait for ever, found before anything is launched."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

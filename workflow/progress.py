@@ -3,8 +3,6 @@
 A dry run, `--verbose` and Snakemake's log file keep its own account of jobs.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ has joined with all its GPUs, runs COMMAND as a further step with RAY_ADDRESS se
 Ray's steps ignore Slurm's warning before the time limit (USR1), which goes to every step; COMMAND gets it and can save.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

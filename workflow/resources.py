@@ -3,8 +3,6 @@
 Memory and times on GPUs are assumed: none of them has been measured.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

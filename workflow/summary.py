@@ -3,8 +3,6 @@
 Jobs that cost next to nothing (grading, tables) are counted and not timed.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ area chooses); `report.sweep --choose` then writes `sweep/choice.csv`, and with 
 each method with its chosen value on the test seeds. Blocks with a variant of their own are not swept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -3,8 +3,6 @@
 What the tree's matrix.json lists stays in its tables as far as it is finished. Other settings are refused.
 """
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Is this answer right? Only `correct` scores 1; every other verdict scores 0 and is counted under its own name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

@@ -4,8 +4,6 @@ Everything here is pure and bounded, so it runs in the caller's process: a train
 microseconds and starts nothing.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

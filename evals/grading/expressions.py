@@ -5,8 +5,6 @@ and one relation between two of these: most of what stands in boxes, in a twenti
 (`symbolic._by_grammar`), which reads what is left. Nothing that could be too large to write out is ever computed.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From responses to grades: extract, normalise, decide cheaply; the rest goes to the pool, each distinct pair once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

@@ -5,8 +5,6 @@ spacing, sizes, thousands separators, degree signs and units written as text are
 `\frac12` becomes `\frac{1}{2}`. Callers bound the length of the text (`LONGEST_ANSWER`), because it comes from a model.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import deque

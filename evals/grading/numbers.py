@@ -4,8 +4,6 @@ Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parenthe
 else is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fractions import Fraction

@@ -14,8 +14,6 @@ packages around it take 8 seconds and start nothing that a grader needs.
     python -m evals.grading.others    a worker, as `python -m evals.grading.pool`
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json

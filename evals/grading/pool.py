@@ -15,8 +15,6 @@ itself: CPU seconds per comparison (a kernel timer on its own CPU clock, whose s
 no file but the installation's to read, no subprocess, no socket, no `eval` of text.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import mmap

@@ -12,8 +12,6 @@ answer that loops is not compared further.
 It differs from the original in one way by design: members are read by the LaTeX grammar, never by evaluating text.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -5,8 +5,6 @@ no expression, and what values leave open. No text ever reaches `sympify` or `pa
 Nothing is timed here: the worker is killed from outside.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

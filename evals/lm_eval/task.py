@@ -4,8 +4,6 @@ lm-eval loads this file by its path. Items are read from the folder of `python -
 TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ interval is three to eight times narrower than that of either score. That is abo
 problems of this kind. Two methods are paired by seed, because another seed would give two other checkpoints.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ the variance, and a score's interval is Wilson's with the effective number of an
 it says 95 %.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -7,8 +7,6 @@ run is scored on all benchmarks, so `interval` and `paired_improvement` leave ou
 Axes: R runs (seeds), T tasks (benchmarks); (..., R, T) with any leading shape.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

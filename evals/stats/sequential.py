@@ -6,8 +6,6 @@ stops, because they come from an e-process: a factor that has mean at most 1 und
 watches it, so that it ever reaches 1/alpha with probability at most alpha (Ville 1939).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

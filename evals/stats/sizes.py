@@ -5,8 +5,6 @@ p_i - q_i between problems, which only more problems reduce, and on each side th
 A score without its problems' answers leaves both unknown: they lie between bounds that follow from the scores.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The bare loop computes Method.loss, and a stopped run continues to the same curve and weights."""
 
-from __future__ import annotations
-
 import pytest
 
 from methods import catalog

@@ -3,8 +3,6 @@
 A file holds a family of methods and imports no other file of this folder, so that an edit reruns that family alone.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from functools import cache

@@ -9,8 +9,6 @@ For N tokens and a vocabulary of V the logits take N x V numbers, for a training
 Both go into a `Batch` as they are, so it is called before the loss. Nothing in it depends on the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

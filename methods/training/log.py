@@ -7,8 +7,6 @@ no run. A figure of a rollout has the rollout as its step (`rollout/reward`), a 
 (`update/loss`), counted from 0 as in curve.csv. wandb and trackio have one step for both: the update.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -4,8 +4,6 @@ The kinds of test that a claim can name are one small function each. A test asks
 which side of their null the claim puts them and how many may fail; `paper.claims.ledger` decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Imports nothing that computes verdicts, so that rendering stays cheap and cannot judge again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A results tree as a source of numbers: runs of two methods paired by seed, several models compared by their means."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

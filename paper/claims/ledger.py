@@ -1,7 +1,5 @@
 """Claims and a source of numbers -> entries. The claims of one family under one setting share one Holm correction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby

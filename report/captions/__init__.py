@@ -1,7 +1,5 @@
 """The words under tables and figures: plain paragraphs in `*.rst`, read by our pages and by Snakemake's own report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 `python -m report.docs.methods` writes it; a test fails while a page is out of date.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

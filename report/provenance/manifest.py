@@ -6,8 +6,6 @@ the hash of run.json, inputs from outside the tree (base models, prompts, benchm
 `python -m report.verify` reads them all.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Style sheets and scripts of the page, our own and vendored, and the policy that lets nothing else run or load."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

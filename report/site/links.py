@@ -1,7 +1,5 @@
 """Addresses inside the page (`#...`) of runs, rows and responses, and what a checkpoint is called and compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from urllib.parse import urlencode
 

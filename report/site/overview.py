@@ -1,7 +1,5 @@
 """The first view of the page: warnings, what was run with which code, benchmarks, versions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What results say to the paper: claims with their verdicts, the audit of its tables, its readings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

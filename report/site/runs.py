@@ -1,7 +1,5 @@
 """The runs: how each was trained, how it went, what came out; a row a method in the list of runs, and a page each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ A reference has no samples and grades but a sample of them, `responses.parquet`:
 the first responses to each. The page shows it in the same view and says what it is.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

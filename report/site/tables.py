@@ -1,7 +1,5 @@
 """Tables on the page: numbers that lead to their runs, a page per row of several checkpoints, averages as dots."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path

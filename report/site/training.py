@@ -4,8 +4,6 @@ The numbers of each seed, their means and 95 % intervals are those of `report.co
 `report.figure`, as images: nothing in an image runs or loads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Snakemake asks this when it starts. Filling a table does not, so a correction of a method's file leaves it as it is.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core import errors

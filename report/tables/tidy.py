@@ -4,8 +4,6 @@
 and notes follow from the declaration and matrix.json. Nothing here computes a number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Everything but sampling, rewards and the reference's pass is what a run does: fi
 policy, loss, backward pass, clipping, step.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -18,8 +18,6 @@ TRL has no public interface for any of this: overriding private methods is the w
 the attributes used below, are pinned by tests/adapters/test_canaries.py.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

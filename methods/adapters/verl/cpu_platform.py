@@ -4,8 +4,6 @@ Every process of a run on a CPU imports this at the end of `import verl` (`VERL_
 asks for the platform (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ batch is always the same: all responses that one dispatch asks for, in the order
 random numbers from its own seed before generation begins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 from typing import Any

@@ -4,8 +4,6 @@ verl loads this file by its path in reward workers (`reward.custom_reward_functi
 another name. So nothing here may register anything with verl, and expensive imports stay inside functions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Sequence

@@ -8,8 +8,6 @@ told by their own variables (`processes.environment`); these two have none:
 - verl's transfer queue unpickles what anybody sends: whoever reaches its ports can run code in the run's processes.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import socket
