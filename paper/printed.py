@@ -132,7 +132,8 @@ class Row:
 Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
-def read(folder: Path | str = TABLES) -> dict[str, Row]:
+@cache
+def read(folder: Path | str = TABLES) -> Paper:
     """All rows of the tables in `folder`. Raises `BenchError` naming the files for what is missing or no number."""
     listed = Path(folder, "rows.csv")
     about = {row["row"]: row for row in read_csv(listed, "what the printed rows are", _ROWS)}

@@ -1,4 +1,4 @@
-"""`python -m report.tables.check`: whether `tables.yaml` names methods of the catalog, and printed rows as they are.
+"""`python -m report.tables.check`: whether `tables.yaml` is well declared and names methods of the catalog.
 
 Snakemake asks this when it starts. Filling a table does not, so a correction of a method's file leaves it as it is.
 """
@@ -10,19 +10,17 @@ from core.errors import ConfigError, Parser, unknown
 from core.layout import BASE, split
 from methods import catalog
 from report.tables import spec
-from report.tables.fill import check_printed
 
 
 def check(table: spec.Table) -> None:
-    """Raise ConfigError for a method that the catalog does not have, for two rows of a block that are one method in
-    different words, and for a row with the id of a printed one that is another run."""
+    """Raise ConfigError for a method that the catalog does not have, and for two rows of a block that are one method in
+    different words."""
     for number, block in enumerate(table.blocks):
         at = f"tables.{table.key}.blocks.{number}"
         methods = {
             row.id: canonical(row.method, table.source, f"{at}: row {row.id}") for row in block.rows if row.method
         }
         for row in block.rows:
-            check_printed(row, block, table.source)
             for other in block.rows:
                 # `grpo` and `grpo+high=0.28` are one method where 0.28 is the default: only the catalog knows that.
                 same = (methods.get(row.id), row.seeds, row.step) == (methods.get(other.id), other.seeds, other.step)

@@ -6,28 +6,19 @@ which comparisons of a table are corrected together. The cells are lines of the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from core.errors import ConfigError, unknown
 from core.layout import BASE, Checkpoint
 from core.results_tree import Tree
 from core.scores import POOLED
+from evals.stats import compare as statistics
+from evals.stats.estimate import Comparison
 from paper import printed
 from report.tables import spec, tidy
 from report.tables.spec import ALPHA, AVERAGES, BEST, DELTA, MEASURES, Block, Row, Table
 from report.tables.tidy import MEASURED, MISSING, NOT_COMPARED, NOT_RUN, Cell, Column
 
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison
-
-# `evals.stats` is imported where it is used: Snakemake imports this file in every job of a cluster, through
-# `report.tables.check`, and would load numpy and scipy for nothing.
-
-PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
-PRINTED_STEPS = {72: None, 132: "long"}  # the paper's rollouts -> `step` of a declared row
 KINDS = ("base", "run", "mean", "delta")  # of rows; each is computed from those before it
 COMPARISON = ("low", "high", "p", "level", "how", "n", "se", "df")  # fields of a `Comparison`: `versus_...` of a `Cell`
 AGAIN, ONCE = "again", "once"  # kinds of an A/A arm's cells; those it is compared with are in no file
@@ -39,12 +30,9 @@ Place = tuple[str, str | None, str]  # model, id of the row, column
 def fill(table: Table, tree: Tree) -> list[Cell]:
     """Return every cell in the order of blocks, rows and columns; then those of the A/A arm.
 
-    A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises ConfigError where a row
-    has the id of a printed row and is another run, CorruptInputError where the scores contradict the grades.
+    A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises CorruptInputError where
+    the scores contradict the grades.
     """
-    for block in table.blocks:
-        for row in block.rows:
-            check_printed(row, block, table.source)
     return compare(cells(table, tree), table, tree)
 
 
@@ -144,9 +132,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Content:
     if len(by_seed) == 1 and column.benchmark is not None:
         score = tree.scores[first, column.benchmark]
         return _measured(score.value, score, score.items, figures, by_seed)
-    from evals.stats import compare
-
-    mean = compare.over_seeds(by_seed, clusters=tree.clean_models(first.run.model))
+    mean = statistics.over_seeds(by_seed, clusters=tree.clean_models(first.run.model))
     return _measured(mean.value, mean, mean.n, figures, by_seed)
 
 
@@ -226,7 +212,7 @@ def _with_printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_mode
     The two may be set side by side only where nothing is a stand-in; for an average, nothing that it averages, and no
     benchmark that the paper left out and counted as wrong.
     """
-    row = _paper().get(cell.row)
+    row = printed.read().get(cell.row)
     percent = None if row is None else row.cells.get(printed.AVERAGE if cell.column == POOLED else cell.column)
     if row is None or percent is None:  # it never prints the macro average
         return cell
@@ -294,21 +280,17 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
 
 def _holm(family: Mapping[Any, float | None]) -> dict[Any, float | None]:
     """Correct p of each distinct comparison by Holm's rule."""
-    from evals.stats.compare import holm
-
-    return dict(zip(family, holm(list(family.values())), strict=True))
+    return dict(zip(family, statistics.holm(list(family.values())), strict=True))
 
 
 def _corrected(cell: Cell, family: Mapping[Any, float | None], test: object) -> Cell:
     """The cell with its p corrected over a column. family: p of each comparison, by the runs of its sides."""
-    from evals.stats.compare import detectable
-
     p = _holm(family)[test]
     tests = sum(other is not None for other in family.values())
     inside = None if p is None else bool(p >= ALPHA)
     changes: Content = {"versus_p_holm": p, "versus_tests": tests, "inside_noise": inside}
     if cell.kind != AGAIN and cell.versus_se is not None and cell.versus_df is not None:
-        changes["versus_detectable"] = detectable(cell.versus_se, cell.versus_df, tests)
+        changes["versus_detectable"] = statistics.detectable(cell.versus_se, cell.versus_df, tests)
     return cell.model_copy(update=changes)
 
 
@@ -325,9 +307,7 @@ def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
         from evals.score import difference_of_scores
 
         return difference_of_scores(tree, cell.benchmark or "", a[common[0]], b[common[0]])
-    from evals.stats import compare
-
-    comparison = compare.compare_seeds(cell.seed_values, other.seed_values, clusters=tree.clean_models(cell.model))
+    comparison = statistics.compare_seeds(cell.seed_values, other.seed_values, clusters=tree.clean_models(cell.model))
     return None if comparison.difference is None else comparison
 
 
@@ -338,8 +318,6 @@ def _versus(comparison: Comparison, baseline: str) -> Content:
 
 def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None:
     """Two columns that follow from the average's: its difference to the baseline, and the probability of being best."""
-    from evals.stats import compare
-
     average = {row.id: lines[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
     for id, cell in average.items():
         if cell.versus is not None and block.baseline is not None:
@@ -353,34 +331,8 @@ def _add_comparisons(block: Block, lines: dict[Place, Cell], tree: Tree) -> None
             changes |= {name: getattr(cell, f"versus_{name}") for name in ("n", "low", "high", "level", "how")}
             lines[block.model, id, DELTA] = cell.model_copy(update=changes)
     values = {id: cell.seed_values for id, cell in average.items() if cell.value is not None}
-    chances, how = compare.chances_of_being_best(values, tree.clean_models(block.model))
+    chances, how = statistics.chances_of_being_best(values, tree.clean_models(block.model))
     for id, chance in chances.items():
         chance_of: Content = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how}
         nothing = dict.fromkeys(["low", "high", "n", "baseline", "versus", *(f"versus_{name}" for name in COMPARISON)])
         lines[block.model, id, BEST] = average[id].model_copy(update=nothing | chance_of | {"by_seed": ()})
-
-
-def check_printed(row: Row, block: Block, where: str) -> None:
-    """Raise ConfigError where `row` has the id of a printed row and is another run: the paper's number would stand
-    beside it."""
-    if not PRINTED_ID.fullmatch(row.id):
-        return
-    paper = _paper().get(row.id)
-    if paper is None:
-        raise unknown(where, "row id (the form T1.2 is the paper's)", row.id, _paper())
-    compared: list[tuple[str, object, object]] = [("model", block.model, paper.model), ("kind", row.kind, paper.kind)]
-    if row.kind == paper.kind and paper.run is not None:
-        compared.append(("method", row.method, paper.run.method))
-        if row.seeds is not None:  # where a row takes every seed there is, the printed one is one of them
-            compared.append(("seeds", row.seeds, (paper.run.seed,)))
-        compared.append(("step", row.step, None if paper.run.steps is None else PRINTED_STEPS[paper.run.steps]))
-    else:
-        compared.append(("made of", row.of, paper.of))
-    for what, ours, theirs in compared:
-        if ours != theirs:
-            raise ConfigError(f"{where}: row {row.id}: {what} {ours!r}, but the printed row is {theirs!r}")
-
-
-@cache
-def _paper() -> Mapping[str, printed.Row]:
-    return printed.read()

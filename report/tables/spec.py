@@ -1,11 +1,12 @@
 """What a table consists of: those of `tables.yaml`, checked before anything is computed, and the one of all runs.
 
-Nothing here knows numbers, methods or the paper: `report.tables.fill` fills a declaration with numbers,
+Nothing here knows methods or what was measured: `report.tables.fill` fills a declaration with numbers,
 `report.tables.check` looks its methods up in the catalog.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from core.files import read_yaml
 from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
 from core.scores import MACRO, POOLED
+from paper import printed
 
 if TYPE_CHECKING:  # `report.table --help` is answered before anything slow is imported
     from core.results_tree import Tree
@@ -33,6 +35,9 @@ DELTA, BEST = "delta", "best"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
 ALPHA = 0.05  # level of every comparison, after Holm's correction
+
+PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
+PRINTED_STEPS = {72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -> `step` of a declared row
 
 Kind = Literal["base", "run", "delta", "mean"]
 Step = int | Literal["long"] | None  # rollouts; long: the scale's second look; None: its table_step
@@ -192,6 +197,7 @@ def _check_block(block: Block, table: Table, at: str) -> None:
         if same := next((other for other in block.rows if other is not row and other.content == row.content), None):
             raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.of})")
         _check_parts(row, block, where, at)
+        _check_printed(row, block, where)
     # A baseline may stand in another block, but its model must be the same: else two things differ at once.
     rows = (row for other in table.blocks if other.model == block.model for row in other.rows)
     comparable = [row.id for row in rows if row.kind in ("run", "mean")]
@@ -218,6 +224,27 @@ def _check_parts(row: Row, block: Block, where: str, at: str) -> None:
     seeds = [seed for name in row.mean for seed in parts[name].seeds or (None,)]
     if None in seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(f"{where}: {at}: row {row.id}: mean: its rows must name different seeds")
+
+
+def _check_printed(row: Row, block: Block, where: str) -> None:
+    """Raise ConfigError where `row` has the id of a printed row and is another run: the paper's number would stand
+    beside it."""
+    if not PRINTED_ID.fullmatch(row.id):
+        return
+    paper = printed.read().get(row.id)
+    if paper is None:
+        raise unknown(where, "row id (the form T1.2 is the paper's)", row.id, printed.read())
+    compared: list[tuple[str, object, object]] = [("model", block.model, paper.model), ("kind", row.kind, paper.kind)]
+    if row.kind == paper.kind and paper.run is not None:
+        compared.append(("method", row.method, paper.run.method))
+        if row.seeds is not None:  # where a row takes every seed there is, the printed one is one of them
+            compared.append(("seeds", row.seeds, (paper.run.seed,)))
+        compared.append(("step", row.step, None if paper.run.steps is None else PRINTED_STEPS[paper.run.steps]))
+    else:
+        compared.append(("made of", row.of, paper.of))
+    for what, ours, theirs in compared:
+        if ours != theirs:
+            raise ConfigError(f"{where}: row {row.id}: {what} {ours!r}, but the printed row is {theirs!r}")
 
 
 def _once(names: Iterable[str], what: str) -> None:
