@@ -19,6 +19,7 @@ from models import registry as models
 from models import training_data
 from workflow import estimate, matrix, memory, resources
 from workflow.estimate import Job, World
+from workflow.plan import Asked
 
 PROFILE = Path("profiles/slurm/config.yaml")
 
@@ -49,6 +50,15 @@ def problems(world: World, jobs: Sequence[Job], gpus: int) -> list[str]:
         sentences += driver(_answer(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]))
         sentences += attention(cluster["attention"], lambda package: importlib.util.find_spec(package) is not None)
     return sentences
+
+
+def limits(plan: Asked, *, check: bool) -> dict[str, int]:
+    """Return what the jobs of one machine share, by the names of Snakemake's resources. check: raise as `check_here`.
+
+    One GPU: nothing tells a job which of several is its own, so each would take the first.
+    """
+    memory = check_here(World(plan.config, plan.results, plan.cache, estimate.read())) if check else None
+    return {"gpu": 1} if memory is None else {"gpu": 1, "mem_mb": memory}
 
 
 def check_here(world: World) -> int | None:

@@ -4,6 +4,7 @@ A dry run, `--verbose` and Snakemake's log file keep its own account of jobs.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -76,9 +77,16 @@ class Lines(logging.Formatter):
                 return str(record.msg or "")
 
 
-def attach(settings: Any) -> None:
-    """Put `Lines` on Snakemake's terminal output, unless more was asked for. settings: its output settings."""
-    if settings.dryrun or settings.verbose or settings.debug_dag or settings.printshellcmds:
+def attach(settings: Any, *, main: bool) -> None:
+    """Put `Lines` on Snakemake's terminal output, unless more was asked for or this is a cluster's job (not `main`).
+
+    settings: Snakemake's output settings.
+    """
+    # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if not main or settings.dryrun or settings.verbose or settings.debug_dag or settings.printshellcmds:
         return
     for handler in logging.getLogger("snakemake.logging").handlers:
         if handler.name == "DefaultStreamHandler":

@@ -10,6 +10,7 @@ from workflow import (
     command_line,
     matrix,
     plan as planning,
+    preflight,
     progress,
     resources,
     sweep,
@@ -17,13 +18,7 @@ from workflow import (
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
-# Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
-for stream in (sys.stdout, sys.stderr):
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(errors="backslashreplace")
-
-if MAIN:
-    progress.attach(workflow.output_settings)
+progress.attach(workflow.output_settings, main=MAIN)
 
 # On a cluster (with a number of nodes) jobs run elsewhere.
 ONE_MACHINE = workflow.global_resources["_nodes"].value is None
@@ -47,22 +42,14 @@ CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
 
-# On one machine nothing tells a job which of several GPUs is its own: each would take the first. So jobs with GPUs run one
-# after another: Snakemake lowers every request to the number that there is. `--resources gpu=N` wins.
-if HERE and "gpu" not in workflow.global_resources:
-    workflow.register_resource("gpu", 1)
-
-# Likewise memory, where real models are trained on this machine's CPU: a call that it does not suffice for is refused here.
-if HERE and not workflow.output_settings.dryrun and command_line.makes_files():
-    from workflow import estimate, preflight
-
-    with command_line.one_line():
-        MEMORY = preflight.check_here(estimate.World(config, RESULTS, CACHE, estimate.read()))
-    if MEMORY and "mem_mb" not in workflow.global_resources:
-        workflow.register_resource("mem_mb", MEMORY)
-
-# One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it.
+# Snakemake lowers every request to what there is; `--resources gpu=N` wins.
 if HERE:
+    with command_line.one_line():
+        LIMITS = preflight.limits(PLAN, check=command_line.makes_files() and not workflow.output_settings.dryrun)
+    for resource, amount in LIMITS.items():
+        if resource not in workflow.global_resources:
+            workflow.register_resource(resource, amount)
+    # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it.
     worker.offer(Path(LOGS, "worker.log"))
 
 # Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee have to
