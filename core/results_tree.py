@@ -123,7 +123,7 @@ class EvaluatedCheckpoint(Recorded):
 
 
 class Listed(Recorded):
-    """manifest.json, as `report.provenance.manifest` writes it."""
+    """manifest.json, as `report.manifest` writes it."""
 
     scale: str
     files: dict[str, ListedFile]
@@ -136,7 +136,7 @@ class Listed(Recorded):
 def read_manifest(root: Path) -> dict[str, Any]:
     """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
     path = root / MANIFEST
-    value = read_json(path, "manifest (python -m report.provenance.manifest writes it)")
+    value = read_json(path, "manifest (python -m report.manifest writes it)")
     if isinstance(value, dict) and (origins := stored(root / ORIGINS)):
         packed.checked(origins, root)
         value |= read_json(root / ORIGINS, "the origins of runs and checkpoints")

@@ -24,8 +24,7 @@ from core.layout import Results
 from core.provenance import ROOT
 from core.results_tree import ORIGINS, Tree, open_tree, read_manifest
 from evals.learning_curves import read_curve, rollout_rows
-from report import verify
-from report.provenance import manifest
+from report import manifest, verify
 from report.site import samples
 
 LIMIT = 3_000_000  # bytes

@@ -1,6 +1,6 @@
 """`python -m report.verify --results results/quick`: is every file still what the manifest says it was?
 
-Files of the tree against the manifest; the chain of files (`report.provenance.manifest`), with every checkpoint and the
+Files of the tree against the manifest; the chain of files (`report.manifest`), with every checkpoint and the
 inputs from outside the tree read; and whether one code and one set of packages made them. Exit code 0: all of that
 holds; 1: the lines printed name what does not; 2: no manifest.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from core import digests, errors
 from core.errors import BenchError, Parser
 from core.results_tree import Tree, open_tree, read_manifest
-from report.provenance import manifest
+from report import manifest
 from report.site import samples
 
 

@@ -19,8 +19,7 @@ import yaml
 from core import digests, errors
 from core.files import read_json, write_json
 from core.results_tree import Tree
-from report import verify
-from report.provenance import manifest
+from report import manifest, verify
 from tests import planted
 from tests.core.test_digests import flip
 from tests.report import synthetic
@@ -36,7 +35,7 @@ READERS = {
     "show": "report.show table1",
     "convergence": "report.convergence",
     "page": "report.build",
-    "manifest": "report.provenance.manifest",
+    "manifest": "report.manifest",
     "verify": "report.verify",
 }
 KINDS = {  # pattern of files -> the commands that read them; `verify` reads all

@@ -25,7 +25,7 @@ from methods.options import READINGS as READINGS_OF_METHODS
 from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS
-from report.docs import methods
+from report import methods_page
 from tests.methods import subjects
 from tests.methods.subjects import check_each
 from workflow.config import Prompts, Training
@@ -73,9 +73,9 @@ def refused(*words: str, error: type[BenchError] = BenchError) -> Iterator[None]
 
 def test_the_catalog_needs_no_torch() -> None:
     code = (
-        "import sys; from methods import catalog; from report.docs import methods; "
+        "import sys; from methods import catalog; from report import methods_page; "
         "[catalog.parse(k) for k in catalog.keys()]; "
-        "methods.pages(); sys.exit('torch' in sys.modules)"
+        "methods_page.pages(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
@@ -196,8 +196,8 @@ def test_quotes_are_the_papers_words() -> None:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    for name, text in methods.pages().items():
-        assert (ROOT / "docs" / name).read_text("utf-8") == text, "run: python -m report.docs.methods"
+    for name, text in methods_page.pages().items():
+        assert (ROOT / "docs" / name).read_text("utf-8") == text, "run: python -m report.methods_page"
 
 
 # ---- bad input ----

@@ -166,7 +166,7 @@ def test_damaged_results_are_one_line_that_names_the_file(
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
-    commands = ("table", "figure", "convergence", "build", "show", "compare", "provenance.manifest", "reference",
+    commands = ("table", "figure", "convergence", "build", "show", "compare", "manifest", "reference",
                 "verify")  # fmt: skip
     imports = ", ".join(f"report.{name}" for name in commands)
     code = f"import sys, {imports}; print(*(m for m in {heavy} if m in sys.modules))"

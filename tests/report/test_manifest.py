@@ -16,8 +16,7 @@ from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree, read_manifest
 from evals.store import read_record
-from report import verify
-from report.provenance import manifest
+from report import manifest, verify
 from tests.core.test_digests import flip
 from tests.report import synthetic
 from tests.report.conftest import Command
@@ -284,7 +283,7 @@ def test_without_a_manifest_there_is_nothing_to_hold_against(broken: Path, comma
     (broken / manifest.NAME).unlink()
     code, _, err = command(verify.main, "--results", broken)
     assert code == 2
-    assert "manifest (python -m report.provenance.manifest writes it) is missing" in err
+    assert "manifest (python -m report.manifest writes it) is missing" in err
 
 
 @pytest.mark.slow
@@ -293,8 +292,5 @@ def test_snakemake_verify_fails_when_verify_does(tmp_path: Path) -> None:
     clone = copy_of(tmp_path / "clone")
     synthetic.write_tree(clone / "results/quick")
     done = run_snakemake(clone, "verify", "--configfile", "config/quick.yaml")
-    assert (
-        "manifest.json: manifest (python -m report.provenance.manifest writes it) is missing"
-        in done.stdout + done.stderr
-    )
+    assert "manifest.json: manifest (python -m report.manifest writes it) is missing" in done.stdout + done.stderr
     assert done.returncode != 0

@@ -26,8 +26,7 @@ from core.results_tree import Tree
 from paper.claims import entries, ledger
 from paper.claims.claims import read_claims
 from paper.claims.entries import LEAST_ROLLOUTS, RULE
-from report import build, convergence, show
-from report.provenance import manifest
+from report import build, convergence, manifest, show
 from report.site import assets, paper, runs, samples, tables
 from report.tables import spec
 from report.tables.render import environment

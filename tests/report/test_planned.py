@@ -15,7 +15,7 @@ from core.errors import BenchError, ConfigError, MissingInputError
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
 from paper.printed import read
-from report.provenance import manifest
+from report import manifest
 from report.show import text
 from report.site import links
 from report.tables import check, render, spec, tidy

@@ -29,9 +29,8 @@ from core.results_tree import ORIGINS, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper.claims import entries, ledger
-from report import build, compare, convergence, figure, reference, show, table, verify
+from report import build, compare, convergence, figure, manifest, reference, show, table, verify
 from report import figures as figure_spec
-from report.provenance import manifest
 from report.site import samples
 from report.tables import spec
 from tests.core.test_digests import flip
@@ -347,7 +346,7 @@ REFUSED = {
     "edited after its manifest": (lambda root: edit(root / "matrix.json", title="?"), "differs: matrix.json"),
     "without a manifest": (
         lambda root: (root / manifest.NAME).unlink(),
-        "manifest (python -m report.provenance.manifest writes",
+        "manifest (python -m report.manifest writes",
     ),
     "a file that names a folder of the machine": (machine_path, "table1.md: names a folder of this machine"),
 }

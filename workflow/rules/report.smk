@@ -321,9 +321,9 @@ rule manifest:
         "../../environment.yml"
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.provenance.manifest"),
+        code=lambda wc: code_hashes.command("report.manifest"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.provenance.manifest --results {params.root}"
+        "TEPO_CODE={params.code} quiet {log} python -m report.manifest --results {params.root}"
 
 
 # Without input: nothing is made again before it is looked at.

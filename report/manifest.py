@@ -1,4 +1,4 @@
-"""`python -m report.provenance.manifest --results results/quick`: every result file with its hash and origin.
+"""`python -m report.manifest --results results/quick`: every result file with its hash and origin.
 
 What run.json, samples.json and grades.json do not say is null. Equal trees give equal manifests apart from `written`.
 Not listed: `state/` (what a run would resume from), `log/` (of a logger), hidden files, and BY_HAND. Checkpoints have

@@ -1,6 +1,6 @@
 """What docs/methods.md and docs/notebook/readings.md hold of the method catalog, between two marks in each place.
 
-`python -m report.docs.methods` writes it; a test fails while a page is out of date.
+`python -m report.methods_page` writes it; a test fails while a page is out of date.
 """
 
 import re

@@ -1,1 +1,0 @@
-"""Where a number comes from: the manifest, and what moved between two results trees."""
