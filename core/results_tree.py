@@ -15,7 +15,7 @@ from pydantic import Field
 from core import digests, packed
 from core.declared import Declared, Recorded, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint, written_by
-from core.files import read_json, stored
+from core.files import read_csv, read_json, stored
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_file
 from core.scores import NOT_CORRECT, read_rows
@@ -267,12 +267,19 @@ class Tree:
         """By model and method (its name in the configuration, or its key without the sweep) its key at the value that a
         sweep chose for it, with which it is on the fresh seeds. Empty without a sweep and before its second round."""
         sweep = self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
+        path, decided = self.root / "sweep" / "choice.csv", None
+        if path.is_file():  # in the tree may also be the runs of an earlier choice
+            digests.check(path)
+            rows = read_csv(path, "the choice of a sweep", ("model", "method", "chosen", "question"))
+            if {row["question"] for row in rows} == {sweep.get("question")}:
+                decided = {(row["model"], row["method"]) for row in rows if row["chosen"] == "yes"}
         found: dict[tuple[str, str], str] = {}
         for point in sweep["points"]:
             model, method, base = point["model"], point["method"], point["base"]
-            fresh = any(Run(model, method, seed) in self.runs for seed in sweep["test_seeds"])
+            if not any(Run(model, method, seed) in self.runs for seed in sweep["test_seeds"]):
+                continue
             # The scale's own value may be there beside the chosen one, for what the single value costs.
-            if fresh and (method != base or (model, base) not in found):
+            if (model, method) in decided if decided is not None else method != base or (model, base) not in found:
                 found |= {(model, base): method, (model, point["row"]): method}
         return found
 
