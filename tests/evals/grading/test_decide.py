@@ -274,11 +274,6 @@ def _scribble(rng: random.Random) -> str:
     return "".join(rng.choice(SIGNS) for _ in range(rng.randrange(12)))
 
 
-def test_right_and_wrong() -> None:
-    responses = [r"7*3=1;\boxed{1}", r"\boxed{2}", "1", r"\boxed{1", r"\boxed{1}\boxed{2}", r"\boxed{1.0}"]
-    assert boxed(["7*3?"] * 6, responses, ["1"] * 6) == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
-
-
 def test_integer_answers_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a worker was started")
@@ -365,21 +360,21 @@ def test_shuffled_leaves_no_trace_of_group_or_response() -> None:
     assert all(abs(total - expected) < 5 * deviation for total in totals)
 
 
-REWARDED = {
-    r"so \boxed{4}": 1.0,
-    r"so \boxed{5}": 1.0,
-    "4": 0.0,
-    r"\boxed{}": 0.0,
-    r"\boxed{4": 0.0,
-    r"\boxed{4} no, \boxed{": 0.0,
-    r"\fbox{4}": 1.0,
+FORM_AND_REWARD = {  # response -> does it have the form, is it right; the answer is 4
+    r"so \boxed{4}": (1.0, 1.0),
+    r"\boxed{4.0}": (1.0, 1.0),
+    r"so 8-3=5;\boxed{5}": (1.0, 0.0),
+    r"\boxed{4}\boxed{5}": (1.0, 0.0),
+    r"\fbox{4}": (1.0, 1.0),
+    "4": (0.0, 0.0),
+    r"\boxed{}": (0.0, 0.0),
+    r"\boxed{4": (0.0, 0.0),
+    r"\boxed{4} no, \boxed{": (0.0, 0.0),
 }
 
 
-def test_format_asks_for_the_box_that_the_reward_asks_for_whatever_it_holds() -> None:
-    responses = list(REWARDED)
-    found = placebo.boxes([0.0] * len(responses), responses, 1)
-    assert found == list(REWARDED.values())
-    # no response that the reward calls right lacks the form
-    right = boxed(["2+2?"] * len(responses), responses, ["4"] * len(responses))
-    assert all(form >= reward for form, reward in zip(found, right, strict=True))
+def test_the_form_is_the_box_that_the_reward_asks_for_whatever_it_holds() -> None:
+    responses = list(FORM_AND_REWARD)
+    forms = placebo.boxes([0.0] * len(responses), responses, 1)
+    rewards = boxed(["2+2?"] * len(responses), responses, ["4"] * len(responses))
+    assert dict(zip(responses, zip(forms, rewards, strict=True), strict=True)) == FORM_AND_REWARD
