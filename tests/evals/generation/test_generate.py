@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +49,11 @@ def rows(out: Path, key: str) -> list[Response]:
     return read_responses(out / f"{key}.parquet")
 
 
-def test_one_row_per_response_in_order_with_the_arithmetic_prompt(drawn: Path, quick_data: Path) -> None:
+def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Path, quick_data: Path) -> None:
+    record = json.loads((drawn / "samples.json").read_text())
+    assert record["schema"] == generate.SCHEMA
+    assert len(record["weights_sha256"]) == 64
+    assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
     for key in QUICK:
         benchmark = few(key)
         asked = [
@@ -59,22 +61,13 @@ def test_one_row_per_response_in_order_with_the_arithmetic_prompt(drawn: Path, q
             for item in data.load(benchmark, quick_data)
             for sample in range(benchmark.decoding.samples)
         ]
-        found = rows(drawn, key)
+        found, entry = rows(drawn, key), record["benchmarks"][key]
         assert [(row.item_id, row.sample, row.prompt) for row in found] == asked
         assert all(row.prompt_sha256 == store.prompt_sha256(row.prompt) for row in found)
-
-
-def test_the_record_is_true(drawn: Path) -> None:
-    record = json.loads((drawn / "samples.json").read_text())
-    assert record["schema"] == generate.SCHEMA
-    assert len(record["weights_sha256"]) == 64
-    assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
-    for key in QUICK:
-        entry, own = record["benchmarks"][key], rows(drawn, key)
-        assert entry["rows"] == len(own)
+        assert entry["rows"] == len(found)
         assert entry["sha256"] == sha256_file(drawn / f"{key}.parquet")
-        assert entry["response_tokens"] == sum(row.tokens or 0 for row in own)
-        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in own)
+        assert entry["response_tokens"] == sum(row.tokens or 0 for row in found)
+        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in found)
         assert (entry["seed"], entry["deviations"]) == (7, [])
 
 
@@ -204,9 +197,10 @@ def test_a_damaged_store_is_drawn_again(
     assert (finished / f"{GREEDY}.parquet").read_bytes() == (drawn / f"{GREEDY}.parquet").read_bytes()
 
 
-def test_a_changed_question_is_asked_again(
+def test_another_question_other_code_and_other_threads_draw_again(
     finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What an earlier code left in the store would else be published under the hash of the present one."""
     template = shutil.copytree(tiny, tmp_path / "copy")
     (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
     changes: list[dict[str, Any]] = [{"model": save_tiny(tmp_path / "other", seed=1)}, {"model": template}]
@@ -216,24 +210,15 @@ def test_a_changed_question_is_asked_again(
         given = {"model": tiny, **change}
         with pytest.raises(DrawnError, match=GREEDY):
             run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
-
-
-def test_other_code_and_other_threads_draw_again(
-    finished: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an earlier code left in the store would else be published under the hash of the present one."""
-    monkeypatch.setattr(draw, "draw", no_draw)
-    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
-    with pytest.raises(DrawnError, match=GREEDY):
-        run(tiny, quick_data, finished, (GREEDY,))
-    monkeypatch.undo()
-    monkeypatch.setattr(draw, "draw", no_draw)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
     for name in used_code.NUMERIC:
         with monkeypatch.context() as patch:
             patch.setenv(name, "7")
             with pytest.raises(DrawnError, match=GREEDY):
                 run(tiny, quick_data, finished, (GREEDY,))
+    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
+    with pytest.raises(DrawnError, match=GREEDY):
+        run(tiny, quick_data, finished, (GREEDY,))
 
 
 def test_the_models_own_sampling_defaults_do_not_apply(
@@ -253,7 +238,6 @@ def test_bad_input_is_said_before_anything_is_written(tiny: Path, quick_data: Pa
     empty = shutil.copytree(tiny, tmp_path / "empty")
     (empty / "model.safetensors").unlink()
     changes: list[tuple[dict[str, Any], type[BenchError], str]] = [
-        ({"model": tmp_path / "nowhere"}, MissingInputError, "nowhere: no model there"),
         ({"model": empty}, MissingInputError, "no weights there"),
         ({"folder": tmp_path}, MissingInputError, "python -m evals.fetch --benchmarks syn_mix3"),
         ({"reading": "sytem"}, ConfigError, "nearest: system"),
@@ -263,8 +247,6 @@ def test_bad_input_is_said_before_anything_is_written(tiny: Path, quick_data: Pa
         with pytest.raises(kind, match=said):
             run(given.pop("model"), given.pop("folder"), tmp_path / "out", **given)
         assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError, match="allowed: hf, openai, vllm; nearest: vllm"):
-        engine("vlm", Settings(str(tiny), seed=1))
 
 
 def test_sample_seeds_differ_within_and_between_seeds() -> None:
@@ -274,26 +256,26 @@ def test_sample_seeds_differ_within_and_between_seeds() -> None:
         assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
-def fake(item: str, sample: int, response: str) -> Response:
-    return Response(item, sample, "p", "h", response, "stop", 1, 1)
+ROW = Response("a", 0, "p", "h", "x", "stop", 1, 1)
 
 
 def copies(items: int, equal: bool) -> list[Response]:
-    return [fake(f"i{i}", s, f"{i}" if equal else f"{i} {s}") for i in range(items) for s in range(8)]
+    return [
+        dataclasses.replace(ROW, item_id=f"i{item}", sample=sample, response=f"{item}" if equal else f"{item} {sample}")
+        for item in range(items)
+        for sample in range(8)
+    ]
 
 
-def test_equal_samples_are_suspected() -> None:
+def test_equal_samples_are_suspected_and_a_model_with_one_answer_left_is_no_broken_seed() -> None:
     for responses, fraction, probed in (
         (copies(5, equal=True), 0.0, 5),
         (copies(5, equal=False), 1.0, 0),
         (copies(30, equal=True), 0.0, draw.PROBED),
-        ([fake("a", 0, "x"), fake("b", 0, "x")], None, 0),
+        ([ROW, dataclasses.replace(ROW, item_id="b")], None, 0),
     ):
         assert draw.distinct_fraction(responses) == fraction
         assert len(draw.suspects(responses)) == probed
-
-
-def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
     responses = copies(5, equal=True)
     draw.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
     with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
@@ -301,10 +283,10 @@ def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
-    for text in ("plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"):
-        row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
-        store.write_samples(tmp_path / "x.parquet", [row])
-        assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "\ufffd")
+    texts = ["plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"]
+    store.write_samples(tmp_path / "x.parquet", [dataclasses.replace(ROW, response=store.clean(t)) for t in texts])
+    found = [row.response for row in read_responses(tmp_path / "x.parquet")]
+    assert found == [text.replace("\ud83d", "\ufffd") for text in texts]
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
@@ -313,37 +295,25 @@ def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         (folder / name).write_bytes(b"{} " + name.encode())
-    digests.write_folder(folder)
-    write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.check_folder(folder))}})
-    for path in sorted(folder.iterdir()):
-        before = path.read_bytes()
-        flip(path, 0.3)
-        for given in (None, str(record)):
-            with pytest.raises(BenchError) as caught:
-                engine("hf", Settings(str(folder), 1, given)).identity()
-            assert str(folder) in str(caught.value), path.name
-            assert "\n" not in str(caught.value)
-        path.write_bytes(before)
+    write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.of_folder(folder))}})
+    engine("hf", Settings(str(folder), 1, str(record))).identity()
+    flip(folder / "model.safetensors", 0.3)
+    engine("hf", Settings(str(folder), 1)).identity()  # nothing says what it should be
+    with pytest.raises(CorruptInputError, match=f"{folder}"):
         engine("hf", Settings(str(folder), 1, str(record))).identity()
+    digests.write_folder(folder)
+    flip(folder / "tokenizer.json", 0.3)
+    with pytest.raises(CorruptInputError, match=f"{folder}/tokenizer.json"):
+        engine("hf", Settings(str(folder), 1)).identity()
 
 
-def test_a_flipped_bit_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
-    """Also in a field that nothing is computed from, which the registry's hash does not cover."""
+def test_a_changed_letter_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
+    """In a field that nothing is computed from, which the registry's hash does not cover."""
     shutil.copytree(quick_data, tmp_path / "data")
     path = tmp_path / "data" / f"{GREEDY}.jsonl"
-    for share in (0.01, 0.5, 0.999):
-        before = path.read_bytes()
-        flip(path, share)
-        with pytest.raises(CorruptInputError, match=str(path)):
-            data.load(few(GREEDY), path.parent)
-        path.write_bytes(before)
-    assert data.load(few(GREEDY), path.parent)
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "evals.run", *arguments], capture_output=True, text=True, timeout=1800, check=False
-    )
+    path.write_text(path.read_text().replace('"family": "as"', '"family": "at"', 1))
+    with pytest.raises(CorruptInputError, match=str(path)):
+        data.load(few(GREEDY), path.parent)
 
 
 def test_the_pages_of_benchmarks_name_every_benchmark() -> None:
@@ -395,7 +365,7 @@ MISTAKES = {
     "--model TINY --benchmarks syn_as3 --data no/such/folder": "--data: no/such/folder: no folder",
     "--model TINY,TINY --benchmarks syn_as3": "two of one name",
     "--model TINY --benchmarks amie24": "nearest: aime24",
-    "--model TINY --benchmarks syn_as3 --backend hff": "nearest: hf",
+    "--model TINY --benchmarks syn_as3 --backend vlm": "allowed: hf, openai, vllm; nearest: vllm",
     "--model TINY --benchmarks syn_as3 --engine x": "expected NAME=VALUE",
     "--model TINY --benchmarks syn_as3 --samples 0": "--samples: must be a whole number from 1",
     "--model TINY --benchmarks syn_as3 --temperature nan": "--temperature: must be a number from 0",
