@@ -163,11 +163,11 @@ def test_samples_without_problems_or_verdicts_are_refused() -> None:
         Samples(("a", "a"), np.ones((2, 1), bool))
 
 
-def test_mover_is_the_stratified_interval_for_symmetric_parts() -> None:
-    value, half, weight = np.array([0.2, 0.5]), np.array([0.03, 0.04]), np.array([0.25, 0.75])
-    total, (low, high) = intervals.combine(weight, value, value - half, value + half)
-    expected = np.sqrt(((weight * half) ** 2).sum())
-    assert (total, total - low, high - total) == pytest.approx((0.425, expected, expected))
+def test_mover_adds_the_squares_of_what_lies_below_and_above_each_part() -> None:
+    value, below, above, weight = (np.array(x) for x in ([0.2, 0.5], [0.03, 0.04], [0.05, 0.01], [0.25, 0.75]))
+    total, (low, high) = intervals.combine(weight, value, value - below, value + above)
+    expected = [np.sqrt(((weight * half) ** 2).sum()) for half in (below, above)]
+    assert (total, total - low, high - total) == pytest.approx((0.425, *expected))
 
 
 def twins(n: int, k: int, *, seed: int = 0, gap: float = 0.0) -> tuple[Samples, Samples]:
