@@ -204,7 +204,7 @@ def test_another_question_other_code_and_other_threads_draw_again(
     template = shutil.copytree(tiny, tmp_path / "copy")
     (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
     changes: list[dict[str, Any]] = [{"model": save_tiny(tmp_path / "other", seed=1)}, {"model": template}]
-    changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}]
+    changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}, {"changes": {"max_tokens": 9}}]
     monkeypatch.setattr(draw, "draw", no_draw)
     for change in changes:
         given = {"model": tiny, **change}
