@@ -18,45 +18,12 @@ from transformers import AutoTokenizer
 
 from core.errors import ConfigError
 from evals import arithmetic, data
-from evals.benchmark import Decoding, benchmark
+from evals.benchmark import benchmark
 from evals.generation import draw, prompts
-from evals.generation.draw import Plan, load_task, make_plan, room, write_task
+from evals.generation.draw import Plan, load_task, make_plan, write_task
 from evals.generation.engine import Settings, engine
 from evals.generation.prompts import INSTRUCTION
 from tests.evals.conftest import few
-
-PAPER = Decoding(32, 0.6, 1.0, 8192)
-SMALL = Decoding(1, 0.0, 1.0, 64)
-
-
-ROOM = (  # decoding, positions -> limit of the prompt, of the response, notes
-    (PAPER, None, 2048, 8192, 0),
-    (PAPER, 32768, 2048, 8192, 0),
-    (PAPER, 10240, 2048, 8192, 0),
-    (PAPER, 10239, 2048, 8191, 1),
-    (PAPER, 4096, 2048, 2048, 1),
-    (PAPER, 256, 128, 128, 1),
-    (SMALL, 256, 192, 64, 0),
-)
-
-
-def test_room_in_a_short_model() -> None:
-    for decoding, positions, limit, tokens, notes in ROOM:
-        found_limit, found, said = room(decoding, 2048, positions)
-        assert (found_limit, found.max_tokens, len(said)) == (limit, tokens, notes), positions
-    with pytest.raises(ConfigError, match="no room"):
-        room(PAPER, 2048, 1)
-
-
-def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items: list[data.Item]) -> None:
-    """Not the limit of 2,048 tokens, and at most half of its positions."""
-    for positions, response, cut in ((73, 64, 0), (72, 63, 0), (18, 9, 0), (16, 8, 20)):
-        asked = engine("hf", Settings(str(tiny), seed=1))
-        vars(asked)["positions"] = positions
-        found = make_plan(asked, few("syn_mix3"), items)
-        assert found.decoding.max_tokens == response, positions
-        assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
-        assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +34,28 @@ def items() -> list[data.Item]:
 
 def made(tiny: Path, items: list[data.Item], seed: int = 1, **given: Any) -> Plan:
     return make_plan(engine("hf", Settings(str(tiny), seed=seed)), few("syn_mix3"), items, **given)
+
+
+def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items: list[data.Item]) -> None:
+    """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
+    asked = engine("hf", Settings(str(tiny), seed=1))
+    for positions, most, response, cut in (
+        (None, 64, 64, 0),
+        (73, 64, 64, 0),
+        (72, 64, 63, 0),
+        (18, 64, 9, 0),
+        (16, 64, 8, 20),
+        (12, 4, 4, 20),
+    ):
+        vars(asked)["positions"] = positions
+        found = make_plan(asked, few("syn_mix3"), items, changes={"max_tokens": most})
+        assert found.decoding.max_tokens == response, positions
+        assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
+        assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
+        assert any(text.startswith("at most") for text in found.deviations) == (response < most), positions
+    vars(asked)["positions"] = 1
+    with pytest.raises(ConfigError, match="no room"):
+        make_plan(asked, few("syn_mix3"), items)
 
 
 def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
