@@ -185,11 +185,7 @@ def test_a_server_that_is_not_there_or_has_another_model_is_named(
 
 
 def test_the_key_reaches_the_server_and_no_file(
-    server: Server,
-    quick_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The server answers nobody without the key: neither the list of its models nor a request."""
     assert len(drawn(server, quick_data, tmp_path / "out", limit=2)) == 2

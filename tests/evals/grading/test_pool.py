@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import selectors
-import signal
 import subprocess
 import sys
 import threading
@@ -88,17 +87,10 @@ def test_a_killed_comparison_is_tried_once_more_alone() -> None:
 def _kill_first_worker(pool: Pool) -> None:
     while not (pool.workers and pool.workers[0].index is not None):
         time.sleep(0.01)
-    os.kill(_comparing(pool.workers[0].process.pid), signal.SIGKILL)
-
-
-def _comparing(worker: int) -> int:
-    """The process that a worker has forked, as soon as it has."""
-    for _ in range(3000):
-        children = Path(f"/proc/{worker}/task/{worker}/children").read_text(encoding="utf-8").split()
-        if children:
-            return int(children[0])
+    worker = psutil.Process(pool.workers[0].process.pid)
+    while not (comparing := worker.children()):  # it forks the process that compares
         time.sleep(0.01)
-    raise TimeoutError(f"worker {worker} compares nothing")
+    comparing[0].kill()
 
 
 @pytest.mark.slow

@@ -31,16 +31,7 @@ from evals.stats.compare import (
     ranks,
     with_choice,
 )
-from evals.stats.estimate import (
-    Comparison,
-    Estimate,
-    Samples,
-    estimate,
-    generation_se,
-    macro,
-    maj_at_k,
-    pooled,
-)
+from evals.stats.estimate import Comparison, Estimate, Samples, estimate, generation_se, macro, maj_at_k, pooled
 from evals.stats.sequential import decide, half_width, log_e
 from evals.stats.sizes import Error, Score, measured_parts, samples_needed, score_errors, units_needed
 from tests.evals.stats.fixtures import beta, samples
@@ -268,8 +259,7 @@ def test_the_mean_over_clean_models_by_hand() -> None:
     expected = stats.ttest_1samp([0.2, 0.4, 0.7], 0.0)
     assert (c.p, c.df, c.how) == (pytest.approx(expected.pvalue), 2, "paired t over 3 clean models, 5 seeds")
     assert chances_of_being_best({"a": value, "b": dict.fromkeys(value, 0.0)}, clusters)[0]["a"] == pytest.approx(
-        1 - c.p / 2,
-        abs=0.01,
+        1 - c.p / 2, abs=0.01
     )
 
 

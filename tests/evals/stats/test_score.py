@@ -182,8 +182,6 @@ BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "no grades": (lambda g, s: g.unlink(), "sampled.parquet: file is missing"),
     "no grades.json": (lambda g, s: (g.parent / "grades.json").unlink(), "grades.json: record of the grades is"),
     "no samples.json": (lambda g, s: (s.parent / "samples.json").unlink(), "samples.json: record of the samples is"),
-    "grades.json cut": (lambda g, s: (g.parent / "grades.json").write_text('{"bench'), "not valid JSON"),
-    "grades.json empty": (lambda g, s: write_json(g.parent / "grades.json", {}), "benchmarks: is missing"),
     "changed grades": (lambda g, s: g.write_bytes(g.read_bytes() + b" "), "sampled.parquet: sha256 is"),
     "cut grades": (lambda g, s: (g.write_bytes(g.read_bytes()[:500]), _rehash(g)), "not a readable"),
     "other samples": (lambda g, s: _rewrite(s, _set(response="edited")), "graded other samples"),
