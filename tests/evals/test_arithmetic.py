@@ -97,20 +97,11 @@ def test_answers_agree_with_an_independent_evaluator_and_every_written_step_is_t
                 assert int(right) == (value if family == "add2" else value % 10), problem
 
 
-SPACES = {  # family and difficulty -> prompts, those held out
-    ("as", 2): (3240, 639), ("mul", 3): (243, 40), ("mul", 4): (729, 135),
-    ("mul", 5): (2187, 430), ("mul", 6): (6561, 1381), ("mix", 2): (4410, 890),
-    ("add2", 2): (1600, 312), ("seq", 1): (810, 159), ("seq", 2): (810, 194), ("inv", 2): (3240, 635),
-    ("swap", 2): (500, 93), ("swap", 3): (5000, 990), ("sort", 2): (81, 16), ("sort", 3): (729, 146),
-    ("sort", 4): (6561, 1296), ("iter", 1): (4320, 849), ("iter", 3): (4320, 894),
-}  # fmt: skip
-
-
-def test_prompt_spaces() -> None:
-    for (family, k), (size, test) in SPACES.items():
+def test_every_prompt_is_listed_once_and_all_held_out_ones_can_be_drawn() -> None:
+    for family, k in LISTED:
         listed = list(arithmetic.prompts(family, k))
-        assert len(listed) == len(set(listed)) == arithmetic.space(family, k) == size, (family, k)
-        assert sum(map(arithmetic.is_test, listed)) == test, (family, k)
+        assert len(listed) == len(set(listed)) == arithmetic.space(family, k), (family, k)
+        test = sum(map(arithmetic.is_test, listed))
         assert len(arithmetic.held_out(family, k, test, seed=0)) == test
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -23,18 +22,6 @@ from evals.stats.intervals import Array, Bounds
 REPEATS = 4000  # standard error of a coverage near 95 %: 0.35 points
 
 
-class Case(NamedTuple):
-    """A benchmark; `spread` is a + b of the Beta distribution of its problems' difficulty."""
-
-    problems: int
-    k: int  # samples per problem
-    mean: float  # true score
-    spread: float = 1.0
-
-
-AIME = Case(30, 32, 0.12, 0.73)
-
-
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -42,16 +29,6 @@ def sigmoid(x: Array) -> Array:
 def coverage(bounds: Bounds, truth: float | Array) -> float:
     """Percent of the intervals that hold the truth."""
     return 100 * float(((bounds.low <= truth) & (truth <= bounds.high)).mean())
-
-
-def answers(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
-    """(repeats, problems) shares of right samples."""
-    chance = rng.beta(case.mean * case.spread, (1 - case.mean) * case.spread, (repeats, case.problems))
-    return rng.binomial(case.k, chance) / case.k
-
-
-def score(y: Array, case: Case) -> Bounds:
-    return intervals.score_interval(y, 1.0, case.problems * case.k)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +40,7 @@ def test_every_level_is_covered(low: float, high: float) -> None:
     for k, spread, problems in ((1, 1.0, 10), (1, 1.0, 100), (32, 0.73, 30), (32, 3.0, 10), (32, 3.0, 100)):
         rng = np.random.default_rng([10, k, problems, int(100 * spread), int(10 * low)])
         chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
-        bounds = score(rng.binomial(k, chances) / k, Case(problems, k, 0.0))
+        bounds = intervals.score_interval(rng.binomial(k, chances) / k, 1.0, problems * k)
         assert 92.6 <= coverage(bounds, truth) <= (97 if k == 1 else 98.5), (k, spread, problems)
 
 
