@@ -321,7 +321,6 @@ DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int, list[int]]] 
     # what happens to the lines, responses that are missing, lines that are named
     "half a line": (lambda lines: [*lines, lines[0][:-9]], 0, []),
     "a bit": (lambda lines: [lines[0], lines[1].replace(b'"stop"', b'"stoq"', 1), *lines[2:]], 1, [2]),
-    "a hash": (lambda lines: [lines[0], b"f" * 64 + lines[1][64:], *lines[2:]], 1, [2]),
     "two lines joined": (lambda lines: [lines[0], lines[1][:-1], *lines[2:]], 2, [2]),
     "bytes": (lambda lines: [b"\xff\xfe\x00\n", *lines[1:]], 1, [1]),
 }

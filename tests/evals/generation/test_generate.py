@@ -560,7 +560,6 @@ MISTAKES = {
     "--model TINY --benchmarks all": "no --data: nothing was downloaded; add --download",
     "--model TINY --benchmarks syn_as3 --data no/such/folder": "--data: no/such/folder: no folder",
     "--model TINY,TINY --benchmarks syn_as3": "two of one name",
-    "--model TINY --benchmarks amie24": "nearest: aime24",
     "--model TINY --benchmarks syn_as3 --backend vlm": "allowed: hf, openai, vllm; nearest: vllm",
     "--model TINY --benchmarks syn_as3 --engine x": "expected NAME=VALUE",
     "--model TINY --benchmarks syn_as3 --samples 0": "--samples: must be a whole number from 1",
