@@ -25,7 +25,7 @@ from core.errors import BusyError, ConfigError, MissingInputError
 from core.provenance import ROOT
 from core.scores import MACRO, read_scores
 from evals import data, generate
-from evals.benchmark import PAPER, Benchmark, benchmark
+from evals.benchmark import PAPER, benchmark
 from evals.generation import openai
 from evals.generation.draw import make_plan, requests
 from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
@@ -123,14 +123,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread.join()
 
 
-def drawn(server: Server, data: Path, out: Path, asked: str | Benchmark = GREEDY, **given: Any) -> list[Response]:
-    options = {name: given.pop(name) for name in ("limit",) if name in given}
-    chosen = asked if isinstance(asked, Benchmark) else few(asked, 4)
+def drawn(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any) -> list[Response]:
+    options = {name: given.pop(name) for name in ("limit", "changes") if name in given}
     given["more"] = {"timeout": 60, **given.pop("more", {})}
     asking: dict[str, Any] = {"model": NAME, "seed": 5, "endpoint": server.url, "chat": True, "batch_size": 3, **given}
     reading = "system" if asking["chat"] else None
-    generate.generate(Settings(**asking), [chosen], backend="openai", data=data, out=out, reading=reading, **options)
-    return read_responses(out / f"{chosen.key}.parquet")
+    generate.generate(
+        Settings(**asking), [few(key, 4)], backend="openai", data=data, out=out, reading=reading, **options
+    )
+    return read_responses(out / f"{key}.parquet")
 
 
 def journals(out: Path) -> list[Path]:
@@ -161,9 +162,8 @@ def test_without_chat_the_prompts_go_out_as_token_ids(
 
 def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, tmp_path: Path) -> None:
     """With a seed for each sample: lm-eval sends one for all, so that a server that honours it copies its answer."""
-    entry = few(SAMPLED, 4)
-    asked = replace(entry, decoding=replace(entry.decoding, temperature=0.6))  # a server's own default is 1
-    rows = drawn(server, quick_data, tmp_path, asked, limit=3)
+    changes = {"temperature": 0.6}  # a server's own default is 1
+    rows = drawn(server, quick_data, tmp_path, SAMPLED, limit=3, changes=changes)
     assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 3
     assert all(row.response.endswith(f" {row.seed}") for row in rows)
     assert sorted(json.dumps(body["messages"], ensure_ascii=False) for body in server.asked) == sorted(
