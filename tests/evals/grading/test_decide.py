@@ -28,8 +28,6 @@ from evals.reward import boxed
 from methods.training.rollouts import derive
 
 BOXES = {
-    "one": (r"so \boxed{42}.", "42"),
-    "last of two": (r"\boxed{1} then \boxed{2}", "2"),
     "nested braces": (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
     "inner of nested boxes": (r"\boxed{x=\boxed{5}}", "5"),
     "fbox": (r"\fbox{7}", "7"),
