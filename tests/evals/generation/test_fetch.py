@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +17,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Generated, HubFile, RepositoryFile, Row
 from tests.merged_config import load
-from tests.models.test_fetch_model import COMMIT, environment, hub
+from tests.models.test_fetch_model import COMMIT
 
 CONFIG = Path(__file__).resolve().parents[3] / "config"
 
@@ -149,26 +146,6 @@ def test_a_wrong_address_template_is_said(monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.setenv("TEPO_REPOSITORY_FILE", template)
         with pytest.raises((ConfigError, MissingInputError), match="TEPO_REPOSITORY_FILE"):
             fetch.fetch(BENCHMARK, tmp_path)
-
-
-HUB = """
-import sys
-from pathlib import Path
-from evals.benchmark import HubFile
-from evals.fetch import download
-with download(HubFile("someone/set", "test.jsonl", dict), "") as path:
-    Path(sys.argv[1]).write_bytes(path.read_bytes())
-"""
-
-
-def test_the_hub_client_brings_a_file(tmp_path: Path) -> None:
-    """In a process of its own: huggingface_hub reads its address once, at import."""
-    with hub({"datasets/someone/set": {"test.jsonl": lines(ROWS)}}) as (address, _):
-        given = os.environ | environment(address, tmp_path / "cache")
-        command = [sys.executable, "-c", HUB, str(tmp_path / "got")]
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "got").read_bytes() == lines(ROWS)
 
 
 def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
