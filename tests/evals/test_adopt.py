@@ -137,7 +137,8 @@ def test_what_is_ambiguous_or_broken_is_one_line_and_nothing_is_written(
 
 
 def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also not with those of another log of the same name that it has already, for another benchmark."""
+    """Nor with those of another log of the same name that it has for another benchmark: they would take the place of
+    the first one's."""
     tree = tmp_path / "tree"
 
     def add(name: str, rows: Sequence[Mapping[str, Any]], key: str = "sums") -> None:

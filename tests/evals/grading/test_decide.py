@@ -353,7 +353,8 @@ def test_shuffled_leaves_no_trace_of_group_or_response() -> None:
     assert all(abs(total - expected) < 5 * deviation for total in totals)
 
 
-FORM_AND_REWARD = {  # response -> does it have the form, is it right; the answer is 4
+# response -> does it have the form, is it right (4); no response that the reward calls right lacks the form
+FORM_AND_REWARD = {
     r"so \boxed{4}": (1.0, 1.0),
     r"\boxed{4.0}": (1.0, 1.0),
     r"so 8-3=5;\boxed{5}": (1.0, 0.0),
