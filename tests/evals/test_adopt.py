@@ -35,9 +35,13 @@ ROWS = [
 ]
 
 
+def lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
 def written(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_bytes(lines(rows))
     return path
 
 
@@ -111,10 +115,8 @@ BYTES = {
         json.dumps(ROWS[0]).encode("utf-16"),
         "line 1: not UTF-8 text .byte 0xff at 0.; convert it first: iconv",
     ),
-    "latin-1": (json.dumps(ROWS[0] | {"gold": "é"}, ensure_ascii=False).encode("latin-1"), "line 1: not UTF-8 text"),
     "empty": (b"", "holds no responses"),
     "no line end": (b'{"response": "' + b"x" * 2000, "line 1: longer than 0 MiB"),
-    "nested": (b'{"response": ' + b"[" * 900 + b"]" * 900 + b"}", "line 1 .*nesting"),
 }
 
 
@@ -122,13 +124,10 @@ def test_what_is_ambiguous_or_broken_is_one_line_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sample_logs, "MOST_BYTES", 1900)
-    cases = {
-        name: (written(tmp_path / f"{n}.jsonl", rows), said) for n, (name, (rows, said)) in enumerate(AMBIGUOUS.items())
-    }
-    for number, (name, (content, said)) in enumerate(BYTES.items()):
-        cases[name] = tmp_path / f"bytes{number}.jsonl", said
-        cases[name][0].write_bytes(content)
-    for name, (file, said) in cases.items():
+    file = tmp_path / "log.jsonl"
+    cases = {name: (lines(rows), said) for name, (rows, said) in AMBIGUOUS.items()} | BYTES
+    for name, (content, said) in cases.items():
+        file.write_bytes(content)
         words = ["--model", ".."] if "leaves" in name else []
         with pytest.raises(BenchError, match=said) as caught:
             command(monkeypatch, "--from", "jsonl", file, *words, "--out", tmp_path / "tree")
@@ -138,37 +137,27 @@ def test_what_is_ambiguous_or_broken_is_one_line_and_nothing_is_written(
 
 
 def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor with those of another log of the same name that it has for another benchmark: they would take the place of
+    the first one's."""
     tree = tmp_path / "tree"
-    file = written(tmp_path / "a.jsonl", ROWS)
-    command(monkeypatch, "--from", "jsonl", file, "--benchmark", "sums", "--out", tree)
+
+    def add(name: str, rows: Sequence[Mapping[str, Any]], key: str = "sums") -> None:
+        file = written(tmp_path / key / f"{name}.jsonl", rows)
+        command(monkeypatch, "--from", "jsonl", file, "--benchmark", key, "--out", tree)
+
+    add("a", ROWS)
+    add("a", ROWS[:4], "more")
+    add("a", ROWS)
+    assert (scores(tree)["a", "sums"], scores(tree)["a", "more"]) == (pytest.approx(2 / 3), 0.5)
     state = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     for name, rows, said in (
         ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
         ("b", ROWS[:4], "4 responses on sums, .* has 6"),
         ("b", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*'7' and '2', which .*; set --benchmark"),
     ):
-        other = written(tmp_path / name / f"{name}.jsonl", rows)
         with pytest.raises(ConfigError, match=said):
-            command(monkeypatch, "--from", "jsonl", other, "--benchmark", "sums", "--out", tree)
+            add(name, rows)
         assert {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()} == state
-
-
-def test_two_logs_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the second log's responses, given for the first one's benchmark, would take the place of the first's."""
-    tree = tmp_path / "tree"
-    first = written(tmp_path / "first/samples.jsonl", ROWS)
-    second = written(tmp_path / "second/samples.jsonl", [row | {"response": "\\boxed{0}"} for row in ROWS])
-
-    def add(file: Path, key: str) -> None:
-        command(monkeypatch, "--from", "jsonl", file, "--model", "m", "--benchmark", key, "--out", tree)
-
-    add(first, "a")
-    add(second, "b")
-    with pytest.raises(ConfigError, match="has other responses on a; set --model, --benchmark or --out"):
-        add(second, "a")
-    add(first, "a")
-    found = scores(tree)
-    assert (found["m", "a"], found["m", "b"]) == (pytest.approx(2 / 3), 0)
 
 
 def test_a_verdict_may_be_text_or_one_for_each_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

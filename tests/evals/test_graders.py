@@ -197,25 +197,21 @@ def test_labels_that_fit_nothing_or_contradict_are_refused(tree: Tree, tmp_path:
     compared(tree, QUICK, LABELS)
 
 
-def test_golds_of_other_items_are_refused(tmp_path: Path) -> None:
+def test_grades_of_other_samples_and_golds_of_other_items_are_refused(tmp_path: Path) -> None:
     tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
+    grades, samples = tree.layout.grades(AT) / "grades.json", tree.layout.samples(AT) / "samples.json"
+    entry = store.read_record(grades)[KEY]
+    write_json(grades, digests.with_own({"benchmarks": {KEY: entry | {"samples_sha256": "0" * 64}}}))
+    with pytest.raises(CorruptInputError, match="of other samples"):
+        compared(tree, ("ours",))
+    write_json(grades, digests.with_own({"benchmarks": {KEY: entry}}))
     path = tree.root / "data" / f"{KEY}.jsonl"
     digests.write(path, path.read_text(encoding="utf-8").replace('"answer": "', '"answer": "1', 1))
     with pytest.raises(
         CorruptInputError, match=r"mine\.jsonl: not the problems that .*samples\.json was made from; set"
     ):
         compared(tree, ("ours",))
-    record = tree.layout.samples(AT) / "samples.json"  # of an older version
-    entries = {KEY: {k: v for k, v in store.read_record(record)[KEY].items() if k != "data"}}
-    write_json(record, digests.with_own({"benchmarks": entries}))
+    # of an older version
+    entries = {KEY: {k: v for k, v in store.read_record(samples)[KEY].items() if k != "data"}}
+    write_json(samples, digests.with_own({"benchmarks": entries}))
     assert compared(tree, ("ours",)).accuracy
-
-
-def test_grades_of_other_samples_are_refused(tmp_path: Path) -> None:
-    tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
-    record = tree.layout.grades(AT) / "grades.json"
-    value = read_json(record)
-    value["benchmarks"][KEY]["samples_sha256"] = "0" * 64
-    write_json(record, digests.with_own({"benchmarks": value["benchmarks"]}))
-    with pytest.raises(CorruptInputError, match="of other samples"):
-        compared(tree, ("ours",))

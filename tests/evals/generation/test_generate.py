@@ -1,16 +1,23 @@
-"""From a tiny random model to samples: true, complete, reproducible, never drawn twice."""
+"""From a tiny random model to samples: true, complete, reproducible, never drawn twice; their plans and prompts."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
 import json
+import os
 import shutil
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from core import code_hashes, digests, used_code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
@@ -19,11 +26,12 @@ from core.layout import Results
 from core.provenance import ROOT, sha256_file
 from core.results_tree import open_tree
 from core.scores import read_rows, read_scores
-from evals import benchmark, data, generate, store
+from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
-from evals.generation import draw
+from evals.generation import draw, prompts
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
+from evals.generation.prompts import INSTRUCTION
 from evals.store import Response
 from report.build import of_evaluation
 from report.tables import render
@@ -51,7 +59,11 @@ def rows(out: Path, key: str) -> list[Response]:
     return read_responses(out / f"{key}.parquet")
 
 
-def test_one_row_per_response_in_order_with_the_arithmetic_prompt(drawn: Path, quick_data: Path) -> None:
+def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Path, quick_data: Path) -> None:
+    record = json.loads((drawn / "samples.json").read_text())
+    assert record["schema"] == generate.SCHEMA
+    assert len(record["weights_sha256"]) == 64
+    assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
     for key in QUICK:
         benchmark = few(key)
         asked = [
@@ -59,22 +71,13 @@ def test_one_row_per_response_in_order_with_the_arithmetic_prompt(drawn: Path, q
             for item in data.load(benchmark, quick_data)
             for sample in range(benchmark.decoding.samples)
         ]
-        found = rows(drawn, key)
+        found, entry = rows(drawn, key), record["benchmarks"][key]
         assert [(row.item_id, row.sample, row.prompt) for row in found] == asked
         assert all(row.prompt_sha256 == store.prompt_sha256(row.prompt) for row in found)
-
-
-def test_the_record_is_true(drawn: Path) -> None:
-    record = json.loads((drawn / "samples.json").read_text())
-    assert record["schema"] == generate.SCHEMA
-    assert len(record["weights_sha256"]) == 64
-    assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
-    for key in QUICK:
-        entry, own = record["benchmarks"][key], rows(drawn, key)
-        assert entry["rows"] == len(own)
+        assert entry["rows"] == len(found)
         assert entry["sha256"] == sha256_file(drawn / f"{key}.parquet")
-        assert entry["response_tokens"] == sum(row.tokens or 0 for row in own)
-        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in own)
+        assert entry["response_tokens"] == sum(row.tokens or 0 for row in found)
+        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in found)
         assert (entry["seed"], entry["deviations"]) == (7, [])
 
 
@@ -204,36 +207,28 @@ def test_a_damaged_store_is_drawn_again(
     assert (finished / f"{GREEDY}.parquet").read_bytes() == (drawn / f"{GREEDY}.parquet").read_bytes()
 
 
-def test_a_changed_question_is_asked_again(
+def test_another_question_other_code_and_other_threads_draw_again(
     finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What an earlier code left in the store would else be published under the hash of the present one."""
     template = shutil.copytree(tiny, tmp_path / "copy")
     (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
     changes: list[dict[str, Any]] = [{"model": save_tiny(tmp_path / "other", seed=1)}, {"model": template}]
-    changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}]
+    changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}, {"changes": {"max_tokens": 9}}]
     monkeypatch.setattr(draw, "draw", no_draw)
     for change in changes:
         given = {"model": tiny, **change}
         with pytest.raises(DrawnError, match=GREEDY):
             run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
-
-
-def test_other_code_and_other_threads_draw_again(
-    finished: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an earlier code left in the store would else be published under the hash of the present one."""
-    monkeypatch.setattr(draw, "draw", no_draw)
-    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
-    with pytest.raises(DrawnError, match=GREEDY):
-        run(tiny, quick_data, finished, (GREEDY,))
-    monkeypatch.undo()
-    monkeypatch.setattr(draw, "draw", no_draw)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
     for name in used_code.NUMERIC:
         with monkeypatch.context() as patch:
             patch.setenv(name, "7")
             with pytest.raises(DrawnError, match=GREEDY):
                 run(tiny, quick_data, finished, (GREEDY,))
+    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
+    with pytest.raises(DrawnError, match=GREEDY):
+        run(tiny, quick_data, finished, (GREEDY,))
 
 
 def test_the_models_own_sampling_defaults_do_not_apply(
@@ -253,7 +248,6 @@ def test_bad_input_is_said_before_anything_is_written(tiny: Path, quick_data: Pa
     empty = shutil.copytree(tiny, tmp_path / "empty")
     (empty / "model.safetensors").unlink()
     changes: list[tuple[dict[str, Any], type[BenchError], str]] = [
-        ({"model": tmp_path / "nowhere"}, MissingInputError, "nowhere: no model there"),
         ({"model": empty}, MissingInputError, "no weights there"),
         ({"folder": tmp_path}, MissingInputError, "python -m evals.fetch --benchmarks syn_mix3"),
         ({"reading": "sytem"}, ConfigError, "nearest: system"),
@@ -263,8 +257,6 @@ def test_bad_input_is_said_before_anything_is_written(tiny: Path, quick_data: Pa
         with pytest.raises(kind, match=said):
             run(given.pop("model"), given.pop("folder"), tmp_path / "out", **given)
         assert not (tmp_path / "out").exists()
-    with pytest.raises(ConfigError, match="allowed: hf, openai, vllm; nearest: vllm"):
-        engine("vlm", Settings(str(tiny), seed=1))
 
 
 def test_sample_seeds_differ_within_and_between_seeds() -> None:
@@ -274,26 +266,26 @@ def test_sample_seeds_differ_within_and_between_seeds() -> None:
         assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
-def fake(item: str, sample: int, response: str) -> Response:
-    return Response(item, sample, "p", "h", response, "stop", 1, 1)
+ROW = Response("a", 0, "p", "h", "x", "stop", 1, 1)
 
 
 def copies(items: int, equal: bool) -> list[Response]:
-    return [fake(f"i{i}", s, f"{i}" if equal else f"{i} {s}") for i in range(items) for s in range(8)]
+    return [
+        dataclasses.replace(ROW, item_id=f"i{item}", sample=sample, response=f"{item}" if equal else f"{item} {sample}")
+        for item in range(items)
+        for sample in range(8)
+    ]
 
 
-def test_equal_samples_are_suspected() -> None:
+def test_equal_samples_are_suspected_and_a_model_with_one_answer_left_is_no_broken_seed() -> None:
     for responses, fraction, probed in (
         (copies(5, equal=True), 0.0, 5),
         (copies(5, equal=False), 1.0, 0),
         (copies(30, equal=True), 0.0, draw.PROBED),
-        ([fake("a", 0, "x"), fake("b", 0, "x")], None, 0),
+        ([ROW, dataclasses.replace(ROW, item_id="b")], None, 0),
     ):
         assert draw.distinct_fraction(responses) == fraction
         assert len(draw.suspects(responses)) == probed
-
-
-def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
     responses = copies(5, equal=True)
     draw.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
     with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
@@ -301,10 +293,10 @@ def test_a_model_with_one_answer_left_is_no_broken_seed() -> None:
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
-    for text in ("plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"):
-        row = dataclasses.replace(fake("a", 0, ""), response=store.clean(text))
-        store.write_samples(tmp_path / "x.parquet", [row])
-        assert read_responses(tmp_path / "x.parquet")[0].response == text.replace("\ud83d", "\ufffd")
+    texts = ["plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"]
+    store.write_samples(tmp_path / "x.parquet", [dataclasses.replace(ROW, response=store.clean(t)) for t in texts])
+    found = [row.response for row in read_responses(tmp_path / "x.parquet")]
+    assert found == [text.replace("\ud83d", "\ufffd") for text in texts]
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
@@ -313,37 +305,211 @@ def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         (folder / name).write_bytes(b"{} " + name.encode())
-    digests.write_folder(folder)
-    write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.check_folder(folder))}})
-    for path in sorted(folder.iterdir()):
-        before = path.read_bytes()
-        flip(path, 0.3)
-        for given in (None, str(record)):
-            with pytest.raises(BenchError) as caught:
-                engine("hf", Settings(str(folder), 1, given)).identity()
-            assert str(folder) in str(caught.value), path.name
-            assert "\n" not in str(caught.value)
-        path.write_bytes(before)
+    write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.of_folder(folder))}})
+    engine("hf", Settings(str(folder), 1, str(record))).identity()
+    flip(folder / "model.safetensors", 0.3)
+    engine("hf", Settings(str(folder), 1)).identity()  # nothing says what it should be
+    with pytest.raises(CorruptInputError, match=f"{folder}"):
         engine("hf", Settings(str(folder), 1, str(record))).identity()
+    digests.write_folder(folder)
+    flip(folder / "tokenizer.json", 0.3)
+    with pytest.raises(CorruptInputError, match=f"{folder}/tokenizer.json"):
+        engine("hf", Settings(str(folder), 1)).identity()
 
 
-def test_a_flipped_bit_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
-    """Also in a field that nothing is computed from, which the registry's hash does not cover."""
+def test_a_changed_letter_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
+    """In a field that nothing is computed from, which the registry's hash does not cover."""
     shutil.copytree(quick_data, tmp_path / "data")
     path = tmp_path / "data" / f"{GREEDY}.jsonl"
-    for share in (0.01, 0.5, 0.999):
-        before = path.read_bytes()
-        flip(path, share)
-        with pytest.raises(CorruptInputError, match=str(path)):
-            data.load(few(GREEDY), path.parent)
-        path.write_bytes(before)
-    assert data.load(few(GREEDY), path.parent)
+    path.write_text(path.read_text().replace('"family": "as"', '"family": "at"', 1))
+    with pytest.raises(CorruptInputError, match=str(path)):
+        data.load(few(GREEDY), path.parent)
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "evals.run", *arguments], capture_output=True, text=True, timeout=1800, check=False
+# Plans and prompts.
+
+
+@pytest.fixture(scope="module")
+def items(quick_data: Path) -> list[data.Item]:
+    return data.load(few(SAMPLED), quick_data)
+
+
+def made(tiny: Path, items: list[data.Item], **given: Any) -> draw.Plan:
+    return draw.make_plan(engine("hf", Settings(str(tiny), seed=1)), few(SAMPLED), items, **given)
+
+
+def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items: list[data.Item]) -> None:
+    """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
+    asked = engine("hf", Settings(str(tiny), seed=1))
+    for positions, most, response, cut in (
+        (None, 64, 64, 0),
+        (73, 64, 64, 0),
+        (72, 64, 63, 0),
+        (18, 64, 9, 0),
+        (16, 64, 8, 20),
+        (12, 4, 4, 20),
+    ):
+        vars(asked)["positions"] = positions
+        found = draw.make_plan(asked, few(SAMPLED), items, changes={"max_tokens": most})
+        assert found.decoding.max_tokens == response, positions
+        assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
+        assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
+        assert any(text.startswith("at most") for text in found.deviations) == (response < most), positions
+    vars(asked)["positions"] = 1
+    with pytest.raises(ConfigError, match="no room"):
+        draw.make_plan(asked, few(SAMPLED), items)
+
+
+def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made(tiny, items).deviations == ()
+    monkeypatch.setattr(draw, "PROMPT_LIMIT", 8)
+    said = made(tiny, items[:3], reading="none").deviations
+    assert [text.split(",")[0] for text in said] == [
+        "prompt reading none",
+        "the first 3 of 20 items",
+        "3 prompts cut on the left to 8 tokens",
+    ]
+
+
+def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(
+    tiny: Path, quick_data: Path, tmp_path: Path
+) -> None:
+    """A seed among the generation arguments made 4 repeats 1 sample (measured). hf and vllm get the same file."""
+    for key in QUICK:
+        entry, texts = benchmark.benchmark(key), []
+        for backend in ("hf", "vllm"):
+            asked = engine(backend, Settings(str(tiny), seed=1))
+            found = draw.make_plan(asked, entry, data.load(entry, quick_data))
+            texts.append(draw.write_task(found, tmp_path, asked.extras).read_text())
+        assert texts[0] == texts[1]
+        config = yaml.safe_load(texts[0])
+        wanted: dict[str, Any] = {"do_sample": False, "max_gen_toks": 64, "until": []}
+        if not entry.decoding.greedy:
+            wanted |= {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+        assert config["generation_kwargs"] == wanted
+        assert config["repeats"] == entry.decoding.samples
+
+
+def test_lm_eval_itself_reads_the_task_file_at_a_long_path_and_leaves_nothing(
+    tiny: Path, items: list[data.Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The datasets library makes one file name of the whole path of its copy; 255 bytes are the most a name has."""
+    temporary, home = tmp_path / "tmp", datasets.config.HF_DATASETS_CACHE
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    found = made(tiny, items)
+    folder = tmp_path.joinpath(*["a long name in a path" * 8] * 3)
+    task = draw.load_task(draw.write_task(found, folder, {}))
+    assert [task.doc_to_text(doc) for doc in task.test_docs()] == [prompt.text for prompt in found.prompts]
+    assert task.config.repeats == 8
+    assert sorted(path.name for path in folder.iterdir()) == ["prompts.jsonl", "syn_mix3.yaml"]
+    assert list(temporary.iterdir()) == []
+    assert home == datasets.config.HF_DATASETS_CACHE
+
+
+def test_vllm_compiles_into_a_folder_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not into the home folder. Set before the package is imported, which reads its variables once."""
+    from core import caches
+    from evals.generation import vllm
+
+    for name in (caches.VARIABLE, *caches.FOLDERS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(vllm, "_observed_vllm", lambda: lambda *_, **__: seen.update(os.environ))
+    made = vllm.Vllm(Settings(model="model", seed=1))
+    made.__dict__["folder"] = tmp_path
+    made.load(None)
+    folders = {Path(seen[name]).parent for name in caches.FOLDERS}
+    assert len(folders) == 1
+    assert folders.pop().parent == tmp_path
+
+
+PROBLEM = "What is $3+4$?"
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}<assistant>"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHAT
+WITH_BEGIN = "{{ bos_token }}" + CHAT
+
+
+@pytest.fixture(scope="module")
+def tiny_tokenizer(tiny: Path) -> Any:
+    return AutoTokenizer.from_pretrained(tiny)
+
+
+@pytest.fixture
+def tokenizer(tiny_tokenizer: Any) -> Any:
+    """A copy, to be changed."""
+    return copy.deepcopy(tiny_tokenizer)
+
+
+def build(tokenizer: Any, reading: str, limit: int | None = None) -> prompts.Prompt:
+    return prompts.build(tokenizer, reading, PROBLEM, limit)
+
+
+READINGS = [  # reading, chat template -> text, how
+    ("system", CHAT, f"<system>{INSTRUCTION}</><user>{PROBLEM}</><assistant>", "system, chat template"),
+    ("user", CHAT, f"<user>{PROBLEM}\n{INSTRUCTION}</><assistant>", "user, chat template"),
+    ("none", CHAT, f"<user>{PROBLEM}</><assistant>", "none, chat template"),
+    (
+        "system", NO_SYSTEM, f"<user>{INSTRUCTION}\n\n{PROBLEM}</><assistant>",
+        "system, chat template without system role",
+    ),
+    ("system", None, f"{INSTRUCTION}\n\n{PROBLEM}\n\n", "system, no chat template"),
+    ("user", None, f"{PROBLEM}\n{INSTRUCTION}\n\n", "user, no chat template"),
+    ("none", None, f"{PROBLEM}\n\n", "none, no chat template"),
+    ("arithmetic", CHAT, arithmetic.prompt_string(PROBLEM), "arithmetic, no chat template"),
+]  # fmt: skip
+
+
+def test_each_reading_is_what_it_says_and_an_unknown_one_names_the_allowed(tokenizer: Any) -> None:
+    for reading, chat, text, how in READINGS:
+        tokenizer.chat_template = chat
+        found = build(tokenizer, reading)
+        assert (found.text, found.how, found.cut) == (text, how, 0)
+    for tokenizer.chat_template in (None, CHAT):
+        with pytest.raises(ConfigError, match="allowed: "):
+            build(tokenizer, "sytem")
+
+
+def adds_begin(tokenizer: Any) -> Any:
+    """The tokenizer as Llama's behave: a begin token in front of every text it encodes."""
+    from tokenizers.processors import TemplateProcessing
+
+    begin = tokenizer.bos_token
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{begin} $A", special_tokens=[(begin, tokenizer.bos_token_id)]
     )
+    return tokenizer
+
+
+def test_a_begin_token_is_there_once_when_the_tokenizer_adds_one_and_else_never(tokenizer: Any) -> None:
+    assert tokenizer.bos_token_id not in prompts.ids(tokenizer, build(tokenizer, "system").text)
+    tokenizer = adds_begin(tokenizer)
+    for chat, limit in itertools.product((None, CHAT, WITH_BEGIN), (None, 20)):
+        tokenizer.chat_template = chat
+        ids = prompts.ids(tokenizer, build(tokenizer, "system", limit=limit).text)
+        assert ids.count(tokenizer.bos_token_id) == 1, (chat, limit)
+        assert ids[0] == tokenizer.bos_token_id, (chat, limit)
+        assert limit is None or len(ids) <= limit
+
+
+TEXTS = st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60)
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=TEXTS, limit=st.integers(4, 40))
+def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tiny_tokenizer: Any, text: str, limit: int) -> None:
+    whole = prompts.plain("none", text)
+    found = prompts.build(tiny_tokenizer, "none", text, limit)
+    length = len(prompts.ids(tiny_tokenizer, whole))
+    assert whole.endswith(found.text)
+    assert found.tokens == len(prompts.ids(tiny_tokenizer, found.text)) <= limit
+    assert found.cut == length - (found.tokens or 0)
+    assert (found.cut > 0) == (length > limit)
+
+
+# The command that draws, grades and scores.
 
 
 def test_the_pages_of_benchmarks_name_every_benchmark() -> None:
@@ -394,8 +560,7 @@ MISTAKES = {
     "--model TINY --benchmarks all": "no --data: nothing was downloaded; add --download",
     "--model TINY --benchmarks syn_as3 --data no/such/folder": "--data: no/such/folder: no folder",
     "--model TINY,TINY --benchmarks syn_as3": "two of one name",
-    "--model TINY --benchmarks amie24": "nearest: aime24",
-    "--model TINY --benchmarks syn_as3 --backend hff": "nearest: hf",
+    "--model TINY --benchmarks syn_as3 --backend vlm": "allowed: hf, openai, vllm; nearest: vllm",
     "--model TINY --benchmarks syn_as3 --engine x": "expected NAME=VALUE",
     "--model TINY --benchmarks syn_as3 --samples 0": "--samples: must be a whole number from 1",
     "--model TINY --benchmarks syn_as3 --temperature nan": "--temperature: must be a number from 0",

@@ -24,9 +24,9 @@ GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
 
 
 def responses(
-    right: Sequence[Sequence[bool]], *, prompts: Sequence[str] | None = None, verdict: str = "wrong", shuffle: int = 0
+    right: Sequence[Sequence[bool]], *, prompts: Sequence[str] | None = None, shuffle: int = 0
 ) -> list[dict[str, Any]]:
-    """One dict with the columns of both files per response; wrong ones get `verdict`; rows in a shuffled order."""
+    """One dict with the columns of both files per response; rows in a shuffled order."""
     rows = []
     for item, samples in enumerate(right):
         prompt = prompts[item] if prompts else f"What is {item} + {item}?"
@@ -42,7 +42,7 @@ def responses(
                     "stop": "stop",
                     "tokens": 10 + item,
                     "seed": 7,
-                    "verdict": "correct" if is_right else verdict,
+                    "verdict": "correct" if is_right else "wrong",
                     "extracted": answer,
                     "normalised": answer,
                     "rule": "string",
