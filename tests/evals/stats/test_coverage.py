@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -22,6 +23,26 @@ from evals.stats.intervals import Array, Bounds
 REPEATS = 4000  # standard error of a coverage near 95 %: 0.35 points
 
 
+class Case(NamedTuple):
+    """A benchmark; `spread` is a + b of the Beta distribution of its problems' difficulty."""
+
+    problems: int
+    k: int  # samples per problem
+    mean: float  # true score
+    spread: float = 1.0
+
+
+AIME = Case(30, 32, 0.12, 0.73)
+SCORES = (
+    AIME, *(AIME._replace(mean=mean) for mean in (0.06, 0.24, 0.45, 0.9)), AIME._replace(spread=3.0),
+    Case(83, 32, 0.43, 0.73), Case(20, 8, 0.3), Case(272, 1, 0.35), Case(400, 1, 0.98), Case(500, 1, 0.77),
+)  # fmt: skip
+PAPER_LIKE = (
+    Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
+    Case(675, 1, 0.4), Case(272, 1, 0.35),
+)  # fmt: skip
+
+
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -31,22 +52,99 @@ def coverage(bounds: Bounds, truth: float | Array) -> float:
     return 100 * float(((bounds.low <= truth) & (truth <= bounds.high)).mean())
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.2, 1.0), (1.0, 3.0), (3.0, 10.0), (10.0, 30.0), (30.0, 70.0), (70.0, 99.0)]
-)
+def answers(rng: Generator, case: Case, repeats: int = REPEATS) -> Array:
+    """(repeats, problems) shares of right samples."""
+    chance = rng.beta(case.mean * case.spread, (1 - case.mean) * case.spread, (repeats, case.problems))
+    return rng.binomial(case.k, chance) / case.k
+
+
+def score(y: Array, case: Case) -> Bounds:
+    return intervals.score_interval(y, 1.0, case.problems * case.k)
+
+
+def test_a_checkpoints_score_is_covered() -> None:
+    found = {case: coverage(score(answers(np.random.default_rng([1, n]), case), case), case.mean)
+             for n, case in enumerate(SCORES)}  # fmt: skip
+    assert {case: share for case, share in found.items() if not 92.6 <= share <= 98} == {}
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.2, 1.0), (1.0, 3.0), (3.0, 10.0), (10.0, 30.0), (30.0, 70.0)])
 def test_every_level_is_covered(low: float, high: float) -> None:
     """True scores fill the level evenly, because at a single one the coverage of a few right answers jumps."""
     truth = np.linspace(low, high, REPEATS) / 100
     for k, spread, problems in ((1, 1.0, 10), (1, 1.0, 100), (32, 0.73, 30), (32, 3.0, 10), (32, 3.0, 100)):
         rng = np.random.default_rng([10, k, problems, int(100 * spread), int(10 * low)])
         chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
-        bounds = intervals.score_interval(rng.binomial(k, chances) / k, 1.0, problems * k)
+        bounds = score(rng.binomial(k, chances) / k, Case(problems, k, 0.0))
         assert 92.6 <= coverage(bounds, truth) <= (97 if k == 1 else 98.5), (k, spread, problems)
 
 
-# Robust aggregates: two methods with a gap, scored on seven benchmarks. A seed's effect is 80 % common to benchmarks.
+def test_the_binomial_interval_of_960_samples_covers_35_percent() -> None:
+    """What is often printed instead: samples of one problem are no independent answers."""
+    y = answers(np.random.default_rng([1, 0]), AIME)
+    mean = y.mean(-1)
+    half = 1.96 * np.sqrt(mean * (1 - mean) / (AIME.problems * AIME.k))
+    assert coverage(Bounds(mean - half, mean + half), AIME.mean) == pytest.approx(35, abs=1.5)
 
-ANSWERS, COMMON = 400, 0.7  # of a score; share of a seed's variance that both methods have in common
+
+@pytest.mark.parametrize("case", [AIME, PAPER_LIKE[2], Case(400, 1, 0.98), Case(500, 1, 0.77)])
+def test_a_paired_difference_is_covered(case: Case) -> None:
+    """Training moved each problem's logit by a standard deviation of 0.5, and nothing on average."""
+    rng = np.random.default_rng([5, case.problems, case.k])
+    chance = rng.beta(case.mean * case.spread, (1 - case.mean) * case.spread, (REPEATS, case.problems))
+    logit = np.log(chance.clip(1e-12, 1 - 1e-12) / (1 - chance).clip(1e-12))
+    sides = [rng.binomial(case.k, sigmoid(logit + rng.normal(0, 0.5, logit.shape))) / case.k for _ in range(2)]
+    bounds = intervals.difference_interval(intervals.clustered_mean(sides[0] - sides[1], 1.0), case.problems)
+    assert 92.6 <= coverage(bounds, 0.0) <= 98.5
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["the paper's sizes", "both AIME near 0"])
+def test_averages_of_seven_benchmarks_are_covered(zero: bool) -> None:
+    cases = [case._replace(mean=0.004) if zero and place < 2 else case for place, case in enumerate(PAPER_LIKE)]
+    y = [answers(np.random.default_rng([6, place]), case, 1000) for place, case in enumerate(cases)]
+    bounds = [score(x, case) for x, case in zip(y, cases, strict=True)]
+    value, low, high = (np.stack(x, -1) for x in ([x.mean(-1) for x in y], *zip(*bounds, strict=True)))
+    for weight in ([case.problems * case.k for case in cases], [1] * len(cases)):  # pooled, macro
+        w = np.array(weight) / sum(weight)
+        truth = float(w @ [case.mean for case in cases])
+        assert 92 <= coverage(intervals.combine(w, value, low, high)[1], truth) <= 98
+
+
+# Over training seeds: a seed moves the logits of two rows, 70 % of the variance in common. The standard deviation
+# differs between rows like a Smyth prior with 3 degrees of freedom; scores are shares of 400 answers.
+
+ROWS, ANSWERS, COMMON, PRIOR = 2, 400, 0.7, 3
+NODE, WEIGHT = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
+
+
+def drawn_rows(rng: Generator, seeds: int, spread: float, level: float, repeats: int) -> tuple[Array, Array]:
+    """(repeats, R, S) scores and (repeats, R) true means; row 0 is at `level`, the others between 10 and 95 %."""
+    level_R = rng.uniform(0.1, 0.95, (repeats, ROWS))
+    level_R[:, 0] = level
+    logit_R = np.log(level_R / (1 - level_R))
+    sd_R = np.minimum(spread * np.sqrt(PRIOR / rng.chisquare(PRIOR, (repeats, ROWS))), 3.0)
+    common, own = rng.standard_normal((repeats, 1, seeds)), rng.standard_normal((repeats, ROWS, seeds))
+    moved = np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * own
+    value = rng.binomial(ANSWERS, sigmoid(logit_R[..., None] + sd_R[..., None] * moved)) / ANSWERS
+    truth = sum(w * sigmoid(logit_R + x * sd_R) for x, w in zip(NODE, WEIGHT / WEIGHT.sum(), strict=True))
+    return value, np.asarray(truth)
+
+
+@pytest.mark.parametrize("seeds", [2, 4, 8])
+def test_scores_and_differences_of_few_seeds_are_covered(seeds: int) -> None:
+    scores, differences = [], []
+    for place, (spread, level) in enumerate((s, x) for s in (0.25, 0.8) for x in (0.02, 0.1, 0.5, 0.95)):
+        value_RS, truth_R = drawn_rows(np.random.default_rng([1, seeds, place]), seeds, spread, level, 1000)
+        scores.append(coverage(intervals.seed_score(value_RS[:, 0])[1], truth_R[:, 0]))
+        difference_S = value_RS[:, 0] - value_RS[:, 1]
+        differences.append(coverage(intervals.seed_mean(difference_S)[1], truth_R[:, 0] - truth_R[:, 1]))
+    assert min(scores) > 88
+    assert 93 <= sum(scores) / len(scores) <= 99.9
+    assert min(differences) > 90
+    assert 92 <= sum(differences) / len(differences) <= 97
+
+
+# Robust aggregates: two methods with a gap, scored on seven benchmarks. A seed's effect is 80 % common to benchmarks.
 
 
 @pytest.mark.parametrize("seeds", [4, 8])
@@ -111,12 +209,16 @@ def line(log_movement: Sequence[float], level: float, slope: float, own: int, se
     return Frontier(np.exp(np.broadcast_to(x_R[:, None], y_RS.shape)), y_RS, own)
 
 
-def test_lines_differ_by_the_mean_over_the_range_between_their_own_step_sizes() -> None:
-    """A constant apart: by it, whatever the step sizes; of other slopes: by the mean of the ends."""
+def test_equal_lines_a_constant_apart_differ_by_it_whatever_the_step_sizes() -> None:
     a, b = line([-6, -5, -3], 0.53, 0.05, 2), line([-6.5, -4, -2], 0.5, 0.05, 1, seed=1)
     found = compare(a, b, range(SEEDS))
     assert found.comparison.difference == pytest.approx(0.03, abs=1e-12)
     assert (found.low, found.high) == (pytest.approx(math.exp(-4)), pytest.approx(math.exp(-3)))
+    # at their own step sizes they differ by 0.03 and one unit of slope
+    assert a.points()[1][2] - b.points()[1][1] == pytest.approx(0.08)
+
+
+def test_lines_of_other_slopes_differ_by_the_mean_over_the_range() -> None:
     a, b = line([-6, -5, -4, -3], 0.5, 0.05, 3), line([-6, -5, -4, -3], 0.5, 0.01, 0)
     assert gap(a, b) == pytest.approx(np.mean([(0.05 - 0.01) * x for x in (-6, -3)]))
 
