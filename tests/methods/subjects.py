@@ -103,11 +103,6 @@ def shapes() -> tuple[str, ...]:
     return tuple(by_skeleton.values())
 
 
-def contradictions() -> tuple[str, ...]:
-    """Single changes that the catalog refuses."""
-    return tuple(text for key in catalog.entries() for text in changes(key) if refused(text))
-
-
 def of(key: str, texts: Iterable[str]) -> list[str]:
     """Those of `texts` that are variants of one catalog method."""
     return [text for text in texts if text.split("+")[0] == key]
