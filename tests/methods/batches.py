@@ -6,8 +6,6 @@ same numbers. All is drawn in float64 from one seed and cast last: the float32 b
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -39,7 +37,7 @@ def random_fields(
     1.5 makes ratios above 3, where a dual clip would act. on_policy: old policy = current policy, to the bit.
     jump: added to the log-ratios of every third row, so that whole sequences are far.
     holes: a mask may be False inside a response (tool output). Padding holds noise.
-    Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
+    Tokens are sampled from the old policy; advantages are z-scored random rewards.
     """
     draw, other = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
 
@@ -83,33 +81,14 @@ def random_fields(
     for name, value in fields.items():
         keep = mask if value.dim() == 2 else mask[..., None]
         fields[name] = value.where(keep, 3 * normal(*value.shape)).to(dtype)
-    group = torch.arange(groups).repeat_interleave(per_group)
+    # a prompt may have any number for a name, and its rows need not be neighbours
+    group = 1000 - 7 * torch.arange(groups).repeat_interleave(per_group).roll(1)
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
-
-
-def on_policy(fields: Fields) -> Fields:
-    """The same batch in the first minibatch of a rollout: the old policy is the current one, to the bit."""
-    return fields | {
-        "old_logp": fields["logp"].clone(),
-        "old_entropy": fields["entropy"].clone(),
-        "old_full_logp": fields["full_logp"].clone(),
-    }
 
 
 def rows(fields: Fields, index: Tensor | slice | list[int]) -> Fields:
     """The rows of `index`, in its order: a permutation of the batch or one micro-batch of it."""
     return {name: value[index] for name, value in fields.items()}
-
-
-def widen(fields: Fields, *, left: int = 0, right: int = 0, fill: float = 7.0) -> Fields:
-    """The same responses with more padding columns before and after them."""
-    wide = dict(fields)
-    for name in (*TOKEN_FIELDS, *VOCABULARY_FIELDS):
-        value = fields[name]
-        blank: Any = False if value.dtype == torch.bool else fill
-        parts = [value.new_full((len(value), n, *value.shape[2:]), blank) for n in (left, right)]
-        wide[name] = torch.cat([parts[0], value, parts[1]], dim=1)
-    return wide
 
 
 def refill(fields: Fields, value: float) -> Fields:

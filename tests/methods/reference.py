@@ -356,12 +356,11 @@ def whitened(baseline: bool) -> Advantage:
 
 @dataclass(frozen=True)
 class Row:
-    """One catalog method: loss, printed settings, how its advantage is made, how its first update stands out."""
+    """One catalog method: loss, printed settings, how its advantage is made."""
 
     loss: Callable[[Case], float]
     settings: Settings = field(default_factory=dict)
     advantage: Advantage = z_scored
-    first_update: str | None = None  # why its first update on a rollout is not -A m / N, if it is not
 
 
 HIGHER: Settings = {"low": 0.2, "high": 0.28}
@@ -369,18 +368,14 @@ EVEN: Settings = {"low": 0.2, "high": 0.2}
 
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
-    "grpo_2024": Row(
-        grpo_2024, {**EVEN, "beta": 0.04, "kl-anchor": "ref"}, first_update="mean over sequences; KL to the reference"
-    ),
-    "clip_cov": Row(
-        clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}, first_update="drops a token"
-    ),
+    "grpo_2024": Row(grpo_2024, {**EVEN, "beta": 0.04, "kl-anchor": "ref"}),
+    "clip_cov": Row(clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}),
     "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
-    "entropy_adv": Row(entropy_adv, {**HIGHER, "alpha": 0.4, "kappa": 2.0}, first_update="another advantage"),
+    "entropy_adv": Row(entropy_adv, {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
     "gpg": Row(gpg, advantage=centred),
-    "gspo": Row(gspo, HIGHER, first_update="mean over sequences"),
+    "gspo": Row(gspo, HIGHER),
     "cispo": Row(cispo, {"low": None, "high": 0.28}),
-    "prefix_is": Row(prefix_is, HIGHER, first_update="a token also moves the weights after it"),
+    "prefix_is": Row(prefix_is, HIGHER),
     "tepo_nokl": Row(tepo_nokl, HIGHER),
     "tepo": Row(tepo_with_kl(masked("positive")), {**HIGHER, "beta": 0.001}),
     "tepo_kl_all": Row(tepo_with_kl(everywhere), {**HIGHER, "beta": 0.001}),
@@ -389,22 +384,22 @@ LOSSES: dict[str, Row] = {
     "tepo_maxent": Row(tepo_entropy(+1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_minent": Row(tepo_entropy(-1), {**HIGHER, "coefficient": 1e-3}),
     "tepo_held": Row(tepo_held, {**HIGHER, "target": 0.2, "hold": 5.0}),
-    "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}, first_update="weights below 1"),
-    "tepo_seqsum": Row(tepo_seqsum, HIGHER, first_update="N/B times larger"),
-    "sapo": Row(sapo, {"tau-pos": 1.0, "tau-neg": 1.05}, first_update="mean over sequences"),
-    "gmpo": Row(gmpo, {"low": 0.4, "high": 0.4}, first_update="mean over sequences"),
+    "tepo_steer": Row(tepo_steer, {**HIGHER, "lambda-min": 0.8}),
+    "tepo_seqsum": Row(tepo_seqsum, HIGHER),
+    "sapo": Row(sapo, {"tau-pos": 1.0, "tau-neg": 1.05}),
+    "gmpo": Row(gmpo, {"low": 0.4, "high": 0.4}),
     "dppo_tv": Row(dppo("tv"), {"low": 0.15, "high": 0.15, "cap": 20.0}),
     "dppo_kl": Row(dppo("kl"), {"low": 0.05, "high": 0.05, "cap": 20.0}),
     "vespo": Row(vespo, {"k-pos": 2.0, "lambda-pos": 3.0, "k-neg": 3.0, "lambda-neg": 2.0}),
     "dro": Row(dro, {"beta": 0.05, "kl-estimator": "k2"}),
-    "dr_grpo": Row(dr_grpo, EVEN, advantage=centred, first_update="a constant divisor"),
+    "dr_grpo": Row(dr_grpo, EVEN, advantage=centred),
     "reinforce_pp": Row(grpo, EVEN, advantage=whitened(baseline=False)),
     "reinforce_pp_baseline": Row(grpo, EVEN, advantage=whitened(baseline=True)),
     "rloo": Row(grpo, EVEN, advantage=leave_one_out),
-    "rloo_sequence": Row(rloo_sequence, EVEN, advantage=leave_one_out, first_update="N/B times larger"),
+    "rloo_sequence": Row(rloo_sequence, EVEN, advantage=leave_one_out),
     "maxrl": Row(grpo, EVEN, advantage=mean_scaled),
     "opo": Row(grpo, EVEN, advantage=by_length),
-    "top_entropy": Row(top_entropy_tokens, {**HIGHER, "share": 0.2}, first_update="drops tokens"),
+    "top_entropy": Row(top_entropy_tokens, {**HIGHER, "share": 0.2}),
 }
 
 # What the label of a reading stands for, where the label is not itself the setting.

@@ -9,7 +9,7 @@ import pytest
 
 from methods import catalog
 from methods.method import Method
-from tests.methods import reference, subjects, test_properties, test_reference
+from tests.methods import subjects, test_properties, test_reference
 from tests.methods.batches import random_fields
 from tests.methods.mutations import MUTATIONS
 
@@ -31,11 +31,6 @@ def split(key: str) -> None:
         test_properties.a_split_beyond_scope_changes_the_loss(key)
 
 
-def first_update(key: str) -> None:
-    if key in reference.LOSSES:  # readings have none of their own
-        test_properties.the_first_update_is_reinforce_unless_the_reference_says_why_not(key)
-
-
 def fractions(key: str) -> None:
     if key.startswith(("kl_cov", "clip_cov")):
         test_properties.the_fraction_selects_as_many(key)
@@ -48,7 +43,6 @@ CHECKS: tuple[Callable[[str], None], ...] = (
     test_reference.loss_of_a_micro_batch_equals,
     split,
     test_properties.every_property,
-    first_update,
     fractions,
 )
 
