@@ -12,7 +12,7 @@ import torch
 from methods import catalog
 from tests.methods import reference, subjects
 from tests.methods.batches import Fields, append_empty_rows, random_fields
-from tests.methods.equations import Case, Scalars, scalars
+from tests.methods.reference import Case, Scalars, scalars
 from tests.methods.subjects import assert_same, check_each, evaluate
 
 VARIANTS = (*subjects.variants(), *subjects.corrected())
