@@ -260,38 +260,26 @@ MUTATIONS["shape nothing"] = lambda m: with_parts(m, shape=None) if m.parts.shap
 # ---- numbers ----
 
 
-def numbers(part: Part, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Paths to every number among a part's settings and its inner parts'."""
-    found = []
-    for name, value in part.settings.items():
+def scaled(part: Part, name: str) -> Part:
+    """The part with its number of this name half as large again, and so in its inner parts."""
+    settings = dict(part.settings)
+    for key, value in settings.items():
         if isinstance(value, Part):
-            found += numbers(value, (*path, name))
-        elif isinstance(value, float):
-            found.append((*path, name))
-    return found
+            settings[key] = scaled(value, name)
+        elif key == name and isinstance(value, float):
+            settings[key] = 1.5 * value
+    return replace(part, settings=settings)
 
 
-def scaled(part: Part, path: tuple[str, ...], factor: float) -> Part:
-    name, *rest = path
-    value = part.settings[name]
-    return replace(
-        part, settings={**part.settings, name: scaled(value, tuple(rest), factor) if rest else factor * value}
-    )
-
-
-def half_as_much_again(name: str) -> Mutation:
+def half_as_much_again(method: Method, name: str) -> Method | None:
     """A constant that is wrong by half, wherever the method has it."""
-
-    def mutate(method: Method) -> Method | None:
-        for slot, part in method.parts.filled().items():
-            path = next((p for p in numbers(part) if p[-1] == name), None)
-            if path is None or (name == "low" and (part.settings["low"] >= 1 or part.settings.get("form") == "eq4")):
-                continue  # below a weight of 0; not in Eq. 4 as printed
-            changed = scaled(part, path, 1.5)
-            return with_parts(method, **({"penalties": (changed,)} if slot.startswith("penalty") else {slot: changed}))
-        return None
-
-    return mutate
+    clip = method.parts.surrogate.settings
+    if name == "low" and ((clip.get("low") or 0) >= 1 or clip.get("form") == "eq4"):
+        return None  # below a weight of 0; not in Eq. 4 as printed
+    slots: dict[str, Any] = {slot: scaled(part, name) for slot, part in method.parts.filled().items()}
+    penalties = tuple(slots.pop(slot) for slot in list(slots) if slot.startswith("penalty"))
+    changed = with_parts(method, **slots, penalties=penalties)
+    return None if changed == method else changed
 
 
 NUMBERS = (
@@ -299,7 +287,7 @@ NUMBERS = (
     "tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg",
 )  # fmt: skip
 for _name in NUMBERS:
-    MUTATIONS[f"half as much again: {_name}"] = half_as_much_again(_name)
+    MUTATIONS[f"half as much again: {_name}"] = functools.partial(half_as_much_again, name=_name)
 
 
 def trusting(method: Method, bound: str) -> Method | None:
