@@ -65,21 +65,21 @@ def seen_through(part: Part, change: Callable[[Terms], dict[str, Any]]) -> Part:
     return wrap(part, around)
 
 
-def only_penalty(method: Method) -> Part | None:
-    return method.parts.penalties[0] if method.parts.penalties else None
+def on_penalty(change: Callable[[Part], Part | None]) -> Mutation:
+    """The penalty changed; no method has two."""
 
+    def mutate(method: Method) -> Method | None:
+        changed = change(method.parts.penalties[0]) if method.parts.penalties else None
+        return None if changed is None else with_parts(method, penalties=(changed,))
 
-def is_kl(part: Part | None) -> bool:
-    return part is not None and "estimator" in part.settings
+    return mutate
 
 
 # ---- signs ----
 
 
 MUTATIONS["flip the sign of the objective"] = lambda m: with_parts(m, surrogate=negated(m.parts.surrogate))
-MUTATIONS["flip the sign of the penalty"] = lambda m: (
-    with_parts(m, penalties=(negated(m.parts.penalties[0]),)) if m.parts.penalties else None
-)
+MUTATIONS["flip the sign of the penalty"] = on_penalty(negated)
 MUTATIONS["drop the penalty"] = lambda m: with_parts(m, penalties=()) if m.parts.penalties else None
 MUTATIONS["swap current and old in the ratio"] = lambda m: (
     None if m.parts.ratio.name == "none" else with_parts(m, ratio=negated(m.parts.ratio))
@@ -143,9 +143,7 @@ def drop_detach(method: Method) -> Method | None:
     return with_parts(method, **slots) if slots else None
 
 
-MUTATIONS["stop the penalty's gradient"] = lambda m: (
-    with_parts(m, penalties=(stopped(m.parts.penalties[0]),)) if m.parts.penalties else None
-)
+MUTATIONS["stop the penalty's gradient"] = on_penalty(stopped)
 
 
 # ---- clips ----
@@ -188,71 +186,71 @@ MUTATIONS["multiply by the weight without a clip"] = lambda m: (
 # ---- divergence and masks ----
 
 
-def kl_changed(method: Method, **settings: Any) -> Method | None:
-    penalty = only_penalty(method)
-    if penalty is None or not is_kl(penalty) or all(penalty.settings[n] == v for n, v in settings.items()):
+def kl_changed(penalty: Part, **settings: Any) -> Part | None:
+    if "estimator" not in penalty.settings or all(penalty.settings[n] == v for n, v in settings.items()):
         return None
     wanted = {**penalty.settings, **settings}
     if wanted["estimator"] != "k3":
         wanted["clamp"] = None  # bounds k3 alone
     if wanted["estimator"] == "full" and wanted["anchor"] == "ref":
         return None  # refused by the method itself
-    return with_parts(method, penalties=(penalties.kl(**wanted),))
+    return penalties.kl(**wanted)
 
 
 for _estimator in ("k1", "k2", "k3", "abs"):
-    MUTATIONS[f"estimate the KL by {_estimator}"] = functools.partial(kl_changed, estimator=_estimator)
+    MUTATIONS[f"estimate the KL by {_estimator}"] = on_penalty(functools.partial(kl_changed, estimator=_estimator))
 for _anchor in ("old", "ref"):
-    MUTATIONS[f"anchor the KL at {_anchor}"] = functools.partial(kl_changed, anchor=_anchor)
+    MUTATIONS[f"anchor the KL at {_anchor}"] = on_penalty(functools.partial(kl_changed, anchor=_anchor))
 
 
-@mutation("divide the KL by the masked tokens")
-def masked_norm(method: Method) -> Method | None:
-    penalty = only_penalty(method)
-    if penalty is None or not is_kl(penalty) or penalty.settings["mask"].name == "everywhere":
+def masked_norm(penalty: Part) -> Part | None:
+    if penalty.settings.get("norm") != "tokens" or penalty.settings["mask"].name == "everywhere":
         return None
-    return kl_changed(method, norm="masked") if penalty.settings["norm"] == "tokens" else None
+    return kl_changed(penalty, norm="masked")
 
 
-def mask_changed(method: Method, mask: Part) -> Method | None:
-    penalty = only_penalty(method)
-    if penalty is None or penalty.settings["mask"].name == mask.name or "misaligned(dh=theorem)" in str(penalty):
+def with_mask(penalty: Part, mask: Part) -> Part:
+    return replace(penalty, settings={**penalty.settings, "mask": mask})
+
+
+def everywhere(penalty: Part) -> Part | None:
+    if penalty.settings["mask"].name == "everywhere" or "misaligned(dh=theorem)" in str(penalty):
         return None  # either sign of A, by the theorem's word, is every token
-    changed = replace(penalty, settings={**penalty.settings, "mask": mask})
-    return with_parts(method, penalties=(changed,))
+    return with_mask(penalty, masks.everywhere())
 
 
-MUTATIONS["penalise every token"] = lambda m: mask_changed(m, masks.everywhere())
-
-
-@mutation("flip the sign of dH")
-def flip_dh(method: Method) -> Method | None:
-    penalty = only_penalty(method)
-    mask = penalty and penalty.settings["mask"]
-    if penalty is None or mask is None or "dh" not in mask.settings:
+def flip_dh(penalty: Part) -> Part | None:
+    mask = penalty.settings["mask"]
+    if "dh" not in mask.settings:
         return None
-    flipped = replace(mask, settings={**mask.settings, "dh": negated(mask.settings["dh"])})
-    return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": flipped}),))
+    return with_mask(penalty, replace(mask, settings={**mask.settings, "dh": negated(mask.settings["dh"])}))
 
 
-@mutation("flip the sign of A in the mask")
+def against_advantage(mask: Part) -> Part:
+    return seen_through(mask, lambda t: {"advantage": -t.advantage})
+
+
+def flip_penalty_mask(penalty: Part) -> Part | None:
+    mask = penalty.settings["mask"]
+    if mask.name in ("everywhere", "short_of_entropy"):
+        return None  # these two read no A
+    if mask.name == "misaligned" and mask.settings["dh"].name != "entropy_diff":
+        return None  # A dH < 0, and that dH is a multiple of A
+    return with_mask(penalty, against_advantage(mask))
+
+
+@mutation("flip the sign of A in the mask of the surrogate")
 def flip_mask(method: Method) -> Method | None:
-    def change(t: Terms) -> dict[str, Any]:
-        return {"advantage": -t.advantage}
-
-    penalty, mask = only_penalty(method), method.parts.mask
-    # These two read no A.
-    if penalty is not None and penalty.settings["mask"].name not in ("everywhere", "short_of_entropy"):
-        dh = penalty.settings["mask"].settings.get("dh")
-        if penalty.settings["mask"].name == "misaligned" and dh is not None and dh.name != "entropy_diff":
-            return None  # A dH < 0, and that dH is a multiple of A
-        changed = seen_through(penalty.settings["mask"], change)
-        return with_parts(method, penalties=(replace(penalty, settings={**penalty.settings, "mask": changed}),))
-    if mask is not None and mask.name not in ("steer", "top_entropy"):  # |Omega| has no sign; the other reads no A
-        return with_parts(method, mask=seen_through(mask, change))
-    return None
+    mask = method.parts.mask
+    if mask is None or mask.name in ("steer", "top_entropy"):
+        return None  # |Omega| has no sign; the other reads no A
+    return with_parts(method, mask=against_advantage(mask))
 
 
+MUTATIONS["divide the KL by the masked tokens"] = on_penalty(masked_norm)
+MUTATIONS["penalise every token"] = on_penalty(everywhere)
+MUTATIONS["flip the sign of dH"] = on_penalty(flip_dh)
+MUTATIONS["flip the sign of A in the mask of the penalty"] = on_penalty(flip_penalty_mask)
 MUTATIONS["drop the mask"] = lambda m: with_parts(m, mask=None) if m.parts.mask else None
 MUTATIONS["shape nothing"] = lambda m: with_parts(m, shape=None) if m.parts.shape else None
 

@@ -8,6 +8,7 @@ verl and TRL take seconds to import; everything that needs them stands in this m
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 
 import pytest
@@ -35,14 +36,6 @@ BATCHES: dict[str, Fields] = {
     "holes": _batch(23, holes=True),
     "on-policy": _batch(24, on_policy=True),
 }
-
-
-def _verl(name: str, **settings: object) -> Callable[[Fields], Answer]:
-    return lambda fields: verl(name, fields, **settings)  # type: ignore[arg-type]
-
-
-def _trl(loss_type: str, level: str = "token", **settings: object) -> Callable[[Fields], Answer]:
-    return lambda fields: trl(fields, loss_type=loss_type, level=level, **settings)  # type: ignore[arg-type]
 
 
 def _clip_cov(**settings: object) -> Callable[[Fields], Answer]:
@@ -73,29 +66,30 @@ TOKEN = {"rollout_is": "token", "rollout_is_threshold": 1.5}
 TIS = "correction=tis+correction-cap=1.5"
 PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
     (f"grpo+{TIS}+correction-floor=0.5", "TRL token_truncate, two bounds",
-     _trl("dapo", mode="token_truncate", clip_max=1.5, clip_min=0.5)),
+     partial(trl, loss_type="dapo", mode="token_truncate", clip_max=1.5, clip_min=0.5)),
     ("grpo+correction=icepop+correction-cap=1.5+correction-floor=0.5", "verl, IcePop",
-     _verl("vanilla", correction={"rollout_is": "token", "rollout_is_threshold": "0.5_1.5"})),
+     partial(verl, "vanilla", correction={"rollout_is": "token", "rollout_is_threshold": "0.5_1.5"})),
     ("grpo+correction=token-rs+correction-floor=0.5", "verl, rollout_rs token_k1", _rejecting("token_k1", 0.5, 2)),
     ("grpo+correction=seq-rs+correction-floor=0.5", "verl, rollout_rs seq_sum_k1", _rejecting("seq_sum_k1", 0.5, 2)),
     (f"grpo_2024+kl-estimator=k3_is+{TIS}", "TRL grpo, KL uncorrected",
-     _trl("grpo", high=0.2, beta=0.04, bias_corrected_kl=True, mode="token_truncate", clip_max=1.5)),
+     partial(trl, loss_type="grpo", high=0.2, beta=0.04, bias_corrected_kl=True, mode="token_truncate", clip_max=1.5)),
     (f"kl_cov+{TIS}+correction-on=objective", "verl kl_cov",
-     _verl("kl_cov", kl_cov_ratio=2e-3, ppo_kl_coef=1.0, correction=TOKEN)),
-    ("gpg", "verl gpg", _verl("gpg")),
+     partial(verl, "kl_cov", kl_cov_ratio=2e-3, ppo_kl_coef=1.0, correction=TOKEN)),
+    ("gpg", "verl gpg", partial(verl, "gpg")),
     ("clip_cov", "verl clip_cov", _clip_cov(low=1.0, high=1.0)),
     ("clip_cov+cov-clip=clip-higher+fraction=0.2+lower=0.1+upper=2", "verl clip_cov, a wide band",
      _clip_cov(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=2.0)),
-    ("tepo_kl_all+beta=0.3+kl-estimator=k1", "verl, k1", _verl("gspo", kl="k1", beta=0.3)),
-    ("tepo_kl_all+beta=0.3+kl-estimator=abs", "verl, abs", _verl("gspo", kl="abs", beta=0.3)),
-    ("tepo_kl_all+beta=0.3+kl-estimator=k2", "verl, k2", _verl("gspo", kl="k2", beta=0.3)),
-    ("tepo_kl_all+beta=0.1+kl-anchor=ref", "TRL dapo/sequence", _trl("dapo", "sequence", beta=0.1)),
-    ("tepo_maxent", "TRL entropy_coef", _trl("dapo", "sequence", entropy_coefficient=1e-3)),
-    ("sapo", "verl sapo", _verl("sapo")),
+    ("tepo_kl_all+beta=0.3+kl-estimator=k1", "verl, k1", partial(verl, "gspo", kl="k1", beta=0.3)),
+    ("tepo_kl_all+beta=0.3+kl-estimator=abs", "verl, abs", partial(verl, "gspo", kl="abs", beta=0.3)),
+    ("tepo_kl_all+beta=0.3+kl-estimator=k2", "verl, k2", partial(verl, "gspo", kl="k2", beta=0.3)),
+    ("tepo_kl_all+beta=0.1+kl-anchor=ref", "TRL dapo/sequence",
+     partial(trl, loss_type="dapo", level="sequence", beta=0.1)),
+    ("tepo_maxent", "TRL entropy_coef", partial(trl, loss_type="dapo", level="sequence", entropy_coefficient=1e-3)),
+    ("sapo", "verl sapo", partial(verl, "sapo")),
     ("sapo+tau-neg=3+tau-pos=2", "TRL sapo, other tau",
-     _trl("sapo", sapo_temperature_pos=2.0, sapo_temperature_neg=3.0)),
-    ("vespo", "TRL vespo", _trl("vespo")),
-    ("top_entropy", "TRL top_entropy_quantile", _trl("dapo", top_entropy=0.2)),
+     partial(trl, loss_type="sapo", sapo_temperature_pos=2.0, sapo_temperature_neg=3.0)),
+    ("vespo", "TRL vespo", partial(trl, loss_type="vespo")),
+    ("top_entropy", "TRL top_entropy_quantile", partial(trl, loss_type="dapo", top_entropy=0.2)),
 ]  # fmt: skip
 
 
