@@ -26,8 +26,7 @@ from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from methods.readings import NAMED, READINGS
 from report.docs import methods
-from tests.methods import subjects
-from tests.methods.subjects import check_each
+from tests.methods.batches import check_each, variants
 from workflow.config import Prompts, Training
 
 PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
@@ -117,7 +116,7 @@ def test_a_key_has_one_spelling(text: str, key: str) -> None:
 
 
 def test_the_canonical_key_parses_to_itself() -> None:
-    for text in subjects.variants():
+    for text in variants():
         key = catalog.parse(text).key
         assert catalog.parse(key).key == key, text
         assert not {"/", " "} & set(key), text

@@ -18,8 +18,8 @@ import torch
 from methods import catalog
 from methods.method import Method
 from methods.parts import Part, Scope, Terms, advantages, masks, penalties, ratios, reducers, surrogates
-from tests.methods import subjects, test_properties, test_reference
-from tests.methods.batches import random_fields
+from tests.methods import test_properties, test_reference
+from tests.methods.batches import random_fields, shapes
 
 Mutation = Callable[[Method], Method | None]
 MUTATIONS: dict[str, Mutation] = {}
@@ -446,7 +446,7 @@ def caught(key: str, mutant: Method) -> bool:
 
 @pytest.mark.slow
 def test_every_mutation_of_every_method_and_reading_is_caught() -> None:
-    keys = tuple(dict.fromkeys((*catalog.keys(), *subjects.shapes(), *CORRECTED)))
+    keys = tuple(dict.fromkeys((*catalog.keys(), *shapes(), *CORRECTED)))
     for key in keys:  # passes on the method as it is; test_reference.py and test_properties.py run the other checks
         split(key)
     made = [(key, name, mutate(catalog.parse(key))) for name, mutate in MUTATIONS.items() for key in keys]

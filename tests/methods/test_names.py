@@ -13,8 +13,7 @@ from torch import Tensor
 from core.provenance import ROOT
 from methods import catalog
 from tests.methods import oracles
-from tests.methods.batches import random_fields
-from tests.methods.subjects import evaluate
+from tests.methods.batches import evaluate, random_fields
 
 SAME = 64 * torch.finfo(torch.float64).eps
 BATCHES = {

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from methods import catalog
 from tests.methods import oracles
-from tests.methods.batches import Fields, random_fields
+from tests.methods.batches import Fields, assert_same, check_each, evaluate, random_fields
 from tests.methods.oracles import Answer, trl, verl
-from tests.methods.subjects import assert_same, check_each, evaluate
 
 DTYPES = (torch.float64, torch.float32)
 

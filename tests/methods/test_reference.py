@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from methods import catalog
-from tests.methods import reference, subjects
-from tests.methods.batches import Fields, append_empty_rows, random_fields
+from tests.methods import batches, reference
+from tests.methods.batches import Fields, assert_same, check_each, evaluate, random_fields
 from tests.methods.reference import Case, Scalars, scalars
-from tests.methods.subjects import assert_same, check_each, evaluate
 
-VARIANTS = (*subjects.variants(), *subjects.corrected())
+VARIANTS = (*batches.variants(), *batches.corrected())
 KEYS = sorted(set(catalog.keys()) & set(reference.LOSSES))
 BATCHES: list[tuple[int, dict[str, Any]]] = [
     (1, {}),
@@ -30,7 +29,7 @@ SMALL = {"groups": 2, "per_group": 2, "longest": 4, "vocabulary": 3}
 
 
 def permutation(n: int) -> Sequence[int]:
-    """The order a generator seeded with 0 draws, as `subjects.evaluate` hands it to the method."""
+    """The order a generator seeded with 0 draws, as `batches.evaluate` hands it to the method."""
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
 
 
@@ -85,7 +84,7 @@ def loss_of_a_micro_batch_equals(text: str) -> None:
 
 def gradient_equals_finite_differences(text: str) -> None:
     for shape in ({"drift": 0.6}, {"on_policy": True}):
-        fields = append_empty_rows(random_fields(11, **SMALL, **shape))  # type: ignore[arg-type]
+        fields = batches.append_empty_rows(random_fields(11, **SMALL, **shape))  # type: ignore[arg-type]
         _, gradient = evaluate(catalog.parse(text), fields)
         for leaf, got in gradient.items():
             wanted = finite_differences(text, fields, leaf)
@@ -141,7 +140,7 @@ def test_every_method_has_a_reference_row() -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_every_variant_equals_the_reference(key: str) -> None:
     check_each(
-        subjects.of(key, VARIANTS),
+        batches.of_method(key, VARIANTS),
         loss_equals,
         loss_of_a_micro_batch_equals,
         gradient_equals_finite_differences,
