@@ -86,20 +86,19 @@ TWO = {"micro_trl": ("DAPO", "BNPO"), "micro_verl": ("GRPO, token-mean", "GMPO")
 GENERATION = "steps_per_generation 4, accumulation 2"
 
 
-def micro_rows(framework: str, loss: str) -> list[dict[str, str]]:
-    rows = [row for row in MICRO_KEPT if f"{row['framework']} {row['version']}" == framework and row["loss"] == loss]
-    assert rows, (framework, loss)
-    return rows
+MICRO_ROWS: dict[tuple[str, str], list[dict[str, str]]] = {}
+for _row in MICRO_KEPT:
+    MICRO_ROWS.setdefault((f"{_row['framework']} {_row['version']}", _row["loss"]), []).append(_row)
 
 
 def kept(framework: str, loss: str) -> dict[str, float]:
     """Setting -> factor."""
-    return {row["setting"]: float(row["factor"]) for row in micro_rows(framework, loss)}
+    return {row["setting"]: float(row["factor"]) for row in MICRO_ROWS[framework, loss]}
 
 
 def changed(framework: str, loss: str) -> set[str]:
     """Settings whose gradient is not the whole batch's."""
-    return {row["setting"] for row in micro_rows(framework, loss) if microbatches.departs(row)}
+    return {row["setting"] for row in MICRO_ROWS[framework, loss] if microbatches.departs(row)}
 
 
 def test_the_kept_file_has_every_framework_and_ours_is_exact() -> None:

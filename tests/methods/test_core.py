@@ -53,7 +53,7 @@ def fields(**changes: Any) -> dict[str, Any]:
 
 
 def whole(logp: torch.Tensor, **more: Any) -> Batch:
-    """A batch without padding, of one prompt, whose policy has not moved."""
+    """A batch of one prompt; without padding and with a policy that has not moved, unless told otherwise."""
     rows = {"advantage": torch.ones(len(logp), dtype=logp.dtype), "group": torch.zeros(len(logp), dtype=torch.long)}
     return Batch(**{"logp": logp, "old_logp": logp, "mask": torch.ones_like(logp, dtype=torch.bool)} | rows | more)
 
@@ -355,12 +355,11 @@ def test_what_is_no_reward_group_or_length_is_refused_in_a_line(
 
 def test_diagnostics_by_hand() -> None:
     log_ratio = torch.tensor([[math.log(2.0), 0.0], [math.log(0.5), 9.0]], dtype=torch.float64)
-    batch = Batch(
-        logp=log_ratio - 3,
+    batch = whole(
+        log_ratio - 3,
         old_logp=torch.full((2, 2), -3.0, dtype=torch.float64),
         advantage=torch.tensor([1.0, -1.0], dtype=torch.float64),
         mask=torch.tensor([[True, True], [True, False]]),
-        group=torch.tensor([0, 0]),
         entropy=torch.tensor([[1.0, 2.0], [3.0, 9.0]], dtype=torch.float64),
         old_entropy=torch.tensor([[2.0, 1.0], [2.0, 9.0]], dtype=torch.float64),
     )
