@@ -93,6 +93,8 @@ def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.Monkey
 def test_the_configuration_takes_every_logger() -> None:
     files = [ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"]
     assert load(files, {"log": ",".join(log.LOGGERS)})["log"] == list(log.LOGGERS)
+    with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
+        load(files, {"log": "tensorbord"})
 
 
 def two_tokens(p: float) -> torch.Tensor:
