@@ -1,21 +1,40 @@
-"""Random ragged batches of a small softmax policy, and what can be done to a batch without changing its loss.
+"""What the tests run on: random ragged batches, and every method, every reading of it, every option at another value.
 
 A batch is a plain dict of the fields of `methods.batch.Batch`, so that reference, oracles and methods are all fed the
 same numbers. All is drawn in float64 from one seed and cast last: the float32 batch is the float64 batch, rounded.
+The methods are asked of the catalog, so that the tests cover a new one as soon as it is there.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
+from core.errors import ConfigError
+from methods import catalog, options
+from methods.batch import Batch
+from methods.method import Method
+
 Fields = dict[str, Tensor]
+Outcome = tuple[float, Fields]  # a loss and its gradient by each leaf
 
 TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask")
 VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
 MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and no batch's width
+LEAVES = ("logp", "entropy", "full_logp")
+ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
+SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
+NUMBER = re.compile(r"(?<![\w.])\d[\w.+-]*")
+
+
+# ---- batches ----
 
 
 def random_fields(
@@ -29,7 +48,6 @@ def random_fields(
     jump: float = 0.0,
     sharpness: float = 1.5,
     on_policy: bool = False,
-    equal_lengths: bool = False,
     holes: bool = False,
     dtype: torch.dtype = torch.float64,
 ) -> Fields:
@@ -39,7 +57,7 @@ def random_fields(
     1.5 makes ratios above 3, where a dual clip would act. on_policy: old policy = current policy, to the bit.
     jump: added to the log-ratios of every third row, so that whole sequences are far.
     holes: a mask may be False inside a response (tool output). Padding holds noise.
-    Tokens are sampled from the old policy; advantages are z-scored random rewards, so each group has both signs.
+    Tokens are sampled from the old policy; advantages are z-scored random rewards.
     """
     draw, other = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed + 1)
 
@@ -55,8 +73,6 @@ def random_fields(
 
     lengths = torch.randint(1, longest + 1, (rows,), generator=draw)
     lengths[torch.randint(rows, (1,), generator=draw)] = longest
-    if equal_lengths:
-        lengths = torch.full((rows,), longest)
     mask = torch.arange(width) < lengths[:, None]
     if holes:
         mask = torch.stack([row[torch.randperm(width, generator=draw)] for row in mask])
@@ -83,33 +99,14 @@ def random_fields(
     for name, value in fields.items():
         keep = mask if value.dim() == 2 else mask[..., None]
         fields[name] = value.where(keep, 3 * normal(*value.shape)).to(dtype)
-    group = torch.arange(groups).repeat_interleave(per_group)
+    # a prompt may have any number for a name, and its rows need not be neighbours
+    group = 1000 - 7 * torch.arange(groups).repeat_interleave(per_group).roll(1)
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
-
-
-def on_policy(fields: Fields) -> Fields:
-    """The same batch in the first minibatch of a rollout: the old policy is the current one, to the bit."""
-    return fields | {
-        "old_logp": fields["logp"].clone(),
-        "old_entropy": fields["entropy"].clone(),
-        "old_full_logp": fields["full_logp"].clone(),
-    }
 
 
 def rows(fields: Fields, index: Tensor | slice | list[int]) -> Fields:
     """The rows of `index`, in its order: a permutation of the batch or one micro-batch of it."""
     return {name: value[index] for name, value in fields.items()}
-
-
-def widen(fields: Fields, *, left: int = 0, right: int = 0, fill: float = 7.0) -> Fields:
-    """The same responses with more padding columns before and after them."""
-    wide = dict(fields)
-    for name in (*TOKEN_FIELDS, *VOCABULARY_FIELDS):
-        value = fields[name]
-        blank: Any = False if value.dtype == torch.bool else fill
-        parts = [value.new_full((len(value), n, *value.shape[2:]), blank) for n in (left, right)]
-        wide[name] = torch.cat([parts[0], value, parts[1]], dim=1)
-    return wide
 
 
 def refill(fields: Fields, value: float) -> Fields:
@@ -129,3 +126,153 @@ def append_empty_rows(fields: Fields, count: int = 2) -> Fields:
     extra["mask"] = torch.zeros_like(extra["mask"])
     both = {name: torch.cat([value, extra[name]]) for name, value in fields.items()}
     return both | {"dropped": ~both["mask"].any(1)}
+
+
+# ---- methods ----
+
+
+def other(name: str, default: Any) -> float:
+    """A number clearly unlike the default, inside the option's range, that acts on a batch of fifty tokens."""
+    if name in SPECIAL:
+        return SPECIAL[name]
+    return 0.5 * float(default) if default else 0.3
+
+
+def changes(key: str) -> tuple[str, ...]:
+    """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
+    entry = catalog.entries()[key]
+    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.labels]
+    for option in entry.options:
+        values = option.choices or (f"{other(option.name, option.default):g}",)
+        texts += [f"{key}+{option.name}={value}" for value in values]
+    return tuple(dict.fromkeys(texts))
+
+
+def corrections() -> tuple[str, ...]:
+    """Every rollout correction on a method of token and one of sequence scope, and with each kind of penalty."""
+    # the mean over a few noisy tokens never stays within verl's .001 of 1
+    # and no ratio of our batches reaches icepop's 5
+    narrow = {"geo-rs": "geo-rs+correction-cap=1.2+correction-floor=0.85", "icepop": "icepop+correction-cap=1.5"}
+    kinds = [narrow.get(kind, kind) for kind in options.CORRECTION[0].choices[1:]]
+    some = [f"{key}+correction={kind}" for key in ("grpo", "gspo") for kind in kinds]
+    more = [
+        "icepop+correction-cap=1.4+correction-floor=0.6",
+        "tis+correction-floor=0.6",
+        "seq-mis+correction-cap=none+correction-floor=0.5",
+        "tis+correction-cap=none",
+        "tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
+        "seq-tis+rejection=token-rs",
+        "token-rs+rejection=seq-rs+rejection-floor=none",
+    ]
+    some += [f"grpo+correction={text}" for text in more]
+    some.append("tepo+correction=tis+rejection=seq-rs+correction-on=objective")
+    return (*some, *(f"{key}+correction=tis+correction-on=objective" for key in ("tepo", "kl_cov", "tepo_maxent")))
+
+
+def corrected() -> tuple[str, ...]:
+    """Each method with one correction, as far as `corrections` does not have it."""
+    return tuple(f"{key}+correction=tis" for key in catalog.entries() if key not in ("grpo", "gspo"))
+
+
+def refused(text: str) -> bool:
+    """Two settings that contradict each other; `test_core.py` looks at the message."""
+    try:
+        catalog.parse(text)
+    except ConfigError:
+        return True
+    return False
+
+
+@cache
+def variants() -> tuple[str, ...]:
+    """Every method at its defaults and with one thing changed, each resolved method once."""
+    by_key: dict[str, str] = {}
+    for key in catalog.entries():
+        for text in (key, *changes(key)):
+            if not refused(text):
+                by_key.setdefault(catalog.parse(text).key, text)
+    by_key |= {catalog.parse(text).key: text for text in corrections()}
+    return tuple(by_key.values())
+
+
+@cache
+def shapes() -> tuple[str, ...]:
+    """The variants whose parts differ in kind: numbers and the advantage's deviation leave a loss's structure alone."""
+    labels = {text: catalog.parse(text) for text in variants()}
+    by_skeleton: dict[str, str] = {}
+    for text, method in labels.items():
+        skeleton = " ".join(NUMBER.sub("#", str(part)) for part in method.parts.filled().values())
+        by_skeleton.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
+    return tuple(by_skeleton.values())
+
+
+def of_method(key: str, texts: Iterable[str]) -> list[str]:
+    """Those of `texts` that are variants of one catalog method."""
+    return [text for text in texts if text.split("+")[0] == key]
+
+
+def check_each(texts: Iterable[str], *checks: Callable[[str], object]) -> None:
+    """Run every check on every text, and fail once with a line for each failure, which names the variant.
+
+    A test for each would cost more than most of these comparisons.
+    """
+    failures: list[str] = []
+    first: BaseException | None = None
+    for text in texts:
+        for check in checks:
+            try:
+                check(text)
+            except (Exception, pytest.fail.Exception) as error:
+                first = first or error
+                line, *_ = str(error).splitlines() or [type(error).__name__]
+                failures.append(f"{text}: {check.__name__}: {type(error).__name__}: {line}")
+    if failures:
+        raise AssertionError("\n".join(failures)) from first
+
+
+def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
+    """The batch with exactly the fields the method says it needs, so that `needs` is proven with every loss."""
+    tensors: dict[str, Any] = {name: fields[name] for name in (*ALWAYS, *sorted(method.needs - {"max_tokens"}))}
+    if "max_tokens" in method.needs:
+        tensors["max_tokens"] = MAX_TOKENS
+    for name in LEAVES:
+        if name in tensors:
+            tensors[name] = tensors[name].detach().clone().requires_grad_()
+    if "dropped" in fields:
+        tensors["dropped"] = fields["dropped"]
+    return Batch(**tensors, **extra)
+
+
+def evaluate(
+    method: Method, fields: Fields, *, seed: int = 0, extra: Any = None, **totals: Any
+) -> tuple[float, Fields]:
+    """Loss and its gradient by each leaf the method reads; zeros where a leaf is read without gradient."""
+    batch = batch_of(method, fields, **(extra or {}))
+    loss = method.loss(batch, generator=torch.Generator().manual_seed(seed), **totals)
+    leaves = {name: getattr(batch, name) for name in LEAVES if getattr(batch, name) is not None}
+    if not loss.requires_grad:
+        return float(loss.detach()), {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    return float(loss.detach()), {
+        name: torch.zeros_like(leaf) if g is None else g
+        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
+    }
+
+
+def distance(a: Tensor, b: Tensor) -> float:
+    """Largest difference relative to the largest entry of either; 0 for two zeros."""
+    top = max(float(a.abs().max()), float(b.abs().max()))
+    return float((a - b).abs().max()) / top if top else 0.0
+
+
+def assert_same(got: Outcome, wanted: Outcome, dtype: torch.dtype, roundings: int = 32) -> None:
+    """Loss and every gradient agree up to `roundings` units of the dtype.
+
+    The loss is a sum with cancellation: its unit is the size of what was summed, read off the gradient.
+    """
+    unit = roundings * torch.finfo(dtype).eps
+    mass = 1 + sum(float(g.abs().sum()) for g in wanted[1].values())
+    assert math.isclose(got[0], wanted[0], rel_tol=0, abs_tol=unit * mass), f"loss {got[0]!r} != {wanted[0]!r}"
+    for name, gradient in wanted[1].items():
+        off = distance(got[1][name], gradient)
+        assert off <= unit, f"gradient by {name}: relative difference {off:.2e} > {unit:.1e}"

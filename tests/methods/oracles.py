@@ -27,12 +27,6 @@ Answer = tuple[Tensor, Tensor]  # loss, its gradient by logp (B, T)
 OFF = 1e9
 
 
-def _expanded(fields: Fields) -> tuple[Tensor, Tensor]:
-    """Advantage (B, T) and mask (B, T) in the dtype of the log-probabilities."""
-    mask = fields["mask"].to(fields["logp"].dtype)
-    return fields["advantage"][:, None] * mask, mask
-
-
 def _answer(loss: Tensor, leaf: Tensor) -> Answer:
     (gradient,) = torch.autograd.grad(loss, leaf)
     return loss.detach(), gradient
@@ -76,7 +70,8 @@ def verl(
     )
     # read by seq-mean-token-sum-norm alone, which would otherwise divide by the width of the micro-batch at hand
     config.global_batch_info.update({"loss_scale_factor": MAX_TOKENS} | (totals or {}))
-    advantage, mask = _expanded(fields)
+    mask = fields["mask"].to(fields["logp"].dtype)
+    advantage = fields["advantage"][:, None] * mask
     weights, mask = verl_correction(fields, mask, **correction) if correction else (None, mask)
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
@@ -171,14 +166,13 @@ def trl(
     bias_corrected_kl: bool = False,
     entropy_coefficient: float = 0.0,
     top_entropy: float = 1.0,
-    leaf: str = "logp",
     trainer_class: str = "GRPOTrainer",
     mode: str | None = None,
     clip_max: float | None = 3.0,
     clip_min: float | None = None,
     **arguments: Any,
 ) -> Answer:
-    """The `_compute_loss` of a trainer of TRL, unbound; the gradient is by `leaf` (logp or entropy).
+    """The `_compute_loss` of a trainer of TRL, unbound.
 
     mode: `vllm_importance_sampling_mode` with its bounds, None: no correction. RLOOTrainer: at its default clip, 0.2.
     arguments: of `GRPOConfig`, for what the losses of few types read; TRL's defaults otherwise.
@@ -192,9 +186,9 @@ def trl(
     defaults = {f.name: f.default for f in GRPOConfig.__dataclass_fields__.values()}
     few = {name: defaults[name] for name in defaults if name.startswith(("sapo_", "vespo_"))}
 
-    live = {name: fields[name].detach().clone().requires_grad_() for name in ("logp", "entropy")}
+    logp = fields["logp"].detach().clone().requires_grad_()
     trainer = SimpleNamespace(
-        _get_per_token_logps_and_entropies=lambda *_, **__: (live["logp"], live["entropy"], None),
+        _get_per_token_logps_and_entropies=lambda *_, **__: (logp, fields["entropy"], None),
         _entropy_bonus_enabled=entropy_coefficient != 0,
         _metrics={"train": defaultdict(list)},
         accelerator=SimpleNamespace(
@@ -243,7 +237,7 @@ def trl(
     if mode is not None:
         inputs["importance_sampling_ratio"] = trl_correction(fields, mask, mode, clip_max, clip_min)
     trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer, "RLOOTrainer": RLOOTrainer}
-    return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), live[leaf])
+    return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), logp)
 
 
 def trl_rloo(fields: Fields) -> Answer:
