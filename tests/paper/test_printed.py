@@ -1,4 +1,4 @@
-"""The printed tables as data: typed twice, checked against the paper's text; the audit finds planted defects."""
+"""The printed tables as data: typed twice, checked against the paper's text; the kept audit follows from them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError
-from paper import audit as audits
 from paper import printed
-from paper.audit import KEPT, as_csv, audit
+from paper.audit import KEPT, as_csv, audit, copies
 from paper.printed import HEADINGS, TABLES, Row
-from paper.printed import printed as prints
 from tests.paper.transcription import COLUMNS
 
 TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"
@@ -74,12 +72,6 @@ def test_rows_name_methods_of_the_catalog_and_methods_that_claim_a_row_have_one(
         assert catalog.parse(alias).key == catalog.parse(spelt).key, alias
 
 
-def test_digits_are_kept(paper: dict[str, Row]) -> None:
-    assert paper["T1.8"].text("math500") == "77.40"
-    assert paper["T2.4"].text("aime24") == "-"
-    assert paper["T2.4"].cells["aime24"] is None
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
@@ -120,43 +112,11 @@ def test_candidates() -> None:
     assert printed.candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed.printed(k, 28110))
 
 
-def _changed(id: str, **cells: str | None) -> dict[str, Row]:
-    """The printed tables with other cells in one row."""
-    paper = printed.read()
-    values = {key: None if text is None else Decimal(text) for key, text in cells.items()}
-    return paper | {id: replace(paper[id], cells={**paper[id].cells, **values})}
-
-
-def _statuses(paper: dict[str, Row]) -> set[tuple[str, str, str, str]]:
-    found = [*audits.cells(paper), *audits.averages(paper)]
-    return {(f.check, f.row, f.cell, f.status) for f in found}
-
-
-PLANTED = {
-    "average five points off": ("T1.3", {"avg": "36.64"}, ("average", "T1.3", "Avg.", "outside")),
-    "cell that no count gives": (
-        "T1.3", {"olympiadbench": "39.90"}, ("count", "T1.3", "OlympiadBench", "undecodable"),
-    ),
-    "all ten copies right": ("T1.8", {"avg": prints(2879 + 10, 8844)[0]}, ("average", "T1.8", "Avg.", "unlikely")),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", PLANTED)
-def test_planted_defect_is_found_and_nothing_else(case: str) -> None:
-    id, cells, expected = PLANTED[case]
-    assert _statuses(_changed(id, **cells)) - _statuses(printed.read()) == {expected}
-
-
-def test_not_run_counts_as_zero_in_the_average() -> None:
-    row = _changed("T1.8", aime24=None, aime25=None, avg=prints(2879 - 121 - 84 + 4, 8844)[0])["T1.8"]
-    assert 4 in audits.copies(row)
-
-
-def test_known_row_of_the_paper_follows() -> None:
-    """Table 1, TEPO 7B: 121, 84, 1155, 387, 764, 273, 95 right, 2,879 together, 3 or 4 of the copies."""
-    row = printed.read()["T1.8"]
-    assert audits.right(row) == (2879, 2879)
-    assert audits.copies(row) == [3, 4]
+def test_all_ten_copies_may_be_right(paper: dict[str, Row]) -> None:
+    """2,879 responses of TEPO 7B (Table 1) are right in the columns."""
+    row = paper["T1.8"]
+    average = Decimal(printed.printed(2879 + 10, 8844)[0])
+    assert copies(replace(row, cells={**row.cells, "avg": average})) == [10]
 
 
 def test_the_kept_audit_is_what_the_command_writes() -> None:
