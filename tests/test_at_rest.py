@@ -154,6 +154,14 @@ def environment() -> dict[str, str]:
     return kept | unkind | {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
+def snakemake(project: Path, *words: str) -> None:
+    """With the small configuration, which it writes, in the unkind environment."""
+    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
+    line = [sys.executable, "-m", "snakemake", *words, "--configfile", "config/quick.yaml", "small.yaml"]
+    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-4000:]
+
+
 def test_make_refuses_a_path_that_cannot_be_on_the_path(tmp_path: Path) -> None:
     """And takes one with spaces and quotes."""
     for name, refused in (("a:b", True), ("t e'st \"ü", False)):
@@ -165,31 +173,15 @@ def test_make_refuses_a_path_that_cannot_be_on_the_path(tmp_path: Path) -> None:
 
 
 def test_the_plan_can_be_made_anywhere(project: Path) -> None:
-    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
-    line = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "-n",
-        "--quiet",
-        "rules",
-        "--configfile",
-        "config/quick.yaml",
-        "small.yaml",
-    ]
-    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-2000:]
+    snakemake(project, "-n", "--quiet", "rules")
 
 
 @pytest.mark.slow
 @pytest.mark.demo
 def test_the_pipeline_runs_anywhere(project: Path) -> None:
-    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
     # The demo's base model, named by its recipe: building it takes longer than all the rest.
     shutil.copytree(PROJECT / "results/cache", project / "results/cache", ignore=shutil.ignore_patterns(".work*"))
-    line = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/quick.yaml", "small.yaml"]
-    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=3000, check=False)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-4000:]
+    snakemake(project, "--cores", "2")
     found = Tree(project / "results/small")
     assert found.layout.report.is_file()
     assert verify.problems(found) == []
@@ -217,8 +209,17 @@ def test_the_pipeline_tells_no_secret(tmp_path: Path) -> None:
     folder, home = clone(tmp_path / "clone"), tmp_path / "home"
     home.mkdir()
     (folder / "one.yaml").write_text(yaml.safe_dump(ONE_RUN))
-    configuration = ("--configfile", "config/quick.yaml", "tests/slurm/small.yaml", "one.yaml")
-    code, said, in_arguments = started(folder, "snakemake", "report", *configuration, "--cores", "1", HOME=str(home))
+    line = [
+        "snakemake",
+        "report",
+        "--cores",
+        "1",
+        "--configfile",
+        "config/quick.yaml",
+        "tests/slurm/small.yaml",
+        "one.yaml",
+    ]
+    code, said, in_arguments = started(folder, *line, HOME=str(home))
     assert code == 0, said[-3000:]
     assert (folder / "results/small/report.html").is_file()
     assert in_arguments == set()
@@ -226,7 +227,7 @@ def test_the_pipeline_tells_no_secret(tmp_path: Path) -> None:
 
     (folder / "results/small/scores.csv").unlink()
     (folder / "evals/score.py").write_text("import os\n\nos.environ['NOT_SET']\n")
-    code, said, in_arguments = started(folder, "snakemake", "report", *configuration, "--cores", "1", HOME=str(home))
+    code, said, in_arguments = started(folder, *line, HOME=str(home))
     assert code != 0
     assert "KeyError: 'NOT_SET'" in (folder / "logs/small/score.log").read_text()
     assert (in_arguments, planted.told_by_files(folder, home)) == (set(), set())

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workflow.conftest import checkout
+
 ROOT = Path(__file__).resolve().parent.parent
 TYPED = {
     f"{page}: {section.splitlines()[0]}": section
@@ -36,18 +38,8 @@ FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:
 
 
 def _copy(target: Path) -> Path:
-    """The files git knows or would add: what a clone plus the current edits would hold."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    """What a clone plus the current edits would hold."""
+    shutil.copytree(ROOT / "results/reference", checkout(target) / "results/reference")
     return target
 
 

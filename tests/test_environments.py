@@ -82,12 +82,16 @@ def installed() -> dict[str, str]:
     return {_plain(d.name): d.version.split("+")[0] for d in found}
 
 
-def test_what_runs_here_is_what_is_pinned(cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]) -> None:
-    pins = gpu if "vllm" in installed else cpu
-    wrong = {
-        name: (installed.get(_plain(name)), pin) for name, pin in pins.items() if installed.get(_plain(name)) != pin
-    }
-    assert not wrong, f"installed, pinned: {wrong}; run make install-test, or docs/environments.md"
+def test_what_runs_here_is_what_is_pinned_and_locked(
+    cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]
+) -> None:
+    """Every pin is installed; of what is only locked, with its version, what is installed."""
+    pins, lock = (gpu, "gpu") if "vllm" in installed else (cpu, "test")
+    pins = {_plain(name): pin for name, pin in pins.items()}
+    expected = _locked(lock) | pins
+    here = {name: installed.get(name, None if name in pins else pin) for name, pin in expected.items()}
+    wrong = {name: (here[name], pin) for name, pin in expected.items() if here[name] != pin}
+    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/environments.md"
 
 
 # ---- locks ----
@@ -130,12 +134,6 @@ def test_the_cpu_locks_hold_no_torch_and_agree() -> None:
     cpu, test = _locked("cpu"), _locked("test")
     assert {name: test.get(name) for name in cpu} == cpu
     assert not [name for name in test if name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-"))]
-
-
-def test_everything_that_is_installed_here_and_locked_is_as_locked(installed: dict[str, str]) -> None:
-    locked = _locked("gpu" if "vllm" in installed else "test")
-    other = {name: (installed[name], pin) for name, pin in locked.items() if installed.get(name, pin) != pin}
-    assert not other, f"installed, locked: {other}; run make install-test, or docs/environments.md"
 
 
 def test_the_containers_install_the_lock_and_nothing_else() -> None:
