@@ -21,7 +21,7 @@ from methods.adapters.verl import plan as verl_plan
 from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
-from tests.slurm.follow_docs import commands
+from tests.slurm.conftest import commands
 from tests.workflow.conftest import copy_of, run_snakemake
 from workflow import estimate, matrix, memory
 from workflow.estimate import World
