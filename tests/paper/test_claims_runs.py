@@ -33,6 +33,7 @@ from report import frontier
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 from tests.report.tables import cell, filled
+from workflow import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
@@ -182,15 +183,14 @@ def test_tiny_models_are_no_test_of_the_papers_and_show_what_was_measured(tmp_pa
     assert (entry.p_holm, entry.tests) == (None, None)
 
 
-SCALES = {"paper": (False, "pretrained"), "embedded": (True, "injected noise")}
-SCALES |= {"clean": (True, "no injected noise"), "smollm": (True, "pretrained")}
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str) -> None:
-    expected, family = SCALES[scale]
-    from workflow import matrix
-
+@pytest.mark.parametrize(
+    ("scale", "expected", "family"),
+    [
+        ("paper", False, "pretrained"), ("embedded", True, "injected noise"), ("clean", True, "no injected noise"),
+        ("smollm", True, "pretrained"),
+    ],
+)  # fmt: skip
+def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str, expected: bool, family: str) -> None:
     planned = matrix.matrix(load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))]))
     (tmp_path / "matrix.json").write_text(json.dumps(planned))
     found = Tree(tmp_path)
@@ -378,11 +378,9 @@ PLANTED = {
 SHAPES: dict[str, tuple[float, float, str, str]] = {
     "an effect of three margins": (3.0, 1.0, "supported", ""),
     "an effect of three margins the other way": (-3.0, 1.0, "contradicted", ""),
-    "no effect, little noise": (0.0, 0.5, EQUAL, ""),
     "a small effect, little noise": (0.3, 0.1, EQUAL, "above the null, but by less than the margin"),
-    "a small effect the other way": (-0.3, 0.1, EQUAL, "below the null, but by less than the margin"),
     "no effect, much noise": (0.0, 8.0, "undecided", "at most"),
-    "an effect that noise hides": (2.0, 8.0, "undecided", "at most"),
+    "a small effect the other way": (-0.3, 0.1, EQUAL, "below the null, but by less than the margin"),
     "an effect that reaches out of the margin": (0.9, 0.4, "supported", ""),
 }
 
@@ -391,7 +389,7 @@ SHAPES: dict[str, tuple[float, float, str, str]] = {
     ("id", "shape"),
     # every shape once; of the other measures the three kinds of verdict
     [("faster-reward", shape) for shape in SHAPES]
-    + [(id, shape) for id in PLANTED if id != "faster-reward" for shape in list(SHAPES)[1:7:2]],
+    + [(id, shape) for id in PLANTED if id != "faster-reward" for shape in list(SHAPES)[1:4]],
 )
 def test_planted_effects(tmp_path: Path, id: str, shape: str) -> None:
     column, level, sign, margin = PLANTED[id]
@@ -409,15 +407,12 @@ def test_planted_effects(tmp_path: Path, id: str, shape: str) -> None:
     assert (entry.margin_low, entry.margin_high) == pytest.approx((entry.null - margin, entry.null + margin))  # type: ignore[operator]
 
 
-RATIOS = {1.5: "supported", 1.0: EQUAL, 1.05: EQUAL, 0.7: "contradicted"}
-
-
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_ratios_have_margins_that_are_ratios(tmp_path: Path, ratio: float) -> None:
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.05, EQUAL), (0.7, "contradicted")])
+def test_ratios_have_margins_that_are_ratios(tmp_path: Path, ratio: float, verdict: str) -> None:
     factors = np.exp(steps(math.log(ratio), 0.03, 0.0)[0])
     runs = both([{"grad_norm": 3.0 * f} for f in factors], [{"grad_norm": 3.0}] * SEEDS)
     (entry,) = judged_alone(tmp_path / "t", runs, "higher-gradient-norm")
-    assert (entry.verdict, entry.estimate) == (RATIOS[ratio], pytest.approx(ratio))
+    assert (entry.verdict, entry.estimate) == (verdict, pytest.approx(ratio))
     assert (entry.margin_low, entry.margin_high) == pytest.approx((1 / 1.1, 1.1))
     assert "margin 0.909 to 1.1 ratio" in entries.margin(entry)
 
