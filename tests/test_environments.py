@@ -37,10 +37,12 @@ def _pins(requirements: list[str]) -> dict[str, str]:
     return pins
 
 
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
 @pytest.fixture(scope="module")
 def cpu() -> dict[str, str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return _pins(project["optional-dependencies"]["harness"] + project["optional-dependencies"]["verl"])
+    return _pins(EXTRAS["harness"] + EXTRAS["verl"])
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +70,7 @@ def test_the_login_nodes_requirements_are_the_same_pins() -> None:
     """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
     lines = (ROOT / "requirements.control.txt").read_text().splitlines()
     control = _pins([line for line in lines if line and not line.startswith("#")])
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    everywhere = project["optional-dependencies"]["harness"] + project["optional-dependencies"]["test"]
-    pins = _pins([line for line in everywhere if "==" in line])
+    pins = _pins([line for line in EXTRAS["harness"] + EXTRAS["test"] if "==" in line])
     assert {name: pins.get(name) for name in control} == control
     assert not {"torch", "transformers", "trl", "verl"} & set(control)
 
@@ -120,11 +120,9 @@ def _locked(name: str) -> dict[str, str]:
 
 
 def test_every_pin_is_locked_as_it_is_pinned(cpu: dict[str, str], gpu: dict[str, str]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    test = _pins(
-        [line for line in [*project["test"], *project["export"], *project["smollm"]] if re.search(r"==[^ ]+$", line)]
-    )
-    for name, pins in {"cpu": _pins(project["harness"]), "test": cpu | test, "gpu": gpu}.items():
+    more = EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"]
+    test = _pins([line for line in more if re.search(r"==[^ ]+$", line)])
+    for name, pins in {"cpu": _pins(EXTRAS["harness"]), "test": cpu | test, "gpu": gpu}.items():
         locked = _locked(name)
         wanted = {_plain(package): version for package, version in pins.items() if name == "gpu" or package != "torch"}
         assert {package: locked.get(package) for package in wanted} == wanted, name

@@ -603,12 +603,6 @@ def test_several_models_are_tested_over_their_means() -> None:
     assert (made.level, made.n, made.null) == ("model and seed", 3, 0.05)
 
 
-def test_without_spread_there_is_no_interval() -> None:
-    made = over_runs("x", {"m": {1: 0.5, 2: 0.5}}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
-    assert (made.low, made.p) == (None, None)
-    assert "agree exactly" in made.how
-
-
 def test_undecided_by_holm_says_so_and_detectable_counts_the_family() -> None:
     """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
     a, b = {1: 0.50, 2: 0.53, 3: 0.515, 4: 0.52}, {1: 0.48, 2: 0.498, 3: 0.507, 4: 0.49}
