@@ -209,17 +209,8 @@ def test_the_pipeline_tells_no_secret(tmp_path: Path) -> None:
     folder, home = clone(tmp_path / "clone"), tmp_path / "home"
     home.mkdir()
     (folder / "one.yaml").write_text(yaml.safe_dump(ONE_RUN))
-    line = [
-        "snakemake",
-        "report",
-        "--cores",
-        "1",
-        "--configfile",
-        "config/quick.yaml",
-        "tests/slurm/small.yaml",
-        "one.yaml",
-    ]
-    code, said, in_arguments = started(folder, *line, HOME=str(home))
+    configuration = ("--configfile", "config/quick.yaml", "tests/slurm/small.yaml", "one.yaml")
+    code, said, in_arguments = started(folder, "snakemake", "report", *configuration, "--cores", "1", HOME=str(home))
     assert code == 0, said[-3000:]
     assert (folder / "results/small/report.html").is_file()
     assert in_arguments == set()
@@ -227,7 +218,7 @@ def test_the_pipeline_tells_no_secret(tmp_path: Path) -> None:
 
     (folder / "results/small/scores.csv").unlink()
     (folder / "evals/score.py").write_text("import os\n\nos.environ['NOT_SET']\n")
-    code, said, in_arguments = started(folder, *line, HOME=str(home))
+    code, said, in_arguments = started(folder, "snakemake", "report", *configuration, "--cores", "1", HOME=str(home))
     assert code != 0
     assert "KeyError: 'NOT_SET'" in (folder / "logs/small/score.log").read_text()
     assert (in_arguments, planted.told_by_files(folder, home)) == (set(), set())

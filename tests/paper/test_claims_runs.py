@@ -16,7 +16,6 @@ import scipy.stats
 
 from core import digests
 from core.files import to_csv, write_text
-from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals.stats import compare
 from evals.stats.compare import compare_seeds
@@ -154,11 +153,7 @@ def test_a_table_difference_is_the_one_of_the_tables_by_its_own_seeds(tmp_path: 
     entry = next(e for e in run_entries(found) if e.id == "gain-q7")
     assert entry.estimate == pytest.approx(cell(filled(found, "1"), "T1.8", "avg_pooled").versus)
     # A table's interval shares the spread of other rows; a claim's does not.
-    values = [
-        {s: found.scores[Checkpoint(Run("q7", m, s), STEP), "avg_pooled"].value or 0.0 for s in (1, 2, 3)}
-        for m in ("tepo", "grpo")
-    ]
-    own = compare_seeds(*values)
+    own = compare_seeds(*(dict(enumerate(values, 1)) for values in (HIGH, LOW)))
     assert (entry.low, entry.high, entry.p) == pytest.approx((own.low, own.high, own.p))
 
 
@@ -218,10 +213,8 @@ def test_readings_of_collapse_are_entries_of_their_own(tmp_path: Path) -> None:
     alive = [{"reward": rising(8)}, {"reward": rising(9)}]
     runs = {("q7", printed): collapsed[:1] + alive, ("q7", key): collapsed}
     found = judged_alone(tmp_path / "t", runs, "collapse-of-beta-1")
-    assert [(e.reading, e.verdict) for e in found] == [
-        (None, "undecided"),
-        ("the KL estimate k1 as a loss", "supported"),
-    ]
+    expected = [(None, "undecided"), ("the KL estimate k1 as a loss", "supported")]
+    assert [(e.reading, e.verdict) for e in found] == expected
     assert all(key in run for run in found[1].runs)
 
 
