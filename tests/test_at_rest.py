@@ -153,6 +153,14 @@ def environment() -> dict[str, str]:
     return kept | unkind | {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
+def snakemake(project: Path, *words: str) -> None:
+    """With the small configuration, which it writes, in the unkind environment."""
+    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
+    line = [sys.executable, "-m", "snakemake", *words, "--configfile", "config/quick.yaml", "small.yaml"]
+    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=3000, check=False)
+    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-4000:]
+
+
 def test_make_refuses_a_path_that_cannot_be_on_the_path(tmp_path: Path) -> None:
     """And takes one with spaces and quotes."""
     for name, refused in (("a:b", True), ("t e'st \"ü", False)):
@@ -164,31 +172,15 @@ def test_make_refuses_a_path_that_cannot_be_on_the_path(tmp_path: Path) -> None:
 
 
 def test_the_plan_can_be_made_anywhere(project: Path) -> None:
-    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
-    line = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "-n",
-        "--quiet",
-        "rules",
-        "--configfile",
-        "config/quick.yaml",
-        "small.yaml",
-    ]
-    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=1800, check=False)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-2000:]
+    snakemake(project, "-n", "--quiet", "rules")
 
 
 @pytest.mark.slow
 @pytest.mark.demo
 def test_the_pipeline_runs_anywhere(project: Path) -> None:
-    (project / "small.yaml").write_text(SMALL, encoding="utf-8")
     # The demo's base model, named by its recipe: building it takes longer than all the rest.
     shutil.copytree(PROJECT / "results/cache", project / "results/cache", ignore=shutil.ignore_patterns(".work*"))
-    line = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/quick.yaml", "small.yaml"]
-    done = subprocess.run(line, cwd=project, env=environment(), capture_output=True, timeout=3000, check=False)
-    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-4000:]
+    snakemake(project, "--cores", "2")
     found = Tree(project / "results/small")
     assert found.layout.report.is_file()
     assert verify.problems(found) == []

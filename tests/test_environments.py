@@ -37,10 +37,12 @@ def _pins(requirements: list[str]) -> dict[str, str]:
     return pins
 
 
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
 @pytest.fixture(scope="module")
 def cpu() -> dict[str, str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return _pins(project["optional-dependencies"]["harness"] + project["optional-dependencies"]["verl"])
+    return _pins(EXTRAS["harness"] + EXTRAS["verl"])
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +70,7 @@ def test_the_login_nodes_requirements_are_the_same_pins() -> None:
     """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
     lines = (ROOT / "requirements.control.txt").read_text().splitlines()
     control = _pins([line for line in lines if line and not line.startswith("#")])
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    everywhere = project["optional-dependencies"]["harness"] + project["optional-dependencies"]["test"]
-    pins = _pins([line for line in everywhere if "==" in line])
+    pins = _pins([line for line in EXTRAS["harness"] + EXTRAS["test"] if "==" in line])
     assert {name: pins.get(name) for name in control} == control
     assert not {"torch", "transformers", "trl", "verl"} & set(control)
 
@@ -82,12 +82,16 @@ def installed() -> dict[str, str]:
     return {_plain(d.name): d.version.split("+")[0] for d in found}
 
 
-def test_what_runs_here_is_what_is_pinned(cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]) -> None:
-    pins = gpu if "vllm" in installed else cpu
-    wrong = {
-        name: (installed.get(_plain(name)), pin) for name, pin in pins.items() if installed.get(_plain(name)) != pin
-    }
-    assert not wrong, f"installed, pinned: {wrong}; run make install-test, or docs/environments.md"
+def test_what_runs_here_is_what_is_pinned_and_locked(
+    cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]
+) -> None:
+    """Every pin is installed; of what is only locked, with its version, what is installed."""
+    pins, lock = (gpu, "gpu") if "vllm" in installed else (cpu, "test")
+    pins = {_plain(name): pin for name, pin in pins.items()}
+    expected = _locked(lock) | pins
+    here = {name: installed.get(name, None if name in pins else pin) for name, pin in expected.items()}
+    wrong = {name: (here[name], pin) for name, pin in expected.items() if here[name] != pin}
+    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/environments.md"
 
 
 # ---- locks ----
@@ -116,11 +120,9 @@ def _locked(name: str) -> dict[str, str]:
 
 
 def test_every_pin_is_locked_as_it_is_pinned(cpu: dict[str, str], gpu: dict[str, str]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    test = _pins(
-        [line for line in [*project["test"], *project["export"], *project["smollm"]] if re.search(r"==[^ ]+$", line)]
-    )
-    for name, pins in {"cpu": _pins(project["harness"]), "test": cpu | test, "gpu": gpu}.items():
+    more = EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"]
+    test = _pins([line for line in more if re.search(r"==[^ ]+$", line)])
+    for name, pins in {"cpu": _pins(EXTRAS["harness"]), "test": cpu | test, "gpu": gpu}.items():
         locked = _locked(name)
         wanted = {_plain(package): version for package, version in pins.items() if name == "gpu" or package != "torch"}
         assert {package: locked.get(package) for package in wanted} == wanted, name
@@ -130,12 +132,6 @@ def test_the_cpu_locks_hold_no_torch_and_agree() -> None:
     cpu, test = _locked("cpu"), _locked("test")
     assert {name: test.get(name) for name in cpu} == cpu
     assert not [name for name in test if name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-"))]
-
-
-def test_everything_that_is_installed_here_and_locked_is_as_locked(installed: dict[str, str]) -> None:
-    locked = _locked("gpu" if "vllm" in installed else "test")
-    other = {name: (installed[name], pin) for name, pin in locked.items() if installed.get(name, pin) != pin}
-    assert not other, f"installed, locked: {other}; run make install-test, or docs/environments.md"
 
 
 def test_the_containers_install_the_lock_and_nothing_else() -> None:

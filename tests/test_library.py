@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -21,11 +20,9 @@ from packaging.requirements import Requirement
 
 import tepo_bench
 from tests.methods.batches import random_fields
+from tests.workflow.conftest import checkout
 
 ROOT = Path(__file__).resolve().parent.parent
-# Sources that the wheel is made of; results, tests and the rest have no part in it.
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "tepo_bench", "methods", "core")
-
 # Runs in the empty environment, and here: every method on the same tensors.
 PROBE = """
 import sys
@@ -55,26 +52,10 @@ print(json.dumps({"said": said, "loaded": sorted(sys.modules), "file": tepo_benc
 """
 
 
-def copy_of_sources(target: Path) -> Path:
-    skip = shutil.ignore_patterns("__pycache__")
-    for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=skip)
-        else:
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name)
-    return target
-
-
 def pip(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """pip without the network: setuptools is the one installed here."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def build(tree: Path, target: Path) -> subprocess.CompletedProcess[str]:
-    return pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", target, tree)
 
 
 def requirements(package: str) -> set[str]:
@@ -99,11 +80,11 @@ def requirements(package: str) -> set[str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, in which an earlier build left the file of a method that is gone."""
-    tree = copy_of_sources(tmp_path_factory.mktemp("wheel") / "tree")
+    tree = checkout(tmp_path_factory.mktemp("wheel") / "tree")
     left = tree / "build/lib/tepo_bench/methods/catalog/gone.py"
     left.parent.mkdir(parents=True)
     left.write_text("METHODS = []\n")
-    done = build(tree, tree.parent)
+    done = pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", tree.parent, tree)
     assert done.returncode == 0, done.stderr
     return next(tree.parent.glob("*.whl"))
 
@@ -143,6 +124,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
         f"core/{name}.py" for name in ("__init__", "errors", "registries")
     }
     assert "methods/catalog/gone.py" not in files
+    assert wheel.name.split("-")[1] == tepo_bench.__version__
     required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-")]
     assert [line for line in required if "extra ==" not in line and not line.startswith("Requires-Python")] == [
         "torch>=2.11"
@@ -164,10 +146,6 @@ def test_every_method_gives_the_same_in_an_environment_with_torch_alone(python: 
     # nothing under a common name, nothing of the harness, nothing that torch does not need
     roots = {name.split(".")[0] for name in there["loaded"]}
     assert not roots & {"methods", "core", "pydantic", "yaml", "numpy", "transformers", "trl", "verl", "snakemake"}
-
-
-def test_the_version_is_the_wheels(wheel: Path) -> None:
-    assert wheel.name.split("-")[1] == tepo_bench.__version__
 
 
 def test_in_the_repository_both_names_are_one_class() -> None:

@@ -21,7 +21,8 @@ from methods.adapters.verl import plan as verl_plan
 from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
-from tests.slurm.follow_docs import commands
+from tests.models.test_prompts import parquet
+from tests.slurm.conftest import commands
 from tests.workflow.conftest import copy_of, run_snakemake
 from workflow import estimate, matrix, memory
 from workflow.estimate import World
@@ -146,29 +147,20 @@ def model_folder(folder: Path) -> Path:
     return folder
 
 
-def parquet(path: Path) -> Path:
-    """The form of MATH's training file."""
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = [
-        {"problem": f"What is ${n}$ modulo $3$?", "level": "Level 1", "type": "Number Theory",
-         "solution": f"It is $\\boxed{{{n % 3}}}$."}
-        for n in range(60)
-    ]  # fmt: skip
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The page's commands typed into one shell, in a copy of the repository: the copy, and all that was said."""
+@pytest.mark.slow
+def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The page's commands typed into one shell, in a copy of the repository."""
     folder = tmp_path_factory.mktemp("one gpu")
     clone = copy_of(folder / "clone", "README.md")
     (clone / "config/small.yaml").write_text(SMALL, encoding="utf-8")
     (folder / "downloads").mkdir()
     model_folder(folder / "downloads" / "Qwen2.5-0.5B")
-    parquet(folder / "downloads" / "train-00000-of-00001.parquet")
+    problems = [
+        {"problem": f"What is ${n}$ modulo $3$?", "level": "Level 1", "type": "Number Theory",
+         "solution": f"It is $\\boxed{{{n % 3}}}$."}
+        for n in range(60)
+    ]  # fmt: skip
+    parquet(folder / "downloads" / "train-00000-of-00001.parquet", problems)  # in the form of MATH's training file
     lines = []
     for command in commands(PAGE, "One GPU"):
         if "Qwen2.5-1.5B" in command or "evals.fetch" in command:
@@ -185,12 +177,6 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-8000:]
-    return clone, done.stdout
-
-
-@pytest.mark.slow
-def test_the_page_runs_to_the_tables_and_trains_what_it_states(followed: tuple[Path, str]) -> None:
-    clone, _ = followed
     results = clone / "results/one_gpu"
     for path in ("report.html", "manifest.json", "claims.csv", "figures/figure2.svg", "tables/table1.md"):
         assert (results / path).is_file(), path

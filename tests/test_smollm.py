@@ -20,7 +20,7 @@ from core.layout import Results
 from methods.training import spec as specs
 from models import fetch, registry
 from tests.merged_config import load
-from tests.slurm.follow_docs import commands
+from tests.slurm.conftest import commands
 from tests.workflow.conftest import ROOT, checkout
 from workflow import estimate, matrix, preflight, resources
 from workflow.estimate import World

@@ -1,20 +1,315 @@
-"""Every view of the page: for who cannot point, see colours or run scripts, on a phone, on paper; its curves."""
+"""The page in Chromium: a reader's way through it, every view for every reader, its curves, its scripts' functions.
+
+"Every reader": who cannot point, see colours or run scripts, on a phone, on paper. Chromium is driven by Playwright
+without a network. Without Chromium the tests are skipped with a reason; with TEPO_BENCH_REQUIRE_CHROMIUM=1 (`.ci/run`)
+they fail instead.
+"""
 
 from __future__ import annotations
 
 import csv
+import functools
 import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, expect, sync_playwright
 
 from core.provenance import sha256_file
+from report import build
 from report.build import VIEWS
-from tests.browser.conftest import DESKTOP, PHONE, Visit, folder
+from tests.browser import invented
+from tests.report.conftest import make
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage
 
 pytestmark = pytest.mark.slow
+
+DESKTOP, PHONE = (1280, 900), (390, 844)
+PATIENCE = 120_000  # milliseconds; Playwright's own 5 s are short on a busy machine
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+@dataclass
+class Watched:
+    """A page and everything it should not have done."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
+
+
+Visit = Callable[..., Watched]
+
+
+# For this file and not the session: as long as Playwright runs, its event loop runs in this process, for tests of other
+# files too, and what they call cannot start one.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    program = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+    if program is None:
+        reason = "no chromium on PATH (Debian: apt-get install chromium)"
+        if os.environ.get("TEPO_BENCH_REQUIRE_CHROMIUM") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
+    """Open an address; at the end of the test nothing may have failed, and nothing outside may have been asked for."""
+    opened: list[Watched] = []
+
+    def go(
+        address: str,
+        *,
+        size: tuple[int, int] = DESKTOP,
+        scheme: str = "light",
+        script: bool = True,
+        media: str | None = None,
+    ) -> Watched:
+        width, height = size
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            java_script_enabled=script,
+            offline=address.startswith("file:"),
+        )
+        watched = Watched(context.new_page())
+
+        def note(message: ConsoleMessage) -> None:
+            # The browser asks every server for an icon; the page has none.
+            if message.type in ("error", "warning") and not message.location["url"].endswith("/favicon.ico"):
+                watched.errors.append(message.text)
+
+        watched.page.on("console", note)
+        watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))
+        home = address.split("#")[0].rsplit("/", 1)[0]
+        watched.page.on(
+            "request", lambda r: None if r.url.startswith((home, "data:")) else watched.outside.append(r.url)
+        )
+        if media:
+            watched.page.emulate_media(media=media)
+        watched.page.goto(address)
+        opened.append(watched)
+        return watched
+
+    yield go
+    for watched in opened:
+        watched.page.context.close()
+    assert [watched.errors for watched in opened if watched.errors] == []
+    assert [watched.outside for watched in opened if watched.outside] == []
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """`file://` address of the report of an invented tree with two seeds, hostile text among its responses."""
+    root = tmp_path_factory.mktemp("report") / "quick"
+    make(root, (1, 2))
+    invented.hostile(root)
+    build.main(["--results", str(root)])
+    return f"file://{root / 'report.html'}"
+
+
+def folder(report: str) -> Path:
+    return Path(report.removeprefix("file://")).parent
+
+
+# A reader's way: the same number everywhere.
+
+COUNT = "[data-part=count]"
+
+
+def number(text: str | None) -> str:
+    found = re.search(r"\d+\.\d\d", text or "")
+    assert found, text
+    return found[0]
+
+
+def problems(page: Page) -> tuple[int, int]:
+    """How many problems are shown, and of how many."""
+    found = re.search(r"(\d+) of (\d+) problems", page.locator(COUNT).inner_text())
+    assert found
+    return int(found[1]), int(found[2])
+
+
+def opened(page: Page) -> None:
+    """Wait until both sides of a problem are shown."""
+    expect(page.locator(".side .response")).to_have_count(2)
+
+
+@pytest.mark.chain
+def test_the_same_number_in_the_table_the_run_and_the_responses(visit: Visit, report: str) -> None:
+    """A mean over seeds is taken apart: its row's page, one run, that run's responses."""
+    page = visit(f"{report}#results").page
+    cell = page.locator("#table1-T1\\.8-math500 a")
+    printed = number(cell.inner_text())
+    cell.hover()
+    expect(page.locator("#behind")).to_contain_text("seed level")
+    cell.click()
+    view = page.locator(".view.here")
+    expect(view.locator("h1")).to_contain_text("TEPO")
+    column = view.locator("thead th").all_inner_texts().index("syn_as3")
+    parts = [number(view.locator("tbody tr").nth(n).locator("td").nth(column - 1).inner_text()) for n in (0, 1)]
+    assert number(view.locator("tr.delta td").nth(column - 1).inner_text()) == printed
+    assert sum(map(float, parts)) / 2 == pytest.approx(float(printed), abs=0.006)
+    view.locator("tbody tr").first.locator("th a").click()
+    score = page.locator(".view.here .scores td").nth(column - 1).locator("a")
+    assert number(score.inner_text()) == parts[0]
+    score.click()
+    opened(page)
+    line = page.locator(f"{COUNT} li").first
+    expect(line).to_contain_text(f"({parts[0]} %)")
+    right, of = re.search(r"(\d+) of (\d+) right", line.inner_text()).groups()  # type: ignore[union-attr]
+    assert f"{100 * int(right) / int(of):.2f}" == parts[0]
+    page.go_back()
+    expect(view.locator("h1")).to_contain_text("TEPO")
+
+
+def test_a_heading_sorts_and_sorts_back(visit: Visit, report: str) -> None:
+    page = visit(f"{report}#results").page
+    table = page.locator("#table1 table").first
+    names = lambda: table.locator("tbody th").all_inner_texts()  # noqa: E731
+    before = names()
+    head = table.locator("thead th").nth(4)
+    head.locator("button").click()
+    shown = table.locator("tbody tr:not([data-last]) td:nth-child(5) a").all_inner_texts()
+    values = [float(number(text)) for text in shown]
+    assert values == sorted(values, reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").click()
+    head.locator("button").click()
+    assert names() == before
+
+
+def test_disagreements_come_first_and_can_be_had_alone(visit: Visit, report: str) -> None:
+    page = visit(f"{report}#samples").page
+    opened(page)
+    expect(page.locator(f"{COUNT} li b")).to_have_text(["TEPO, seed 1, step 12", "GRPO/DAPO, seed 1, step 12"])
+    differing = int(re.search(r"differ on (\d+)", page.locator(COUNT).inner_text())[1])  # type: ignore[index]
+    assert differing > 0
+    marks = page.locator("[data-part=list] li").first.locator(".mark").all_inner_texts()
+    assert marks[0] != marks[1]
+    page.select_option("[name=show]", "differ")
+    expect(page.locator(COUNT)).to_contain_text(f"{differing} of")
+    assert "show=differ" in page.url
+    page.select_option("[name=show]", "left")
+    expect(page.locator(COUNT)).not_to_contain_text(f"{differing} of")
+    page.reload()
+    expect(page.locator("[name=show]")).to_have_value("left")
+
+
+FILTERS = {
+    "benchmark": ("select", "syn_as3", lambda n, all: n == 100),
+    "verdict": ("select", "n", lambda n, all: n == 0),
+    "least": ("fill", "100", lambda n, all: 0 < n < all),
+    "text": ("fill", "What is 7 + 7?", lambda n, all: n == 7),
+}
+
+
+def test_a_filter_shows_what_it_is_for(visit: Visit, report: str) -> None:
+    wrong = {}
+    for name, (how, value, right) in FILTERS.items():
+        page = visit(f"{report}#samples").page
+        opened(page)
+        total = problems(page)[1]
+        field = page.locator(f"[name={name}]")
+        if how == "select":
+            field.select_option(value)
+        else:
+            field.fill(value)
+            field.press("Enter")
+        expect(page.locator(COUNT)).not_to_contain_text(f"{total} of {total} problems")
+        if not right(problems(page)[0], total):
+            wrong[name] = problems(page)
+    assert wrong == {}
+
+
+def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, report: str) -> None:
+    checkpoint, benchmark = invented.STRUCK
+    chosen = f"{report}#samples?left={checkpoint.path.as_posix()}&right=none&benchmark={benchmark}"
+    page = visit(f"{chosen}&item={benchmark}/item0000").page
+    response = page.locator(".side .response")
+    expect(response).to_contain_text("<script>window.struck = 'script'</script><img src=x onerror=")
+    expect(response).to_contain_text("⟨U+202E⟩right to left⟨U+202C⟩ ⟨U+0007⟩")
+    expect(response.locator(".katex-html").first).to_contain_text("a2+b2")
+    assert response.locator("script, img, a, iframe").count() == 0
+    page.reload()  # whatever was going to run has run by the second time
+    expect(response.locator(".katex-html").first).to_contain_text("a2+b2")
+    assert page.evaluate("window.struck") is None
+    page = visit(f"{chosen}&item={benchmark}/item0001").page
+    expect(page.locator(".side .response")).to_have_text(r"broken \xff\xfe here, cut \xe2\x82")
+
+
+@pytest.fixture
+def server(report: str) -> Iterator[str]:
+    """`python -m http.server` in the results folder."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder(report)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}/report.html"
+        running.shutdown()
+        thread.join()
+
+
+def test_a_one_line_server_does_as_well(visit: Visit, server: str) -> None:
+    opened(visit(f"{server}#samples").page)
+
+
+def test_without_its_folder_the_page_says_what_is_missing(visit: Visit, report: str, tmp_path: Path) -> None:
+    alone = tmp_path / "report.html"
+    alone.write_bytes((folder(report) / "report.html").read_bytes())
+    watched = visit(f"file://{alone}#samples")
+    expect(watched.page.locator("[data-part=status]")).to_contain_text("report.data has to lie beside this file")
+    assert all("ERR_FILE_NOT_FOUND" in error for error in watched.errors)
+    watched.errors.clear()
+
+
+# math.js has no checksum in the page: a changed byte in it is found by `report.verify` alone.
+DAMAGES = (("samples/**/*.js", "changed"), ("samples/**/*.js", "cut"), ("problems/*.js", "empty"), ("math.js", "cut"))
+
+
+def test_a_damaged_companion_file_is_named_by_the_page(visit: Visit, report: str, tmp_path: Path) -> None:
+    """A sentence, and not an empty view: gzip's checksum shows a changed byte, the browser's parser a cut."""
+    for name, damage in DAMAGES:
+        root = tmp_path / f"{name.partition('/')[0]}-{damage}"
+        shutil.copytree(folder(report) / "report.data", root / "report.data")
+        shutil.copyfile(folder(report) / "report.html", root / "report.html")
+        for path in root.glob(f"report.data/{name}"):
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes({"changed": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
+        watched = visit((root / "report.html").as_uri() + "#samples")
+        status = watched.page.locator("[data-part=status]")
+        expect(status, f"{name} {damage}").to_contain_text("is damaged: run snakemake report to write it again.")
+        watched.page.goto("about:blank")  # other damaged files of the page may still be on their way
+        watched.errors.clear()
+
+
+# Every view, for every reader.
 
 HERE = Path(__file__).resolve().parent
 RUN = "run/tiny_qwen2/tepo/seed1"
@@ -86,9 +381,10 @@ def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit
     """Also those that documentation and older pages named."""
     page = visit(report).page
     older = ("all", "tables", "figures", "dynamics", "claims", "readings", "audit", "about", "provenance")
-    for address in (*older, "benchmarks", "tableruns", "figure2", "table1-T1.8-amc"):
+    for address in (*older, "benchmarks", "tableruns", "figure2", "table1-T1.8-amc", "claim/faster-reward"):
         page.goto(f"{report}#{address}")
         expect(page.locator(f"[id='{address}']")).to_be_visible()
+    expect(page.locator("[id='claim/faster-reward'] .line-of-claim").first).to_be_visible()
 
 
 def test_the_keyboard_goes_from_the_top_to_a_run(visit: Visit, report: str) -> None:
@@ -139,8 +435,8 @@ def test_every_picture_is_there_and_loads(visit: Visit, report: str) -> None:
     assert pictures.evaluate_all("all => all.filter(one => !one.complete || one.naturalWidth === 0).length") == 0
 
 
-def opened(visit: Visit, report: str, query: str = "") -> Page:
-    page = visit(f"{report}#dynamics{query}").page
+def dashboard(visit: Visit, report: str) -> Page:
+    page = visit(f"{report}#dynamics").page
     expect(page.locator("#dashboard .plot canvas").first).to_be_visible()
     return page
 
@@ -155,7 +451,7 @@ def test_the_overview_draws_the_reward_of_four_methods(visit: Visit, report: str
 
 
 def test_a_line_can_be_taken_out_and_the_address_keeps_the_choice(visit: Visit, report: str) -> None:
-    page = opened(visit, report)
+    page = dashboard(visit, report)
     legend, first = page.locator("#dashboard .legend li"), page.locator("#dashboard .plot").first
     expect(legend).to_have_text(["GRPO/DAPO", "GSPO", "TEPO without KL", "TEPO"])
     looks = [
@@ -173,7 +469,7 @@ def test_a_line_can_be_taken_out_and_the_address_keeps_the_choice(visit: Visit, 
 
 
 def test_every_panel_has_a_letter_units_and_words(visit: Visit, report: str) -> None:
-    page = opened(visit, report)
+    page = dashboard(visit, report)
     titles = page.locator("#dashboard .panel h3").all_inner_texts()
     assert [title[:3] for title in titles] == [f"({letter})" for letter in "abcdefgh"]
     labels = [plot.get_attribute("aria-label") or "" for plot in page.locator("#dashboard .plot").all()]
@@ -186,7 +482,7 @@ def test_every_panel_has_a_letter_units_and_words(visit: Visit, report: str) -> 
 
 
 def test_one_crosshair_reads_all_panels_with_seeds(visit: Visit, report: str) -> None:
-    page = opened(visit, report)
+    page = dashboard(visit, report)
     plot = page.locator("#dashboard .plot").nth(1)
     plot.focus()
     for _ in range(3):
@@ -229,3 +525,115 @@ def test_a_run_leads_to_its_own_curves_and_back(visit: Visit, report: str) -> No
     page.goto(f"{report}#figure2")
     page.locator("#figure2").get_by_role("link", name="These methods").click()
     expect(page.locator("#dashboard .legend li")).to_have_count(4)
+
+
+# The pure functions of the page's scripts.
+
+INDEX = {
+    "items": ["a", "b", "c"],
+    "per": [2, 1, 1],
+    "begins": [0, 2],
+    "verdicts": "cwcw",
+    "stops": "slss",
+    "tokens": [5, 9, 7, None],
+    "extracted": ["1", "2", "3", None],
+    "rules": [0, 1, 0, 0],
+    "rule_names": ["string", "number"],
+    "graders": {
+        name: {"verdicts": verdicts, "extracted": ["1", None, "3", "4"]}
+        for name, verdicts in {"ours": "cwcw", "other": "cwww", "tool": "c--c"}.items()
+    },
+}
+OTHER = INDEX | {"items": ["c", "b", "a"], "per": [1, 1, 2], "verdicts": "cwcc"}
+FILTER = {"show": "all", "verdict": "", "least": None, "most": None}
+JOIN = f"pairs.join('k', pairs.items({json.dumps(INDEX)}), pairs.items({json.dumps(OTHER)}), ['b', 'a'])"
+
+
+def select(**filter: object) -> str:
+    return f"pairs.select({JOIN}, {json.dumps(FILTER | filter)}).map(pair => pair.id)"
+
+
+LINE = {
+    "title": "t",
+    "seeds": {"1": [1, 2, 3], "2": [3, 4, None]},
+    "mean": [2, 3, None],
+    "low": [1, 2, None],
+    "high": [3, 4, None],
+}
+OTHER_LINE = {"title": "u", "seeds": {"1": [0.1, 40]}}
+COLUMNS = f"curves.columns({json.dumps(LINE)}, %s).map(column => [column.role, column.values])"
+CASES: dict[str, tuple[str, Any]] = {
+    "shares of an item's samples": (
+        f"[...pairs.items({json.dumps(INDEX)}).values()].map(item => item.share)",
+        [0.5, 1, 0],
+    ),
+    "rules by name": (f"pairs.items({json.dumps(INDEX)}).get('a').rules", ["string", "number"]),
+    "which text file, and where in it": (
+        f"[0, 1, 2].map(n => pairs.whereabouts({json.dumps(INDEX)}, n))",
+        [[0, 0], [0, 1], [1, 0]],
+    ),
+    "items are joined by id, in the benchmark's order": (
+        f"{JOIN}.map(pair => [pair.id, pair.gap])",
+        [["b", 1], ["a", -0.5], ["c", -1]],
+    ),
+    "the largest disagreement first": (select(), ["b", "c", "a"]),
+    "left better": (select(show="left"), ["b"]),
+    "right better": (select(show="right"), ["c", "a"]),
+    "never right": (select(show="neither"), []),
+    "a verdict on either side": (select(verdict="w"), ["b", "c", "a"]),
+    "a verdict nobody has": (select(verdict="t"), []),
+    "graders differ, where they are known": (
+        f"[...pairs.items({json.dumps(INDEX)}).values()].map(item => pairs.hits(item, "
+        f"{json.dumps(FILTER | {'verdict': 'graders'})}))",
+        [[], [0], [0]],
+    ),
+    "from so many tokens": (select(least=8), ["b", "a"]),
+    "up to so many tokens": (select(most=5), ["c", "a"]),
+    "right of all": (
+        f"['left', 'right'].map(side => pairs.tally({JOIN}, side))",
+        [{"right": 2, "all": 4}, {"right": 3, "all": 4}],
+    ),
+    "a mean of the last three, never of what is to come": ("curves.smooth([1, 2, 3, 10], 3)", [1, 1.5, 2, 5]),
+    "a gap stays a gap": ("curves.smooth([1, null, 3], 2)", [1, None, 3]),
+    "two seeds have no interval": (
+        f"curves.columns({json.dumps(LINE | {'low': None})}, {{single: false, width: 1}}).map(one => one.role)",
+        ["raw", "raw", "mean"],
+    ),
+    "mean and interval": (
+        COLUMNS % "{single: false, width: 1}",
+        [["low", LINE["low"]], ["high", LINE["high"]], ["mean", LINE["mean"]]],
+    ),
+    "single seeds": (COLUMNS % "{single: true, width: 1}", [["seed", [1, 2, 3]], ["seed", [3, 4, None]]]),
+    "a collapsed seed": (
+        f"curves.columns({json.dumps(LINE | {'ended': {'2': 2}})}, {{single: false, width: 1}}).map(one => one.role)",
+        ["seed", "seed"],
+    ),
+    "smoothed, with what was measured behind": (
+        COLUMNS % "{single: false, width: 2}",
+        [["raw", LINE["mean"]], ["mean", [2, 2.5, None]]],
+    ),
+    "an axis from nought": (f"curves.range({json.dumps([LINE])}, false)", [0, 4.2]),
+    "a logarithmic axis": (
+        f"curves.range({json.dumps([LINE, OTHER_LINE])}, true).map(n => Math.round(n * 100))",
+        [9, 4400],
+    ),
+    "a look that a figure gives, then the first that is free": (
+        "[...curves.looks(['a', 'b', 'c'], new Map([['b', 0], ['c', 0]])).values()]",
+        [0, 1, 2],
+    ),
+    "a line that stays keeps its look": (
+        "[...curves.looks(['c', 'd'], new Map([['d', 1]]), new Map([['c', 1]]))]",
+        [["c", 1], ["d", 0]],
+    ),
+    "missing numbers last either way": (
+        "[true, false].map(down => [null, 2, 10].sort((a, b) => sorting.compare(a, b, down)))",
+        [[10, 2, None], [2, 10, None]],
+    ),
+    "hidden characters": ("typeset.visible('a\\u202eb\\u0000\\n')", "a⟨U+202E⟩b⟨U+0000⟩\n"),
+}
+
+
+def test_functions(visit: Visit, report: str) -> None:
+    page = visit(report).page
+    found = {name: page.evaluate(script) for name, (script, _) in CASES.items()}
+    assert found == {name: wanted for name, (_, wanted) in CASES.items()}

@@ -82,18 +82,15 @@ def test_the_folder_is_an_ordinary_model(built: tuple[Path, BaseRecord]) -> None
     assert not list(folder.parent.glob(".*"))
 
 
-def test_the_same_recipe_gives_the_same_bytes(built: tuple[Path, BaseRecord], tmp_path: Path) -> None:
+def test_the_same_recipe_gives_the_same_bytes_and_another_seed_others_from_the_same_clean_model(
+    built: tuple[Path, BaseRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     torch.manual_seed(999)  # whatever the caller's random state
     again = builder.build(small(), tmp_path / "again", threads=2)
     assert again.sha256 == built[1].sha256
     assert again.figures == built[1].figures
-
-
-def test_another_seed_continues_the_same_clean_model_otherwise(
-    built: tuple[Path, BaseRecord], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(builder, "train_clean", _interrupt)  # would be called if it were not shared
     other = builder.build(small(seed=2), built[0].with_name("other"))
     assert other.clean_sha256 == built[1].clean_sha256

@@ -338,7 +338,3 @@ def test_a_kept_tree_names_the_clean_models_that_its_bases_continue(name: str) -
         start = made.start.model_copy(update={"number": clean[seed]})
         made_by = made.model_copy(update={"start": start}).model_dump(mode="json")
         assert hashes[base] == sha256_bytes(json_text(made_by).encode()), (model, seed)
-
-
-def test_seeds_share_clean_models_as_the_matrix_records() -> None:
-    assert Tree(ROOT / "results/reference/tuned").clean_models("tiny_qwen2") == {s: s % 8 for s in range(1, 17)}

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import scipy.stats
 
 from core import digests
 from core.files import to_csv, write_text
-from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals.stats import compare
 from evals.stats.compare import compare_seeds
@@ -32,6 +32,7 @@ from report import frontier
 from tests.merged_config import load
 from tests.paper.claim_trees import LONG, MODELS, ROLLOUTS, STEP, Figures, both, tree
 from tests.report.tables import cell, filled
+from workflow import matrix
 
 ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ("grpo", "clip_cov", "kl_cov", "entropy_adv", "gpg", "gspo")
@@ -57,11 +58,7 @@ def rising(to: float, wiggle: float = 0.0) -> list[float]:
 HIGH, LOW = (0.700, 0.711, 0.705), (0.600, 0.612, 0.603)
 APART: dict[str, tuple[str, tuple[Any, Any, Any], tuple[Any, Any, Any]]] = {
     "gain-q7": ("score", HIGH, LOW),
-    "peak-at-72": ("score", HIGH, LOW),
     "higher-gradient-norm": ("grad_norm", (2.1, 2.3, 2.2), (1.0, 1.1, 1.05)),
-    "lower-clip-ratio": ("clip_fraction_tokens", (0.001, 0.002, 0.001), (0.010, 0.012, 0.011)),
-    "faster-reward": ("reward", (0.70, 0.71, 0.705), (0.60, 0.615, 0.603)),
-    "keeps-exploring": ("entropy", (0.30, 0.31, 0.30), (0.10, 0.12, 0.11)),
     "seconds-per-step": ("seconds_update", (0.10, 0.11, 0.10), (0.50, 0.52, 0.51)),
     "shorter-reasoning": ("response_tokens", (20.0, 21.0, 20.0), (40.0, 42.0, 41.0)),
     "stability": ("reward", tuple(rising(8, w) for w in (0, 0.001, 0)), tuple(rising(8, w) for w in (0.1, 0.11, 0.1))),
@@ -156,11 +153,7 @@ def test_a_table_difference_is_the_one_of_the_tables_by_its_own_seeds(tmp_path: 
     entry = next(e for e in run_entries(found) if e.id == "gain-q7")
     assert entry.estimate == pytest.approx(cell(filled(found, "1"), "T1.8", "avg_pooled").versus)
     # A table's interval shares the spread of other rows; a claim's does not.
-    values = [
-        {s: found.scores[Checkpoint(Run("q7", m, s), STEP), "avg_pooled"].value or 0.0 for s in (1, 2, 3)}
-        for m in ("tepo", "grpo")
-    ]
-    own = compare_seeds(*values)
+    own = compare_seeds(*(dict(enumerate(values, 1)) for values in (HIGH, LOW)))
     assert (entry.low, entry.high, entry.p) == pytest.approx((own.low, own.high, own.p))
 
 
@@ -185,15 +178,14 @@ def test_tiny_models_are_no_test_of_the_papers_and_show_what_was_measured(tmp_pa
     assert (entry.p_holm, entry.tests) == (None, None)
 
 
-SCALES = {"paper": (False, "pretrained"), "embedded": (True, "injected noise")}
-SCALES |= {"clean": (True, "no injected noise"), "smollm": (True, "pretrained")}
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str) -> None:
-    expected, family = SCALES[scale]
-    from workflow import matrix
-
+@pytest.mark.parametrize(
+    ("scale", "expected", "family"),
+    [
+        ("paper", False, "pretrained"), ("embedded", True, "injected noise"), ("clean", True, "no injected noise"),
+        ("smollm", True, "pretrained"),
+    ],
+)  # fmt: skip
+def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str, expected: bool, family: str) -> None:
     planned = matrix.matrix(load([ROOT / "config" / f"{name}.yaml" for name in dict.fromkeys(("embedded", scale))]))
     (tmp_path / "matrix.json").write_text(json.dumps(planned))
     found = Tree(tmp_path)
@@ -205,67 +197,30 @@ def test_which_scales_stand_in_for_the_papers_models(tmp_path: Path, scale: str)
     assert entries["gain-q7"].verdict == told
 
 
-def test_five_models_are_one_sample_of_models(tmp_path: Path) -> None:
-    tepo = {m: "tepo+beta=1" if m == "q14" else "tepo" for m in MODELS}
-    norms = dict(zip(MODELS, (2.0, 2.1, 2.4, 1.9, 2.2), strict=True))
-    runs = {(m, tepo[m]): [{"grad_norm": norms[m]}, {"grad_norm": norms[m] + 0.1}] for m in MODELS}
-    runs |= {(m, "grpo"): [{"grad_norm": 1.0}, {"grad_norm": 1.2}] for m in MODELS}
-    entry = verdicts(tmp_path / "t", runs)["higher-gradient-norm"]
-    assert (entry.verdict, entry.level, entry.n, len(entry.runs)) == ("supported", "model and seed", 5, 20)
-    runs["m7", "grpo"] = [{"grad_norm": 5.0}, {"grad_norm": 5.2}]  # one model the other way is enough doubt
-    assert verdicts(tmp_path / "u", runs)["higher-gradient-norm"].verdict == "undecided"
-
-
-AGREEMENT = {
-    "all": ((0.999, 0.998, 0.999), "supported", "supported"),
-    "most": ((0.80, 0.81, 0.80), "contradicted", "supported"),
-    "half": ((0.45, 0.55, 0.50), "contradicted", "undecided"),
-    "few": ((0.20, 0.21, 0.20), "contradicted", "contradicted"),
-}
-
-
-@pytest.mark.parametrize("case", AGREEMENT)
-def test_theorem_against_always_and_against_a_coin(tmp_path: Path, case: str) -> None:
-    shares, always, coin = AGREEMENT[case]
+@pytest.mark.parametrize(
+    ("shares", "always"), [((0.999, 0.998, 0.999), "supported"), ((0.80, 0.81, 0.80), "contradicted")]
+)
+def test_theorem_against_always_and_against_a_coin(tmp_path: Path, shares: tuple[float, ...], always: str) -> None:
     same = seeds(theorem_sign_agreement=shares)
     entries = verdicts(tmp_path / "t", both(same, same))
-    assert (entries["theorem-3.1"].verdict, entries["theorem-3.1-tendency"].verdict) == (always, coin)
+    assert (entries["theorem-3.1"].verdict, entries["theorem-3.1-tendency"].verdict) == (always, "supported")
 
 
-COLLAPSE = {
-    "collapsed": ([{"reward": [0.001 * s] * ROLLOUTS, "collapsed": 7} for s in (0, 1, 2)], "supported"),
-    "alive": ([{"reward": rising(8 + s)} for s in (0, 1, 2)], "contradicted"),
-    "one of three": (
-        [{"reward": [0.0] * ROLLOUTS, "collapsed": 7}, {"reward": rising(8)}, {"reward": rising(9)}],
-        "undecided",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", COLLAPSE)
-def test_collapse_of_beta_1(tmp_path: Path, case: str) -> None:
-    figures, expected = COLLAPSE[case]
-    for n, figure in enumerate(figures):  # no two runs end exactly alike
-        figure["reward"] = [r + 0.002 * n for r in figure["reward"]]
-    assert verdicts(tmp_path / "t", {("q7", "tepo_kl_all+beta=1"): figures})["collapse-of-beta-1"].verdict == expected
-
-
-def test_readings_are_entries_of_their_own(tmp_path: Path) -> None:
-    key = "tepo_kl_all+beta=1+kl-estimator=k1"
-    runs = {("q7", "tepo_kl_all+beta=1"): COLLAPSE["alive"][0], ("q7", key): COLLAPSE["collapsed"][0]}
-    found = [e for e in run_entries(tree(tmp_path / "t", runs)) if e.id == "collapse-of-beta-1"]
-    expected = [(None, "contradicted"), ("the KL estimate k1 as a loss", "supported")]
+def test_readings_of_collapse_are_entries_of_their_own(tmp_path: Path) -> None:
+    """As printed one of three runs collapses, in the other reading all do."""
+    printed, key = "tepo_kl_all+beta=1", "tepo_kl_all+beta=1+kl-estimator=k1"
+    collapsed = [{"reward": [0.003 * s] * ROLLOUTS, "collapsed": 7} for s in (0, 1, 2)]
+    alive = [{"reward": rising(8)}, {"reward": rising(9)}]
+    runs = {("q7", printed): collapsed[:1] + alive, ("q7", key): collapsed}
+    found = judged_alone(tmp_path / "t", runs, "collapse-of-beta-1")
+    expected = [(None, "undecided"), ("the KL estimate k1 as a loss", "supported")]
     assert [(e.reading, e.verdict) for e in found] == expected
     assert all(key in run for run in found[1].runs)
 
 
-RANKS = {"two above": (0.50, "supported"), "five above": (0.30, "contradicted")}
-
-
-@pytest.mark.parametrize("case", RANKS)
-def test_third_place_allows_two_above(tmp_path: Path, case: str) -> None:
-    tepo, expected = RANKS[case]
-    scores = dict(zip(BASELINES, (0.70, 0.65, 0.40, 0.40, 0.40, 0.10), strict=True)) | {"tepo": tepo}
+@pytest.mark.parametrize(("tepo", "expected"), [(0.62, "supported"), (0.50, "contradicted")])
+def test_third_place_allows_two_above(tmp_path: Path, tepo: float, expected: str) -> None:
+    scores = dict(zip(BASELINES, (0.70, 0.65, 0.60, 0.40, 0.40, 0.10), strict=True)) | {"tepo": tepo}
     runs = {("q7", m): seeds(score=(s, s + 0.001 * n, s + 0.003)) for n, (m, s) in enumerate(scores.items())}
     assert verdicts(tmp_path / "t", runs)["top3-q7-aime24"].verdict == expected
 
@@ -307,10 +262,8 @@ LEARNS = {"gain-q7": "score", "faster-reward": "reward"}
 @pytest.mark.parametrize(
     ("under", "verdict", "said"),
     [
-        ({}, "supported", NO_RUN),
         ({"coin": NONE}, "supported", "beats coin; no run of shuffled"),
         ({"coin": NONE, "shuffled": LESS}, "supported", "beats coin, shuffled"),
-        ({"coin": SAME}, "undecided", "not beyond coin"),
         ({"coin": NONE, "shuffled": SAME}, "undecided", "not beyond shuffled"),
         ({"coin": NONE[::-1], "shuffled": LESS[::-1]}, "supported", "beats coin, shuffled"),
     ],
@@ -418,11 +371,9 @@ PLANTED = {
 SHAPES: dict[str, tuple[float, float, str, str]] = {
     "an effect of three margins": (3.0, 1.0, "supported", ""),
     "an effect of three margins the other way": (-3.0, 1.0, "contradicted", ""),
-    "no effect, little noise": (0.0, 0.5, EQUAL, ""),
     "a small effect, little noise": (0.3, 0.1, EQUAL, "above the null, but by less than the margin"),
-    "a small effect the other way": (-0.3, 0.1, EQUAL, "below the null, but by less than the margin"),
     "no effect, much noise": (0.0, 8.0, "undecided", "at most"),
-    "an effect that noise hides": (2.0, 8.0, "undecided", "at most"),
+    "a small effect the other way": (-0.3, 0.1, EQUAL, "below the null, but by less than the margin"),
     "an effect that reaches out of the margin": (0.9, 0.4, "supported", ""),
 }
 
@@ -431,7 +382,7 @@ SHAPES: dict[str, tuple[float, float, str, str]] = {
     ("id", "shape"),
     # every shape once; of the other measures the three kinds of verdict
     [("faster-reward", shape) for shape in SHAPES]
-    + [(id, shape) for id in PLANTED if id != "faster-reward" for shape in list(SHAPES)[1:7:2]],
+    + [(id, shape) for id in PLANTED if id != "faster-reward" for shape in list(SHAPES)[1:4]],
 )
 def test_planted_effects(tmp_path: Path, id: str, shape: str) -> None:
     column, level, sign, margin = PLANTED[id]
@@ -449,53 +400,14 @@ def test_planted_effects(tmp_path: Path, id: str, shape: str) -> None:
     assert (entry.margin_low, entry.margin_high) == pytest.approx((entry.null - margin, entry.null + margin))  # type: ignore[operator]
 
 
-RATIOS = {1.5: "supported", 1.0: EQUAL, 1.05: EQUAL, 0.7: "contradicted"}
-
-
-@pytest.mark.parametrize("ratio", RATIOS)
-def test_ratios_have_margins_that_are_ratios(tmp_path: Path, ratio: float) -> None:
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.05, EQUAL), (0.7, "contradicted")])
+def test_ratios_have_margins_that_are_ratios(tmp_path: Path, ratio: float, verdict: str) -> None:
     factors = np.exp(steps(math.log(ratio), 0.03, 0.0)[0])
     runs = both([{"grad_norm": 3.0 * f} for f in factors], [{"grad_norm": 3.0}] * SEEDS)
     (entry,) = judged_alone(tmp_path / "t", runs, "higher-gradient-norm")
-    assert (entry.verdict, entry.estimate) == (RATIOS[ratio], pytest.approx(ratio))
+    assert (entry.verdict, entry.estimate) == (verdict, pytest.approx(ratio))
     assert (entry.margin_low, entry.margin_high) == pytest.approx((1 / 1.1, 1.1))
     assert "margin 0.909 to 1.1 ratio" in entries.margin(entry)
-
-
-def test_a_verdict_never_contradicts_its_interval() -> None:
-    """Any estimate, noise, null, side and margin; two contrasts at a time."""
-    seen = set()
-    for _ in range(3000):
-        contrasts = []
-        for _ in range(int(DRAW.integers(1, 3))):
-            null, value, half = (float(x) for x in DRAW.normal(size=3))
-            half = abs(half) * float(DRAW.choice([0.05, 0.5, 2.0]))
-            wide = float(DRAW.choice([0.1, 1.0, 3.0]))
-            p = 0.05 * math.exp(1 - abs(value - null) / half)  # below .05 exactly where the interval excludes the null
-            contrasts.append(
-                Contrast(
-                    "x", value, null, value - half, value + half, min(1.0, p), "points", "seed", "invented", 8,
-                    margin=(null - wide, null + wide) if DRAW.random() < 0.8 else None,
-                    at_least=bool(DRAW.random() < 0.1),
-                )
-            )  # fmt: skip
-        side = DRAW.choice(["above", "below"])
-        direction = ledgers.direction(Outcome(tuple(contrasts), side))
-        ((verdict, p_holm),) = ledgers.verdicts_of_family([direction])
-        seen.add(verdict)
-        decisive = direction.contrast
-        if verdict == "undecided" and not decisive.low <= decisive.null <= decisive.high:  # type: ignore[operator]
-            reason = ledgers._why_undecided(direction, p_holm, 1)
-            assert "the interval excludes the null, but" in reason or "the interval is that of a lower bound" in reason
-        inside = [c.margin is not None and c.margin[0] <= c.low and c.high <= c.margin[1] for c in contrasts]  # type: ignore[operator]
-        assert (verdict == EQUAL) == (all(inside) and not any(c.at_least for c in contrasts))
-        sign = 1 if side == "above" else -1
-        ends = [(sign * (c.low - c.null), sign * (c.high - c.null)) for c in contrasts]  # type: ignore[operator]
-        if verdict == "supported":
-            assert all(min(pair) > 0 for pair in ends)
-        if verdict == "contradicted":
-            assert any(max(pair) < 0 for pair in ends)
-    assert seen == {"supported", "contradicted", "undecided", EQUAL}
 
 
 # Interventions.
@@ -517,18 +429,11 @@ def intervention(gain: float, entropy: list[float]) -> dict[tuple[str, str], lis
     }
 
 
-MECHANISM = {
-    "nothing is left of the gain": (0.0, "supported", "supported"),
-    "a quarter is left": (0.2, "supported", "supported"),
-    "three quarters are left": (0.6, "contradicted", "supported"),
-    "everything is left": (0.8, "contradicted", EQUAL),
-    "more is gained with entropy held": (1.0, "contradicted", "contradicted"),
-}
-
-
-@pytest.mark.parametrize("case", MECHANISM)
-def test_does_reward_rise_with_entropy_held(tmp_path: Path, case: str) -> None:
-    gain, half, area = MECHANISM[case]
+@pytest.mark.parametrize(
+    ("gain", "half", "area"),  # what is left of the gain of .8
+    [(0.2, "supported", "supported"), (0.6, "contradicted", "supported"), (1.0, "contradicted", "contradicted")],
+)
+def test_does_reward_rise_with_entropy_held(tmp_path: Path, gain: float, half: str, area: str) -> None:
     found = tree(tmp_path / "t", intervention(gain, KEPT))
     claims = [CLAIMS["performance-by-entropy"], CLAIMS["entropy-held-learns-less"]]
     assert [entry.verdict for entry in run_entries(found, claims)] == [half, area]
@@ -592,23 +497,22 @@ def test_spreads_that_cannot_be_tested_say_why(groups: list[list[tuple[float, fl
         ratio_of_paired_sds("x", groups, runs=[])
 
 
-def contrast(value: float | None, p: float | None, *, null: float = 0.0, at_least: bool = False) -> Contrast:
+def contrast(value: float | None, p: float | None, *, null: float = 0.0, **more: Any) -> Contrast:
     """An interval that excludes the null exactly when p < .05."""
     if value is None or p is None:
         return Contrast("x", value, null, None, None, p, "points", "seed", "one seed", 1)
     half = abs(value - null) * (0.9 if p < 0.05 else 1.1) or 0.1
-    return Contrast("x", value, null, value - half, value + half, p, "points", "seed", "invented", 2, at_least=at_least)
+    return Contrast("x", value, null, value - half, value + half, p, "points", "seed", "invented", 2, **more)
 
 
 UP, DOWN, UNSURE_UP, UNSURE_DOWN = contrast(1, 0.001), contrast(-1, 0.001), contrast(1, 0.4), contrast(-1, 0.4)
+INSIDE, AT_LEAST = contrast(1, 0.001, margin=(-3, 3)), contrast(-1, 0.001, at_least=True)
 
 ONE_CLAIM = {
     "clearly above": (Outcome((UP,)), "supported"),
     "clearly below": (Outcome((DOWN,)), "contradicted"),
     "clearly below, as claimed": (Outcome((DOWN,), "below"), "supported"),
-    "clearly above, claimed below": (Outcome((UP,), "below"), "contradicted"),
     "inside noise": (Outcome((UNSURE_UP,)), "undecided"),
-    "inside noise on the other side": (Outcome((UNSURE_DOWN,)), "undecided"),
     "exactly at the null": (Outcome((contrast(0.0, 1.0),)), "undecided"),
     "above 0 but below its own null": (Outcome((contrast(1.0, 0.001, null=2.0),)), "contradicted"),
     "no interval": (Outcome((contrast(5.0, None),)), "undecided"),
@@ -624,7 +528,10 @@ ONE_CLAIM = {
     "third place: the third above is unsure": (Outcome((DOWN, DOWN, UNSURE_DOWN, UP), allow=2), "undecided"),
     "third place: one of the needed is unsure": (Outcome((DOWN, DOWN, UNSURE_UP, UP), allow=2), "undecided"),
     "a lower bound above what is claimed": (Outcome((contrast(1, 0.001, at_least=True),), "below"), "contradicted"),
-    "a lower bound below proves nothing": (Outcome((contrast(-1, 0.001, at_least=True),), "below"), "undecided"),
+    "a lower bound below proves nothing": (Outcome((AT_LEAST,), "below"), "undecided"),
+    "all of several inside their margins": (Outcome((INSIDE, INSIDE)), EQUAL),
+    "one of several inside its margin": (Outcome((INSIDE, UP)), "supported"),
+    "a lower bound inside its margin": (Outcome((replace(INSIDE, at_least=True),)), "supported"),
 }
 
 
@@ -632,6 +539,7 @@ def test_verdict_of_one_claim() -> None:
     found = {case: ledgers.direction(outcome) for case, (outcome, _) in ONE_CLAIM.items()}
     verdicts = {case: ledgers.verdicts_of_family([seen])[0][0] for case, seen in found.items()}
     assert verdicts == {case: expected for case, (_, expected) in ONE_CLAIM.items()}
+    assert "that of a lower bound" in ledgers._why_undecided(ledgers.direction(Outcome((AT_LEAST,), "below")), 0.001, 1)
 
 
 def test_several_claimed_places_cost_as_many_chances() -> None:
@@ -639,11 +547,6 @@ def test_several_claimed_places_cost_as_many_chances() -> None:
     sure = [contrast(1, p) for p in (1e-4, 1e-4, 1e-4, 0.01)]
     seen = ledgers.direction(Outcome((*sure, UNSURE_UP, UNSURE_DOWN), allow=2))
     assert (seen.claimed, seen.contrast.p, seen.p) == (True, 0.01, pytest.approx(0.03))
-
-
-def test_a_claim_exactly_at_its_null_was_tested_and_counts_in_its_family() -> None:
-    clear, at_null = ledgers.direction(Outcome((contrast(1, 0.03),))), ledgers.direction(Outcome((contrast(0.0, 1.0),)))
-    assert [verdict for verdict, _ in ledgers.verdicts_of_family([clear, at_null])] == ["undecided", "undecided"]
 
 
 def test_an_excess_over_several_models_averages_the_clean_models_of_each(tmp_path: Path) -> None:
@@ -664,11 +567,14 @@ def test_an_excess_over_several_models_averages_the_clean_models_of_each(tmp_pat
 
 
 def test_holm_over_a_family() -> None:
-    """p .03 alone is a verdict; beside another test of p .04 it is not. Untested claims do not count."""
-    alone, beside, untested = contrast(1, 0.03), contrast(1, 0.04), contrast(1, None)
-    claims = [ledgers.direction(Outcome((c,))) for c in (alone, beside, untested)]
-    assert [verdict for verdict, _ in ledgers.verdicts_of_family(claims[::2])] == ["supported", "undecided"]
-    assert ledgers.verdicts_of_family(claims) == [("undecided", 0.06), ("undecided", 0.06), ("undecided", None)]
+    """p .03 alone is a verdict; beside p .04 or a claim exactly at its null it is not. Untested claims do not count."""
+    one, other, at_null, untested = (contrast(1, 0.03), contrast(1, 0.04), contrast(0.0, 1.0), contrast(1, None))
+    alone, *others = (ledgers.direction(Outcome((c,))) for c in (one, other, at_null, untested))
+    families = [[verdict for verdict, _ in ledgers.verdicts_of_family([alone, each])] for each in others]
+    assert families == [["undecided"] * 2, ["undecided"] * 2, ["supported", "undecided"]]
+    assert ledgers.verdicts_of_family([alone, others[0], others[2]]) == [("undecided", 0.06)] * 2 + [
+        ("undecided", None)
+    ]
 
 
 @pytest.mark.parametrize("verdict", ["supported", "contradicted"])
@@ -690,22 +596,6 @@ def test_several_models_are_tested_over_their_means() -> None:
     assert (made.level, made.n, made.null) == ("model and seed", 3, 0.05)
 
 
-@pytest.mark.parametrize(("values", "words"), [({1: 0.5}, "one seed"), ({1: 0.5, 2: 0.5}, "agree exactly")])
-def test_without_spread_there_is_no_interval(values: dict[int, float], words: str) -> None:
-    made = over_runs("x", {"m": values}, null=0.0, unit="points", bounds=(-1, 1), runs=[])
-    assert (made.low, made.p) == (None, None)
-    assert words in made.how
-
-
-def test_ratio_of_sds_by_f() -> None:
-    """Two groups of two against one of three: variances .02 and .005, 2 and 2 degrees of freedom, F(.975) = 39."""
-    made = ratio_of_sds("x", [[0.0, 0.2], [0.5, 0.7]], [[0.0, 0.0707106781, -0.0707106781]], runs=[])
-    assert (made.value, made.low, made.high) == pytest.approx((2.0, 2 / math.sqrt(39), 2 * math.sqrt(39)), rel=1e-6)
-    assert made.p == pytest.approx(2 * (1 / (1 + 4)))  # P(F(2, 2) > f) = 1/(1 + f)
-    with pytest.raises(Gap, match="one seed"):
-        ratio_of_sds("x", [[0.5]], [[0.1, 0.2]], runs=[])
-
-
 def test_undecided_by_holm_says_so_and_detectable_counts_the_family() -> None:
     """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
     a, b = {1: 0.50, 2: 0.53, 3: 0.515, 4: 0.52}, {1: 0.48, 2: 0.498, 3: 0.507, 4: 0.49}
@@ -722,10 +612,15 @@ def test_undecided_by_holm_says_so_and_detectable_counts_the_family() -> None:
     assert "the interval excludes the null, but not after Holm's correction over the 2 claims of its family" in reason
 
 
-def test_ratio_of_sds_knows_its_two_sides() -> None:
-    """One degree of freedom above, many below: P(F(1, inf) < f) = P(|z| < sqrt f)."""
-    many = [[math.sin(n) for n in range(4000)]]
-    made = ratio_of_sds("x", [[0.0, 1.0]], many, runs=[])
-    sd = math.sqrt(0.5) / (made.value or 1)
-    ends = [math.sqrt(0.5) / sd / z for z in (2.2414, 0.031337)]  # |z| below which 97.5 % and 2.5 % lie
-    assert (made.low, made.high) == pytest.approx(ends, rel=2e-3)
+def test_ratio_of_sds_by_f() -> None:
+    """Two groups of two against one of five: variances .02 and .005, 2 and 4 degrees of freedom.
+
+    P(F(2, 4) > f) = 1/(1 + f/2)^2.
+    """
+    spread = 0.05 * math.sqrt(2)
+    made = ratio_of_sds("x", [[0.0, 0.2], [0.5, 0.7]], [[0.0, spread, -spread, spread, -spread]], runs=[])
+    ends = [2 / math.sqrt(2 * (tail**-0.5 - 1)) for tail in (0.025, 0.975)]
+    assert (made.value, made.low, made.high) == pytest.approx((2.0, *ends))
+    assert made.p == pytest.approx(2 / (1 + 4 / 2) ** 2)
+    with pytest.raises(Gap, match="one seed"):
+        ratio_of_sds("x", [[0.5]], [[0.1, 0.2]], runs=[])

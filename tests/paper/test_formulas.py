@@ -452,18 +452,6 @@ def test_the_kept_counts_are_those_of_the_formulas() -> None:
         assert (int(row["holds"]), int(row["policies"]), row["drawn"]) == found, name
 
 
-def _few(count: int) -> tuple[Responses, list[tuple[torch.Tensor, torch.Tensor]]]:
-    """The first policies, and their logits and old logits as tensors."""
-    w = responses()
-    few = Responses(w.logits_NXV[:count], w.old_NXV[:count], w.reward_NS[:count], w.length_S, w.mask_ST)
-    tensors = [(torch.tensor(new), torch.tensor(old)) for new, old in zip(few.logits_NXV, few.old_NXV, strict=True)]
-    return few, tensors
-
-
-def _logp(logits_XV: torch.Tensor, mask_ST: np.ndarray) -> torch.Tensor:
-    return logits_XV.log_softmax(-1)[_NODE_ST, _TOKEN_ST] * torch.tensor(mask_ST)
-
-
 @pytest.mark.parametrize(
     ("key", "side"),
     [
@@ -473,16 +461,16 @@ def _logp(logits_XV: torch.Tensor, mask_ST: np.ndarray) -> torch.Tensor:
     ],
 )
 def test_algorithm_1_by_the_catalogs_losses(key: str, side: str) -> None:
-    w, tensors = _few(8)
+    w = responses()
     seen = algorithm_1(w)
-    for n, (new, old) in enumerate(tensors):
-        new.requires_grad_()
-        chosen = seen.responses[n]
+    for n in range(8):
+        new = torch.tensor(w.logits_NXV[n], requires_grad=True)
+        chosen, mask_ST = seen.responses[n], torch.tensor(w.mask_ST)
         batch = Batch(
-            logp=_logp(new, w.mask_ST)[chosen],
-            old_logp=_logp(old, w.mask_ST)[chosen],
+            logp=(new.log_softmax(-1)[_NODE_ST, _TOKEN_ST] * mask_ST)[chosen],
+            old_logp=torch.tensor(w.old_logp_NST[n, chosen]),
             advantage=torch.tensor(seen.advantage[n]),
-            mask=torch.tensor(w.mask_ST[chosen] == 1),
+            mask=mask_ST[chosen] == 1,
             group=torch.zeros(len(chosen)).long(),
         )
         (gradient,) = torch.autograd.grad(-catalog.parse(key).loss(batch), new)

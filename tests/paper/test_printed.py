@@ -1,4 +1,6 @@
-"""The printed tables as data: typed twice, checked against the paper's text; the audit finds planted defects."""
+"""The printed tables as data: typed twice, checked against the paper's text; the kept audit follows from them."""
+
+# ruff: noqa: E501
 
 from __future__ import annotations
 
@@ -11,14 +13,56 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError
-from paper import audit as audits
 from paper import printed
-from paper.audit import KEPT, as_csv, audit
+from paper.audit import KEPT, as_csv, audit, copies
 from paper.printed import HEADINGS, TABLES, Row
-from paper.printed import printed as prints
-from tests.paper.transcription import COLUMNS
 
 TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"
+
+# Tables 1-4 typed a second time, down the columns instead of along the rows: a slip in one copy is not in the other.
+# Table -> heading -> the cells from top to bottom.
+COLUMNS = {
+    "1": {
+        "AIME24": "0.94 11.25 10.83 12.29 11.35 13.54 11.77 12.60 1.35 19.16 22.08 22.70 23.85 24.27 23.85 23.85 24.37 5.21",
+        "AIME25": "0.94 5.00 7.40 8.23 6.15 6.04 6.04 8.75 3.75 16.77 19.06 20.10 19.06 18.54 19.89 20.41 23.75 4.69",
+        "AMC": "14.34 42.80 42.84 42.77 43.18 43.29 42.77 43.48 5.68 51.01 55.94 54.96 56.47 55.87 57.34 56.58 58.96 3.02",
+        "MATH-500": "43.20 76.60 75.60 75.60 74.80 75.00 75.80 77.40 0.80 82.80 85.60 86.00 86.40 85.20 84.40 86.00 86.40 0.80",
+        "OMNI-MATH": "13.73 25.00 26.11 25.64 26.14 26.28 25.72 27.17 2.17 30.27 33.01 32.94 32.87 33.04 32.22 33.54 35.11 2.10",
+        "OlympiadBench": "16.74 37.92 39.40 39.11 40.14 40.44 38.37 40.44 2.52 43.40 44.00 43.55 43.85 42.37 43.55 44.44 46.37 2.37",
+        "Minerva": "21.69 33.08 37.86 34.92 36.02 34.55 35.66 34.92 1.84 45.95 47.79 45.58 47.79 48.52 47.05 48.52 49.26 1.47",
+        "Avg.": "13.30 30.85 31.64 31.60 31.62 31.91 31.33 32.59 1.74 38.34 41.51 41.29 41.85 41.56 42.16 42.28 44.02 2.51",
+    },
+    "2": {
+        "AIME24": "12.70 27.50 25.72 - - - 29.89 32.08 32.70",
+        "AIME25": "13.33 18.43 18.85 - - - 20.93 23.33 24.58",
+        "AMC": "46.49 61.89 60.84 2.18 3.13 3.58 59.48 66.10 66.41",
+        "MATH-500": "70.40 78.40 79.60 9.80 10.80 12.80 83.40 87.80 87.80",
+        "OMNI-MATH": "25.50 32.97 33.11 3.98 4.27 4.59 33.86 38.42 39.55",
+        "OlympiadBench": "36.88 41.62 43.55 1.19 2.37 1.93 42.66 47.70 49.92",
+        "Minerva": "23.52 26.10 29.77 5.88 8.09 8.09 34.19 40.44 40.80",
+        "Avg.": "32.46 42.23 42.76 2.77 3.37 3.65 43.23 45.99 48.60",
+    },
+    "3": {
+        "AIME24": "12.70 0.00 5.52 11.45 12.29 11.45 13.02 11.97 12.70 10.83 12.29 11.35 11.25 13.54 11.04 11.08 11.77 12.50 12.70 11.35 13.43 12.60",
+        "AIME25": "6.35 0.00 3.96 7.40 8.96 5.63 5.94 5.63 5.63 7.40 8.23 6.15 5.00 6.04 6.77 6.67 6.04 5.52 6.35 4.37 5.73 8.75",
+        "AMC": "43.56 0.00 42.84 42.24 42.24 43.18 42.80 41.94 41.64 42.84 42.77 43.18 42.80 43.29 42.80 42.44 42.77 43.18 43.56 42.62 44.05 43.48",
+        "MATH-500": "75.40 0.00 75.60 76.20 77.20 76.20 76.60 72.40 76.00 75.60 75.60 74.80 76.60 75.00 74.80 73.40 75.80 76.00 75.40 76.40 75.60 77.40",
+        "OMNI-MATH": "27.00 0.00 22.41 26.32 25.89 26.53 26.85 25.75 26.82 26.11 25.64 26.14 25.00 26.28 26.96 25.11 25.72 26.57 27.00 26.11 26.25 27.17",
+        "OlympiadBench": "39.55 0.00 32.74 40.59 40.11 37.33 38.37 36.29 37.03 39.40 39.11 40.14 37.92 40.44 38.51 39.11 38.37 38.96 39.55 39.25 38.81 40.44",
+        "Minerva": "37.50 0.00 30.88 33.82 36.39 37.50 37.13 35.29 36.39 37.86 34.92 36.02 33.08 34.55 32.72 35.66 35.66 36.39 37.50 35.66 35.66 34.92",
+        "Avg.": "32.21 0.00 26.25 31.64 31.81 31.61 31.65 30.68 31.30 31.64 31.60 31.62 30.85 31.91 31.58 30.95 31.33 31.80 32.21 31.47 32.03 32.59",
+    },
+    "4": {
+        "AIME24": "11.56 11.25 12.08 12.08 12.50 12.60 11.41 12.08 12.55",
+        "AIME25": "6.25 5.00 7.08 6.98 7.60 8.75 5.63 7.03 8.18",
+        "AMC": "40.47 42.80 42.65 41.67 45.18 43.48 41.64 42.16 44.33",
+        "MATH-500": "72.40 76.60 76.20 74.20 77.80 77.40 74.50 75.20 77.60",
+        "OMNI-MATH": "26.00 25.00 26.07 27.42 26.78 27.17 25.50 26.75 26.98",
+        "OlympiadBench": "37.77 37.92 39.85 39.85 41.03 40.44 37.85 39.85 40.74",
+        "Minerva": "36.76 33.08 37.86 36.76 38.97 34.92 34.92 37.31 36.95",
+        "Avg.": "30.30 30.85 31.73 31.69 32.62 32.59 30.58 31.71 32.61",
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +118,6 @@ def test_rows_name_methods_of_the_catalog_and_methods_that_claim_a_row_have_one(
         assert catalog.parse(alias).key == catalog.parse(spelt).key, alias
 
 
-def test_digits_are_kept(paper: dict[str, Row]) -> None:
-    assert paper["T1.8"].text("math500") == "77.40"
-    assert paper["T2.4"].text("aime24") == "-"
-    assert paper["T2.4"].cells["aime24"] is None
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
@@ -120,43 +158,11 @@ def test_candidates() -> None:
     assert printed.candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in printed.printed(k, 28110))
 
 
-def _changed(id: str, **cells: str | None) -> dict[str, Row]:
-    """The printed tables with other cells in one row."""
-    paper = printed.read()
-    values = {key: None if text is None else Decimal(text) for key, text in cells.items()}
-    return paper | {id: replace(paper[id], cells={**paper[id].cells, **values})}
-
-
-def _statuses(paper: dict[str, Row]) -> set[tuple[str, str, str, str]]:
-    found = [*audits.cells(paper), *audits.averages(paper)]
-    return {(f.check, f.row, f.cell, f.status) for f in found}
-
-
-PLANTED = {
-    "average five points off": ("T1.3", {"avg": "36.64"}, ("average", "T1.3", "Avg.", "outside")),
-    "cell that no count gives": (
-        "T1.3", {"olympiadbench": "39.90"}, ("count", "T1.3", "OlympiadBench", "undecodable"),
-    ),
-    "all ten copies right": ("T1.8", {"avg": prints(2879 + 10, 8844)[0]}, ("average", "T1.8", "Avg.", "unlikely")),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", PLANTED)
-def test_planted_defect_is_found_and_nothing_else(case: str) -> None:
-    id, cells, expected = PLANTED[case]
-    assert _statuses(_changed(id, **cells)) - _statuses(printed.read()) == {expected}
-
-
-def test_not_run_counts_as_zero_in_the_average() -> None:
-    row = _changed("T1.8", aime24=None, aime25=None, avg=prints(2879 - 121 - 84 + 4, 8844)[0])["T1.8"]
-    assert 4 in audits.copies(row)
-
-
-def test_known_row_of_the_paper_follows() -> None:
-    """Table 1, TEPO 7B: 121, 84, 1155, 387, 764, 273, 95 right, 2,879 together, 3 or 4 of the copies."""
-    row = printed.read()["T1.8"]
-    assert audits.right(row) == (2879, 2879)
-    assert audits.copies(row) == [3, 4]
+def test_all_ten_copies_may_be_right(paper: dict[str, Row]) -> None:
+    """2,879 responses of TEPO 7B (Table 1) are right in the columns."""
+    row = paper["T1.8"]
+    average = Decimal(printed.printed(2879 + 10, 8844)[0])
+    assert copies(replace(row, cells={**row.cells, "avg": average})) == [10]
 
 
 def test_the_kept_audit_is_what_the_command_writes() -> None:

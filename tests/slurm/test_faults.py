@@ -18,8 +18,7 @@ import pandas as pd
 import pytest
 
 from tests.slurm.cluster import Cluster, wait_for
-from tests.slurm.conftest import PROFILE, SMALL, clone, snakemake
-from tests.slurm.follow_docs import follow
+from tests.slurm.conftest import PROFILE, SMALL, clone, follow, snakemake
 from tests.workflow.conftest import ROOT, copy_of
 from workflow.resources import Need, launch
 
