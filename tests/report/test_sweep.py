@@ -6,7 +6,7 @@ import csv
 import math
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,13 @@ def sweep_of_rates(matrix: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
+def made(root: Path, change: Callable[[dict[str, Any]], None] = sweep_of_rates) -> Tree:
+    return Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    root = tmp_path_factory.mktemp("swept") / "rates"
-    seeds = (*SELECT, *TEST)
-    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=sweep_of_rates))
+    return made(tmp_path_factory.mktemp("swept") / "rates")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +75,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         matrix["runs"], matrix["checkpoints"] = planned
         matrix["sweep"]["fresh"] = ["chosen", "own"]
 
-    root, seeds = tmp_path_factory.mktemp("both") / "rates", (*SELECT, *TEST)
-    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=change))
+    return made(tmp_path_factory.mktemp("both") / "rates", change)
 
 
 def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
@@ -119,11 +120,13 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     assert (own["row"], own["versus"], own["fresh"], own["fresh_low"]) == ("tepo", "grpo", found.difference, found.low)
 
 
-def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path) -> None:
+def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path, command: Command) -> None:
     tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     path = tree.root / "sweep/choice.csv"
     rows = choice(tree)
-    digests.write(path, to_csv(sweep.CHOICE, rows))
+    code, _, error = command(sweep.main, "--results", tree.root, "--choose")
+    assert (code, error) == (0, "")
+    assert digests.read(digests.beside(path)).keys() == {"choice.csv"}
     sweep.write(tree)
     seeds = {seed: value + 1e-6 for seed, value in selecting(tree)[2].score.items()}
     others = [*rows[:2], rows[2] | {"by_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}, rows[3]]
@@ -137,14 +140,6 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
         sweep.write(tree)
     digests.beside(path).unlink()  # as an older version wrote it
     sweep.write(tree)  # the choice of another sweep
-
-
-def test_the_command_hashes_the_choice(swept: Tree, tmp_path: Path, command: Command) -> None:
-    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
-    code, _, error = command(sweep.main, "--results", tree.root, "--choose")
-    assert (code, error) == (0, "")
-    assert digests.read(tree.root / "sweep/choice.csv.sha256").keys() == {"choice.csv"}
-    digests.check(tree.root / "sweep/choice.csv")
 
 
 def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
@@ -211,16 +206,15 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
         matrix["runs"] = [run for run in matrix["runs"] if run["seed"] in SELECT]
         matrix["sweep"] |= {"by": "area", "fresh": ["chosen"]}
 
-    root = tmp_path / "results/rates"
-    tree = Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
+    tree = made(tmp_path / "results/rates", change)
     edit(tree.layout.matrix, checkpoints=[c for c in tree.matrix["checkpoints"] if c["method"] == "base"])
-    synthetic.score(Tree(root))
-    tree = finish(Tree(root))
+    synthetic.score(Tree(tree.root))
+    tree = finish(Tree(tree.root))
     write_files(tree)
     for write in (sweep.write, frontier.write, rliable.write):
         write(tree)
     assert len((tree.layout.tables / "robust.csv").read_text(encoding="utf-8").splitlines()) == 1
-    assert "TEPO, learning rate 0.0002" in build.build(root)
+    assert "TEPO, learning rate 0.0002" in build.build(tree.root)
 
 
 def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
@@ -284,13 +278,14 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert not any("is run as" in note for note in table.notes), "the label says it"
 
 
-def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
-    names = {path.name for path in sweep.write(swept)}
-    assert names == {"sweep.csv", "sweep.md"}
+def test_each_command_writes_the_files_that_its_rule_names(swept: Tree) -> None:
+    assert {path.name for path in sweep.write(swept)} == {"sweep.csv", "sweep.md"}
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
-    text = (swept.root / "sweep/sweep.md").read_text()
-    assert "| 0.0001 (scale's own) |" in text
+    assert "| 0.0001 (scale's own) |" in (swept.root / "sweep/sweep.md").read_text()
+    paths = {path.name for path in frontier.write(swept)}
+    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
+    swept.check_written("sweep/frontier", "sweep/matched.csv")
 
 
 def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
@@ -343,13 +338,6 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
         assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
     (line,) = (line for line in training.view(tree, ())["lines"] if (line["method"], line["variant"]) == ("tepo", ""))
     assert set(line["runs"]) == set(map(str, SELECT))
-
-
-def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
-    from core.errors import MissingInputError
-
-    with pytest.raises(MissingInputError, match="sweep: this tree has none"):
-        sweep.write(scored)
 
 
 def arm(row: str, rate: float, shift: float, *, own: bool = False, recorded: bool = True) -> Point:
@@ -440,9 +428,3 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     assert b"equal movement" in draws[0]
     own = [point for point in found if point.row == "grpo" or point.method != "tepo"]
     assert "no arm at the scale's own settings" in frontier.matched(swept, own)[0]["how"]
-
-
-def test_the_command_writes_every_file_that_its_rule_names(swept: Tree) -> None:
-    paths = {path.name for path in frontier.write(swept)}
-    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
-    swept.check_written("sweep/frontier", "sweep/matched.csv")
