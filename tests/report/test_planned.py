@@ -19,7 +19,6 @@ from report.provenance import manifest
 from report.show import text
 from report.site import links
 from report.tables import check, render, spec, tidy
-from report.tables import fill as filling
 from tests.report import synthetic
 from tests.report.finished import rehash
 from tests.report.tables import filled as fill
@@ -38,31 +37,20 @@ def test_every_row_of_the_four_tables_is_measured(embedded: Tree, paper: Tree, s
         with subtests.test(f"{tree.scale} {key}"):
             filled = fill(tree, key)
             assert {c.state for c in filled.cells} == {"measured"}
-            printed = {row.id for row in read().values() if row.table == key}
-            assert printed <= {row.id for row in filled.rows}
             assert not [note for note in filled.notes if note.startswith(("Missing", "Rows of", "Column"))]
 
 
-def test_printed_rows_of_one_run_are_one_checkpoint_here(embedded: Tree) -> None:
+def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(embedded: Tree) -> None:
     """Where the paper prints one run in several rows, so do we, and other rows have other checkpoints."""
     rows = {row.id: row for key in "1234" for row in fill(embedded, key).rows}
     runs: dict[object, set[frozenset[Checkpoint]]] = {}
     for id, printed in read().items():
-        if printed.run is not None:
-            whole = rows[id].checkpoints if printed.table != "4" else []
-            if whole:
-                runs.setdefault(printed.run, set()).add(frozenset(whole))
+        whole = rows[id].checkpoints
+        assert {rows[id].model, *(c.run.model for c in whole)} == {SLOTS[printed.model]}
+        if printed.run is not None and printed.table != "4":
+            runs.setdefault(printed.run, set()).add(frozenset(whole))
     assert all(len(found) == 1 for found in runs.values())
     assert len({next(iter(found)) for found in runs.values()}) == len(runs)
-
-
-def test_rows_lead_to_the_stand_in_of_their_model(embedded: Tree) -> None:
-    for key in "1234":
-        for row in fill(embedded, key).rows:
-            printed = read().get(row.id)
-            if printed is not None:
-                assert row.model == SLOTS[printed.model]
-                assert {c.run.model for c in row.checkpoints} == {row.model}
 
 
 def test_table_4_looks_at_one_run_twice(embedded: Tree) -> None:
@@ -192,6 +180,7 @@ def test_the_smallest_table_needs_rows_and_columns_only(spec_file: Callable[[str
     assert table.rows[2].delta == ("b", "a")
 
 
+SECOND = "second, method: gspo, seeds: [2]"
 BROKEN = {
     "unknown column": ("aime24,", "aime42,", "aime42", "nearest: aime2"),
     "column twice": ("[aime24, avg_pooled]", "[aime24, aime24]", "columns", "twice"),
@@ -208,20 +197,10 @@ BROKEN = {
     "unknown option": ("method: tepo", "method: tepo+bета=1", "row b", "beta"),
     "mean of one": ("mean: [d, e]", "mean: [d]", "row f", "two rows"),
     "mean of a row that is not there": ("mean: [d, e]", "mean: [d, a]", "row f", "'a'"),
-    "mean of an untrained model": (
-        "second, method: gspo, seeds: [2]",
-        "second, method: base",
-        "row f",
-        "no trained row",
-    ),
+    "mean of an untrained model": (SECOND, "second, method: base", "row f", "no trained row"),
     "mean over one seed twice": ("seeds: [2]", "seeds: [1], step: 3", "row f", "more than the seed"),
     "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f", "more than the seed"),
-    "mean of rows of all seeds": (
-        "second, method: gspo, seeds: [2]",
-        "second, method: gspo",
-        "row f",
-        "different seeds",
-    ),
+    "mean of rows of all seeds": (SECOND, "second, method: gspo", "row f", "different seeds"),
     "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
     "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
     "seeds are no list": ("seeds: [2]", "seeds: 2", "blocks.1.rows.1.seeds", "must be a list, got 2"),
@@ -293,18 +272,10 @@ def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
         spec.table("1", tmp_path / "nowhere.yaml")
 
 
-def test_the_gains_of_table_1_are_tepo_minus_grpo() -> None:
-    for block in spec.table("1").blocks:
-        gain = next(row for row in block.rows if row.delta)
-        tepo, grpo = (next(row for row in block.rows if row.id == part) for part in gain.delta or ())
-        assert (tepo.label, grpo.label) == ("TEPO" if tepo.method == "tepo" else "TEPO (beta 1)", "w. GRPO/DAPO")
-
-
-def test_every_printed_row_is_declared_once_in_printed_order(subtests: pytest.Subtests) -> None:
+def test_every_printed_row_is_declared_once_in_printed_order() -> None:
     for key in "1234":
-        with subtests.test(key):
-            declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
-            assert declared == [row.id for row in read().values() if row.table == key]
+        declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
+        assert declared == [row.id for row in read().values() if row.table == key]
 
 
 def test_panels_hold_the_rows_that_the_paper_puts_there() -> None:
@@ -325,11 +296,9 @@ def test_panel_titles_are_printed_so() -> None:
 BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
 
 
-def test_rows_are_held_against_what_the_paper_compares_them_with(subtests: pytest.Subtests) -> None:
-    for row in BASELINES:
-        with subtests.test(row):
-            blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
-            assert [block.baseline for block in blocks] == [BASELINES[row]]
+def test_rows_are_held_against_what_the_paper_compares_them_with() -> None:
+    baselines = {row.id: block.baseline for key in "1234" for block in spec.table(key).blocks for row in block.rows}
+    assert {row: baselines[row] for row in BASELINES} == BASELINES
 
 
 MODEL = str(synthetic.MODEL["key"])
@@ -342,48 +311,32 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(synthetic.write_tree(folder, seeds=SEEDS, base_seeds=SEEDS))
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """As a hub model, and as a tree of an older version."""
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("shared") / "quick", seeds=SEEDS))
-
-
-def base_row(tree: Tree, key: str) -> dict[str, tidy.Cell]:
-    declared = spec.of_runs(tree) if key == spec.RUNS else spec.table(key)
-    cells = [cell for cell in filling.fill(declared, tree) if cell.kind == "base" and cell.model == MODEL]
-    return {cell.column: cell for cell in cells}
-
-
 @pytest.mark.parametrize("key", ["1", spec.RUNS])
 def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, key: str) -> None:
-    for column, cell in base_row(own, key).items():
-        if cell.state == tidy.MEASURED and cell.benchmark:
+    for cell in fill(own, key).cells:
+        if (cell.kind, cell.model, cell.state) == ("base", MODEL, tidy.MEASURED) and cell.benchmark:
             scores = {seed: own.scores[Checkpoint.base(MODEL, seed), cell.benchmark].value for seed in sorted(SEEDS)}
-            assert cell.seed_values == scores, column
+            assert cell.seed_values == scores, cell.column
             assert cell.value == pytest.approx(fmean(scores.values()), abs=1e-12)
             assert (cell.level, cell.n, cell.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
             assert None not in (cell.low, cell.high)
 
 
 def test_a_row_of_one_seed_is_the_tree_s_first_or_second_whatever_its_number(own: Tree) -> None:
-    rows = {cell.row: cell for cell in filling.fill(spec.table("4"), own) if cell.column == "avg_pooled"}
+    rows = {cell.row: cell for cell in fill(own, "4").cells if cell.column == "avg_pooled"}
     first, second, _ = sorted(SEEDS)
     assert (rows["T4.1"].seeds, rows["T4.2"].seeds, rows["T4.5"].seeds) == ((first,), (second,), (first,))
     assert rows["T4.7"].seeds == (first, second)
 
 
-def test_one_base_for_all_seeds_has_its_interval_over_problems(shared: Tree) -> None:
-    cell = base_row(shared, "1")["avg_pooled"]
-    assert (cell.level, cell.seeds, cell.runs) == ("problem", (), (f"{MODEL}/base/seed0/step0",))
-
-
-def test_a_run_goes_to_the_base_of_its_seed(own: Tree, shared: Tree) -> None:
+def test_a_run_goes_to_the_base_of_its_seed(own: Tree, scored: Tree) -> None:
     for seed in SEEDS:
         of_grpo = Checkpoint(Run(MODEL, "grpo", seed), 12)
         assert links.counterpart(of_grpo, own) == own.base(MODEL, seed) == Checkpoint.base(MODEL, seed)
         assert links.title(Checkpoint.base(MODEL, seed), own) == f"base model, seed {seed}"
-        assert links.counterpart(of_grpo, shared) == shared.base(MODEL, seed) == Checkpoint.base(MODEL)
-    assert links.title(Checkpoint.base(MODEL), shared) == "base model"
+    of_grpo = Checkpoint(Run(MODEL, "grpo", 1), 12)  # one base for all seeds: a hub model, a tree of an older version
+    assert links.counterpart(of_grpo, scored) == scored.base(MODEL, 1) == Checkpoint.base(MODEL)
+    assert links.title(Checkpoint.base(MODEL), scored) == "base model"
     assert own.base(MODEL, 99) is None
     assert links.counterpart(Checkpoint(Run(MODEL, BASE, SEEDS[0]), 0), own) is None
 

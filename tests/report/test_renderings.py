@@ -241,7 +241,9 @@ def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice
     assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
     assert (found.low, found.high) == (expected.low, expected.high)
     assert (found.level, found.n, found.seeds) == ("seed", 2, (1, 2))
-    assert cell(fill_anew(scored_twice), "T1.1", "avg_macro").level == "problem", "the base model has no training seed"
+    base = cell(fill_anew(scored_twice), "T1.1", "avg_macro")
+    assert (base.level, base.seeds) == ("problem", ()), "the base model has no training seed"
+    assert base.runs == ("tiny_qwen2/base/seed0/step0",)
 
 
 def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
