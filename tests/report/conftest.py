@@ -64,6 +64,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("finished") / "results/quick")))
 
 
+@pytest.fixture(scope="session")
+def finished_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same with two seeds."""
+    root = tmp_path_factory.mktemp("finished_twice") / "results/quick"
+    return finish(Tree(synthetic.write_tree(root, seeds=(1, 2))))
+
+
 @pytest.fixture
 def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
     """A tree of one's own to break, before anything was rendered."""

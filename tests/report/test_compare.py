@@ -26,14 +26,9 @@ from report import decide as deciding
 from report import frontier as report_frontier
 from tests.report import synthetic
 from tests.report.conftest import Command
-from tests.report.finished import edit, finish, rehash, replace, rewrite
+from tests.report.finished import edit, rehash, replace, rewrite
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("two") / "results/quick", seeds=(1, 2))))
 
 
 @pytest.fixture
@@ -43,9 +38,9 @@ def other(finished: Tree, tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def others(two: Tree, tmp_path: Path) -> Tree:
+def others(finished_twice: Tree, tmp_path: Path) -> Tree:
     """A copy of the tree with two seeds, to change."""
-    return Tree(shutil.copytree(two.root, tmp_path / "quick"))
+    return Tree(shutil.copytree(finished_twice.root, tmp_path / "quick"))
 
 
 def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
@@ -98,12 +93,12 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
     assert cells.keys() == {("tiny_qwen2/tepo/step12, seed 1", key) for key in ("syn_as3", "avg_pooled", "avg_macro")}
 
 
-def test_a_retrained_method_is_held_against_its_seeds(two: Tree, others: Tree, command: Command) -> None:
+def test_a_retrained_method_is_held_against_its_seeds(finished_twice: Tree, others: Tree, command: Command) -> None:
     """A change that is alike on every seed is seen; one that is not alike lies beside the interval of two seeds."""
     runs = [run for run in others.runs if run.method == "tepo"]
     retrain(others, runs, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 1)})
     retrain(others, runs[1:], lambda row: row | {"entropy": str(2 * float(row["entropy"]))})
-    code, out, _ = command(compare.main, two.root, others.root)
+    code, out, _ = command(compare.main, finished_twice.root, others.root)
     assert code == 1, out
     table = [line for line in out.splitlines() if line.startswith("| tiny_qwen2/tepo |")]
     assert [("grad_norm" in line, "moved" in line) for line in table] == [(True, True), (False, False)]
@@ -170,14 +165,14 @@ def test_trees_without_a_common_benchmark_are_compared_by_their_curves(finished:
     assert {row["figure"] for row in compare.differences(common)} == {"grad_norm"}
 
 
-def test_what_only_one_side_has_is_listed(two: Tree, others: Tree, command: Command) -> None:
+def test_what_only_one_side_has_is_listed(finished_twice: Tree, others: Tree, command: Command) -> None:
     gone = Run("tiny_qwen2", "gspo", 2)
     (others.layout.run(gone) / "run.json").unlink()
     edit(others.layout.matrix, settings={"training.passes": 3})
     for run in others.runs:
         if run != gone:
             replace(others.layout.run(run) / "run.json", r'"torch": "2\.13\.0"', '"torch": "2.14.0"')
-    code, out, _ = command(compare.main, two.root, others.root)
+    code, out, _ = command(compare.main, finished_twice.root, others.root)
     assert code == 0
     assert "only in A (2): torch 2.13.0, tiny_qwen2/gspo/seed2" in out
     assert "only in B (2): torch 2.14.0, training.passes=3" in out
@@ -377,33 +372,35 @@ def test_without_the_baseline_there_is_nothing_to_decide(embedded: Tree, monkeyp
         deciding.decisions(embedded, "score", 20, None)
 
 
-def test_areas_are_read_from_curves_alone(tmp_path: Path) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3)))
-    tree.matrix["baseline"] = "grpo"
-    tree.layout.scores.unlink()
-    again = Run("tiny_qwen2", "grpo@again", 1)  # runs with a variant are no reason to read scores
-    tree.runs[again] = {"steps": [12]}
-    every = deciding.decisions(tree, "area", 20, None)
-    assert len(every) > 1
-    with pytest.raises(MissingInputError, match="scores"):
-        deciding.decisions(tree, "score", 20, None)
+@pytest.fixture
+def three(tmp_path: Path) -> Tree:
+    """Three seeds that continue one clean model, to change."""
 
-
-def test_one_clean_model_is_counted_as_one_and_further_seeds_are_of_use(tmp_path: Path) -> None:
     def one_start(matrix: dict[str, Any]) -> None:
         matrix["baseline"] = "grpo"
         matrix["models"][0]["starts"] = 1
 
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3), change=one_start))
-    rows = deciding.decisions(tree, "area", 20, None)
+    return Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3), change=one_start))
+
+
+def test_areas_are_read_from_curves_alone(three: Tree) -> None:
+    three.layout.scores.unlink()
+    again = Run("tiny_qwen2", "grpo@again", 1)  # runs with a variant are no reason to read scores
+    three.runs[again] = {"steps": [12]}
+    assert len(deciding.decisions(three, "area", 20, None)) > 1
+    with pytest.raises(MissingInputError, match="scores"):
+        deciding.decisions(three, "score", 20, None)
+
+
+def test_one_clean_model_is_counted_as_one_and_further_seeds_are_of_use(three: Tree) -> None:
+    rows = deciding.decisions(three, "area", 20, None)
     assert {row["clean_models"] for row in rows} == {1}
     left = [row for row in rows if row["verdict"] == "undecided"]
     assert left
     assert all((row["seeds_left"], row["more_starts"]) == (17, False) for row in left)
 
 
-def test_of_a_sweep_only_the_seeds_that_select_are_decided_on(tmp_path: Path) -> None:
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3, 4)))
-    points = [{"model": run.model, "method": run.method, "base": run.method} for run in tree.runs if run.seed == 1]
-    tree.matrix |= {"baseline": "grpo", "sweep": {"points": points, "test_seeds": [3, 4], "select_seeds": [1, 2]}}
-    assert {row["seeds"] for row in deciding.decisions(tree, "area", 20, None)} == {2}
+def test_of_a_sweep_only_the_seeds_that_select_are_decided_on(three: Tree) -> None:
+    points = [{"model": run.model, "method": run.method, "base": run.method} for run in three.runs if run.seed == 1]
+    three.matrix |= {"sweep": {"points": points, "test_seeds": [3], "select_seeds": [1, 2]}}
+    assert {row["seeds"] for row in deciding.decisions(three, "area", 20, None)} == {2}

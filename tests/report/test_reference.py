@@ -35,9 +35,8 @@ from report.provenance import manifest
 from report.site import samples
 from report.tables import spec
 from tests.core.test_digests import flip
-from tests.report import synthetic
 from tests.report.conftest import Command, write_files
-from tests.report.finished import edit, finish, rehash, replace, rewrite
+from tests.report.finished import edit, rehash, replace, rewrite
 
 pytestmark = pytest.mark.slow
 
@@ -109,11 +108,10 @@ def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
         read_curve(tree.layout.run(other) / "curve.csv")
 
 
-def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
+def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tmp_path: Path) -> None:
     """Figures, measures of the curves, claims, and tables as far as they compare over seeds: between two checkpoints
     without seeds the intervals come from grades, which a reference has not."""
-    whole = finish(Tree(synthetic.write_tree(tmp_path / "checkout/results/quick", seeds=(1, 2))))
-    write_json(whole.root / manifest.NAME, manifest.build(whole))
+    whole = anew(Path(shutil.copytree(finished_twice.root.parent, tmp_path / "checkout/results")) / "quick")
     reference.make(whole, tmp_path / "reference/quick")
     made = Tree(tmp_path / "reference/quick")
     for tree in (whole, made):
