@@ -20,9 +20,7 @@ from report.tables import spec
 from tests.report import synthetic
 from tests.report.finished import finish
 
-EMBEDDED, READINGS, BEYOND, PAPER = (
-    ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "beyond", "paper")
-)
+EMBEDDED, READINGS, PAPER = (ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "paper"))
 Command = Callable[..., tuple[int, str, str]]
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
@@ -88,12 +86,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/readings.yaml, which trains at twice the learning rate too."""
     return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
-
-
-@pytest.fixture(scope="session")
-def beyond(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The same for config/beyond.yaml."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "beyond", EMBEDDED, BEYOND))
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from core import errors
 from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
@@ -20,18 +18,13 @@ from core.scores import MACRO, POOLED
 from evals import adopt, score
 from evals.stats.estimate import read_graded
 from report import difference, noise
+from tests.report.conftest import Command
 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
     return f"{tree.root}:{checkpoint.path.as_posix()}"
-
-
-def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    monkeypatch.setattr("sys.argv", ["difference", *arguments])
-    difference.main()
-    return capsys.readouterr().out
 
 
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
@@ -74,21 +67,16 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
     assert noise.lines({"x": sides[0], "y": lone[""]}, {"x": sides[1], "y": lone[""]})[-1].main.comparison.low is None
 
 
-def test_adopted_logs_are_paired_across_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) -> None:
     for name, wrong in (("alpha", 2), ("beta", 3)):
+        answers = {n: 2 * n if n % wrong else -1 for n in range(1, 13)}
         rows = [
-            {
-                "id": n,
-                "problem": f"{n} + {n}?",
-                "gold": str(2 * n),
-                "response": rf"\boxed{{{2 * n if n % wrong else -1}}}",
-            }
-            for n in range(1, 13)
+            {"id": n, "problem": f"{n} + {n}?", "gold": str(2 * n), "response": rf"\boxed{{{answer}}}"}
+            for n, answer in answers.items()
         ]
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        tree = ["--benchmark", "sums", "--out", str(tmp_path / name)]
-        monkeypatch.setattr("sys.argv", ["adopt", "--from", "jsonl", str(tmp_path / f"{name}.jsonl"), *tree])
-        adopt.main()
+        log = tmp_path / f"{name}.jsonl"
+        log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        assert command(adopt.main, "--from", "jsonl", log, "--benchmark", "sums", "--out", tmp_path / name)[0] == 0
     (line,) = noise.lines(noise.read(str(tmp_path / "alpha")), noise.read(f"{tmp_path / 'beta'}:beta"))
     assert (line.benchmark, line.problems, len(line.cases)) == ("sums", "12", 1)
     test = stats.ttest_rel(*([float(bool(n % wrong)) for n in range(1, 13)] for wrong in (2, 3)))
@@ -97,7 +85,7 @@ def test_adopted_logs_are_paired_across_trees(tmp_path: Path, monkeypatch: pytes
     assert line.main.samples is None, "one sample a problem"
 
 
-def test_table_1_of_the_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_1_of_the_paper(command: Command) -> None:
     found = noise.lines(noise.read("paper:tepo"), noise.read("paper:T1.2"))
     aime = found[0]
     p, q, n, k = 0.1260, 0.1125, 30, 32
@@ -110,15 +98,13 @@ def test_table_1_of_the_paper(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert [line.benchmark for line in found][-1] == noise.ALL
     whole = found[-1].main.comparison
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
-    out = printed(monkeypatch, capsys, "paper:tepo", "paper:grpo")
+    _, out, _ = command(difference.main, "paper:tepo", "paper:grpo")
     assert "| aime24 | the same 30 | 32 | 12.6 | 11.2 | +1.3 [" in out
     assert "paper:tepo is 1.7 points above paper:grpo" in out
     assert noise.lines(noise.read("paper:q7/tepo"), noise.read("paper:grpo")) == found
 
 
-def test_unequal_sets_are_not_paired_and_a_correlation_narrows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unequal_sets_are_not_paired_and_a_correlation_narrows(command: Command) -> None:
     (line,) = noise.lines(noise.read("0.4:30:32"), noise.read("0.3:60:1"))
     binomial = 0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60
     assert (line.problems, line.cases[0].error.total) == ("30 and 60", pytest.approx(binomial))
@@ -128,7 +114,7 @@ def test_unequal_sets_are_not_paired_and_a_correlation_narrows(
         for value in (0.0, 0.99)
     )
     assert narrow < wide / 5
-    out = printed(monkeypatch, capsys, "0.367:30:32", "0.346:30:32", "--correlation", "0", "--spread", "2")
+    _, out, _ = command(difference.main, "0.367:30:32", "0.346:30:32", "--correlation", "0", "--spread", "2")
     assert "a + b = 2;" in out
     assert "correlate at 0." in out
 
@@ -192,15 +178,12 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
     ],
 )
 def test_sides_that_cannot_be_compared_are_one_line(
-    a: str, b: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    a: str, b: str, message: str, monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path
 ) -> None:
     for name, row in (("a.csv", b"1,1,2\n"), ("b.csv", b"2,1,2\n")):
         (tmp_path / name).write_bytes(HEAD + row)
     (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["difference", *shlex.split(a), b])
-    with pytest.raises(SystemExit) as ended:
-        errors.run(difference.main)
-    error = capsys.readouterr().err
-    assert (ended.value.code, error.count("\n")) == (2, 1)
+    code, _, error = command(difference.main, *a.split(), b)
+    assert (code, error.count("\n")) == (2, 1)
     assert re.search(message, error)
