@@ -1,4 +1,4 @@
-"""The tables on everything that the configurations plan, and declarations of tables: each row finds its run."""
+"""Tables of everything that a configuration plans, the paper's four and that of all runs: each row finds its run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,27 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import numpy as np
 import pytest
 
-from core.errors import BenchError, ConfigError, MissingInputError
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.layout import BASE, Checkpoint, Run
+from core.provenance import ROOT
 from core.results_tree import Tree
+from evals.stats import compare
 from paper.printed import read
+from report import build, show
 from report.provenance import manifest
-from report.show import text
 from report.site import links
+from report.site import paper as claims
+from report.site import tables as site
 from report.tables import check, render, spec, tidy
 from tests.report import synthetic
+from tests.report.conftest import write_files
 from tests.report.finished import rehash
+from tests.report.tables import cell
 from tests.report.tables import filled as fill
 
 SLOTS = {
@@ -116,19 +124,12 @@ def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(em
         filled = fill(some, key)
         for name, rendered in render.RENDERINGS.items():
             assert rendered(filled), name
-        assert text(filled)
+        assert show.text(filled)
         missing |= {note for note in filled.notes if note.startswith("Missing")}
     scored = {checkpoint for checkpoint, _ in some.scores}
-    lost = [c for c in some.checkpoints if c not in scored]
-    assert len(lost) > 50
-    late = embedded.matrix["long_step"]
-    # In none of these tables: controls; what tests claims about entropy, mask and clip; what is for the curves' sake;
-    # the later checkpoints of seeds that Table 4, whose rows are the paper's two seeds, does not show.
-    interventions = {"tepo_held+target=0.5", "tepo_held+target=0.1", "tepo+beta=1", "tepo+beta=0.1"}
-    interventions |= {"grpo+high=none+low=none"}
-    unlisted = {c for c in lost if c.run.model == "tiny_qwen2" and c.run.method in interventions}
-    unlisted |= {c for c in lost if c.run.variant or (c.step == late and (c.run.method == "tepo" or c.run.seed > 2))}
-    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in lost if c not in unlisted}
+    wanted = {c for key in spec.tables() for row in fill(embedded, key).rows for c in row.checkpoints}
+    assert len(wanted - scored) > 50
+    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in wanted - scored}
 
 
 def test_a_benchmark_nobody_was_scored_on_is_named(embedded: Tree, tmp_path: Path) -> None:
@@ -313,17 +314,17 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 @pytest.mark.parametrize("key", ["1", spec.RUNS])
 def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, key: str) -> None:
-    for cell in fill(own, key).cells:
-        if (cell.kind, cell.model, cell.state) == ("base", MODEL, tidy.MEASURED) and cell.benchmark:
-            scores = {seed: own.scores[Checkpoint.base(MODEL, seed), cell.benchmark].value for seed in sorted(SEEDS)}
-            assert cell.seed_values == scores, cell.column
-            assert cell.value == pytest.approx(fmean(scores.values()), abs=1e-12)
-            assert (cell.level, cell.n, cell.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
-            assert None not in (cell.low, cell.high)
+    for found in fill(own, key).cells:
+        if (found.kind, found.model, found.state) == ("base", MODEL, tidy.MEASURED) and found.benchmark:
+            scores = {seed: own.scores[Checkpoint.base(MODEL, seed), found.benchmark].value for seed in sorted(SEEDS)}
+            assert found.seed_values == scores, found.column
+            assert found.value == pytest.approx(fmean(scores.values()), abs=1e-12)
+            assert (found.level, found.n, found.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
+            assert None not in (found.low, found.high)
 
 
 def test_a_row_of_one_seed_is_the_tree_s_first_or_second_whatever_its_number(own: Tree) -> None:
-    rows = {cell.row: cell for cell in fill(own, "4").cells if cell.column == "avg_pooled"}
+    rows = {found.row: found for found in fill(own, "4").cells if found.column == "avg_pooled"}
     first, second, _ = sorted(SEEDS)
     assert (rows["T4.1"].seeds, rows["T4.2"].seeds, rows["T4.5"].seeds) == ((first,), (second,), (first,))
     assert rows["T4.7"].seeds == (first, second)
@@ -358,3 +359,125 @@ def test_the_base_of_a_seed_is_held_against_the_runs_of_that_seed(own: Tree, mon
     said = list(manifest._check_samples(own, base))
     assert len(said) == len(synthetic.METHODS)
     assert all(f"seed{SEEDS[0]} was trained from" in line for line in said)
+
+
+# The table of all runs.
+
+MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
+METHODS = {
+    "grpo": ("GRPO/DAPO", 0.62),
+    MINE: ("My method", 0.70),
+    "tepo+beta=1": ("TEPO, beta 1", 0.72),
+    "tepo_nokl@cool": ("TEPO without KL, learning rate 5e-5", 0.74),
+}
+
+
+def of_a_user(matrix: dict[str, Any]) -> None:
+    """A method in other settings, and another baseline."""
+    matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
+    matrix["baseline"] = MINE
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+    root = tmp_path_factory.mktemp("mine") / "mine"
+    model = {"key": "my_model", "title": "My model", "stands_for": None}
+    return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=of_a_user))
+
+
+def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
+    for tree in (mine, embedded):
+        table = tidy.view(declared := spec.of_runs(tree), tree, [])
+        assert table.rows == ()
+        planned = [
+            (checkpoint.run, checkpoint.step)
+            for row in declared.rows
+            if row.method != BASE
+            for checkpoint in tidy.planned(row, next(b.model for b in declared.blocks if row in b.rows), tree)
+        ]
+        assert len(planned) == len(set(planned))
+        assert set(planned) == {(c.run, c.step) for c in tree.evaluated if c.run.method != BASE}
+        assert len({row.id for row in declared.rows}) == len(declared.rows)
+
+
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
+    table = fill(mine, "runs")
+    assert [row.label for row in table.blocks[0]] == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
+    own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
+    assert (own.state, own.seeds, own.versus) == ("measured", (1, 2), None)
+    assert other.baseline == own.row
+    expected = compare.compare_seeds(other.seed_values, own.seed_values)
+    assert (other.versus, other.versus_low, other.versus_p) == (expected.difference, expected.low, expected.p)
+    delta = cell(table, other.row, "delta")
+    assert (delta.value, delta.low, delta.high) == (expected.difference, expected.low, expected.high)
+    assert render.mark(delta) == render.mark(other)
+    area = cell(table, own.row, "area")
+    assert area.value == pytest.approx(sum(area.seed_values.values()) / 2)
+    assert {"avg_pooled", "final", "area", "delta", "best", "syn_mix3"} <= {column.slot for column in table.columns}
+    assert render.head(table.blocks[1]) == "Learning rate 5e-5, after 12 rollouts: My model"
+    assert any("no run of the baseline" in note for note in table.notes)
+    assert "standing for" not in render.markdown(table)
+
+
+def test_chances_and_places_follow_from_the_paired_differences() -> None:
+    rng = np.random.default_rng(3)
+    for seeds in (2, 3, 8):
+        shared = rng.normal(0, 0.1, seeds)
+        a, b = (dict(enumerate(0.5 + gain + shared + rng.normal(0, 0.01, seeds))) for gain in (0.01, 0.0))
+        comparison = compare.compare_seeds(a, b)
+        assert comparison.p is not None
+        expected = 1 - comparison.p / 2 if comparison.difference > 0 else comparison.p / 2  # type: ignore[operator]
+        chances, how = compare.chances_of_being_best({"a": a, "b": b})
+        assert chances["a"] == pytest.approx(expected, abs=0.012)  # 3.4 standard errors of 20,000 draws
+        assert sum(chances.values()) == pytest.approx(1)
+        assert f"{seeds} seeds in common" in how
+    one, two, three = ({1: x, 2: x + 0.1, 3: x + 0.2} for x in (0.1, 0.5, 0.3))
+    assert compare.ranks({"a": one, "b": two, "c": three}) == {"a": (3, 3), "b": (1, 1), "c": (2, 2)}, "always apart"
+    assert compare.ranks({"a": one, "b": dict(one)}) == {"a": (1, 1), "b": (1, 1)}, "a tie has the better place"
+    assert compare.chances_of_being_best({"a": one, "b": dict(one)})[0] == {"a": 0.5, "b": 0.5}
+    for fewer in ({"a": one}, {"a": one, "b": {1: 0.4, 4: 0.6}}):  # one method, one seed in common
+        assert (compare.chances_of_being_best(fewer)[0], compare.ranks(fewer)) == ({}, {})
+    unsure = compare.ranks({"a": {1: 0.5, 2: 0.1}, "b": {1: 0.1, 2: 0.5}})
+    assert unsure == {"a": (1, 2), "b": (1, 2)}
+
+
+def test_one_seed_has_no_probability_and_says_so(scored: Tree) -> None:
+    found = cell(fill(scored, "runs"), "tiny_qwen2/tepo/step12", "best")
+    assert (found.value, render.number(found)) == (None, "–")
+
+
+def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
+    mine: Tree, one_seed: Tree, tmp_path: Path
+) -> None:
+    tree = Tree(shutil.copytree(mine.root, tmp_path / "mine"))
+    write_files(tree)
+    own, papers = build.build(tree.root), build.build(one_seed.root)
+    for text in (own, papers):
+        assert '"start":"overview"' in text
+    assert own.index('id="tableruns"') < own.index('id="table1"')
+    assert papers.index('id="table1"') < papers.index('id="tableruns"')
+    section = own[own.index('id="tableruns"') :]
+    section = section[: section.index("</section>")]
+    for title in ("My method", "TEPO, beta 1", "TEPO without KL"):
+        assert title in section
+    assert "My method" in show.text(tidy.checked_table(tree, "runs"))
+    altered = Tree(tree.root)
+    altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != MINE]}
+    with pytest.raises(CorruptInputError, match="not filled from"):
+        tidy.read_table(altered, "runs")
+
+
+@pytest.mark.parametrize(("name", "papers"), [("embedded", True), ("beyond", False)])
+def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: str, papers: bool) -> None:
+    tree = Tree(ROOT / "results/reference" / name)
+    assert site.is_papers(tree, site.read(tree), claims.claims(tree)["judged"]) == papers
+
+
+def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:
+    shutil.copytree(mine.root, tmp_path / "mine")
+    for path in (tmp_path / f"mine/runs/my_model/{MINE}").glob("seed*/run.json"):
+        path.unlink()
+    tree = Tree(tmp_path / "mine")
+    assert Run("my_model", MINE, 1) in tree.runs
+    assert {cell(fill(tree, "runs"), f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {"missing"}
