@@ -79,19 +79,19 @@ def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """Invented scores for everything that config/embedded.yaml plans; one run is said to have collapsed."""
     root = tmp_path_factory.mktemp("planned") / "embedded"
-    return Tree(synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6}))
+    return synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6})
 
 
 @pytest.fixture(scope="session")
 def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/readings.yaml, which trains at twice the learning rate too."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
+    return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS)
 
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/paper.yaml."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER))
+    return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER)
 
 
 @pytest.fixture(scope="session")

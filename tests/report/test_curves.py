@@ -25,11 +25,9 @@ from evals.learning_curves import MEASURES
 from report import captions, convergence, draw, figure
 from report import figures as spec
 from report.site import assets, training
-from tests.merged_config import load
 from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import rewrite
-from workflow import matrix as plan
 
 PLANNED = 6
 RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
@@ -49,12 +47,14 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
         for n, value in enumerate(reward)
         for minibatch in (0, 1)
     ]  # fmt: skip
+    finish(folder, rows, PLANNED, collapsed_at)
+
+
+def finish(folder: Path, rows: list[dict[str, Any]], planned: int, collapsed_at: int | None) -> None:
+    """A curve and its record."""
     synthetic.write_csv(folder / "curve.csv", rows)
-    record = {
-        "spec": {"training": {"rollouts": PLANNED}},
-        "collapsed_at": collapsed_at,
-        "cpu_seconds": 2.0 * len(reward),
-    }
+    seconds = 2.0 * int(rows[-1]["rollout"])
+    record = {"spec": {"training": {"rollouts": planned}}, "collapsed_at": collapsed_at, "cpu_seconds": seconds}
     (folder / "run.json").write_text(json.dumps(record))
 
 
@@ -283,19 +283,14 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
             row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
             row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
             rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    synthetic.write_csv(folder / "curve.csv", rows)
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
-    (folder / "run.json").write_text(json.dumps(record))
+    finish(folder, rows, ROLLOUTS, collapsed_at)
 
 
 def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
     """Everything that configurations plan, finished."""
-    layout = Results(root)
-    root.mkdir(parents=True)
-    layout.matrix.write_text(json.dumps(plan.matrix({**load([CONFIG / name for name in configs]), **changes})))
-    tree = Tree(root)
+    tree = synthetic.write_plan(root, *(CONFIG / name for name in configs), **changes)
     for run in tree.runs:
-        write_curve(layout, run)
+        write_curve(tree.layout, run)
     return tree
 
 
