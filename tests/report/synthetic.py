@@ -45,12 +45,6 @@ BENCHMARKS = [
     )
 ]
 TRAINING = {"rollouts": 12, "prompts_per_rollout": 32, "samples_per_prompt": 8, "minibatches": 4, "passes": 2}
-CURVE = (
-    "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
-    "response_tokens", "truncated_fraction", "loss", "grad_norm", "learning_rate", "entropy", "clip_fraction_tokens",
-    "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction", "theorem_sign_agreement",
-    "effective_sample_size", "tokens", "sequences", "seconds_update", "seconds_rollout",
-)  # fmt: skip
 
 
 def write_tree(
@@ -156,6 +150,13 @@ def write_plan(root: Path, *configs: Path | str, **settings: Any) -> Tree:
     return Tree(root)
 
 
+def replanned(tree: Tree, **changes: Any) -> Tree:
+    """The tree as if its matrix said something else; nothing is written."""
+    other = Tree(tree.root)
+    other.matrix = tree.matrix | changes
+    return other
+
+
 def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Tree:
     """A tree of everything that a configuration plans, with invented scores and level curves: no samples or grades.
 
@@ -168,7 +169,8 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
     for run, entry in tree.runs.items():
         reward = random.Random(run.path.as_posix()).random()
         rollouts = collapsed.get(run) or tree.matrix["training"]["rollouts"] or max(entry["steps"])
-        shared = dict.fromkeys(CURVE, 0.5) | {"reward": reward, "minibatch": 0}
+        columns = _update(random.Random(0), run.method, 0.5, 0, 1)
+        shared = dict.fromkeys(columns, 0.5) | {"reward": reward, "minibatch": 0}
         rows = [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)]
         write_csv(tree.layout.run(run) / "curve.csv", rows)
         record = {"spec": {"training": tree.matrix["training"]}, "collapsed_at": collapsed.get(run)}

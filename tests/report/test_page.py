@@ -34,6 +34,7 @@ from report.tables import spec
 from report.tables.render import environment
 from tests.core.test_digests import flip
 from tests.paper import claim_trees
+from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import cut, rehash, rewrite
 
@@ -422,8 +423,7 @@ def test_a_score_after_two_rollouts_gives_no_verdict_and_only_a_longer_curve_doe
     assert judged["gain-q7"].reason == f"2 rollouts scored; a verdict needs {LEAST_ROLLOUTS}"
     assert judged["faster-reward"].verdict == "supported"
     tested = {e.id for e in judged.values() if e.kind != paper.ALGEBRA and e.p is not None}
-    short = Tree(tree.root)
-    short.matrix = tree.matrix | {"training": tree.matrix["training"] | {"rollouts": 2}}
+    short = synthetic.replanned(tree, training=tree.matrix["training"] | {"rollouts": 2})
     after = [e for e in ledger.run_entries(short) if e.id in tested]
     assert {(e.verdict, e.p) for e in after} == {("not tested", None)}
     assert all(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after)

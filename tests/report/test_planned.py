@@ -462,8 +462,7 @@ def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
     for title in ("My method", "TEPO, beta 1", "TEPO without KL"):
         assert title in section
     assert "My method" in show.text(tidy.checked_table(tree, "runs"))
-    altered = Tree(tree.root)
-    altered.matrix = tree.matrix | {"runs": [r for r in tree.matrix["runs"] if r["method"] != MINE]}
+    altered = synthetic.replanned(tree, runs=[r for r in tree.matrix["runs"] if r["method"] != MINE])
     with pytest.raises(CorruptInputError, match="not filled from"):
         tidy.read_table(altered, "runs")
 

@@ -32,16 +32,12 @@ def written(scored_copy: Tree) -> tuple[Tree, Path]:
     return scored_copy, folder
 
 
-def unpack(script: bytes) -> tuple[str, Any]:
-    """Name and value of a companion file, as the page reads them."""
-    name, packed = json.loads("[" + script.decode("ascii").removeprefix("bench.arrived(").removesuffix(");\n") + "]")
-    return name, json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
 def unpacked(folder: Path, name: str) -> Any:
-    written_name, value = unpack((folder / f"{name}.js").read_bytes())
-    assert written_name == name, "a file says what it is"
-    return value
+    """The value of a companion file, as the page reads it."""
+    script = (folder / f"{name}.js").read_text(encoding="ascii")
+    said, packed = json.loads("[" + script.removeprefix("bench.arrived(").removesuffix(");\n") + "]")
+    assert said == name, "a file says what it is"
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(scored_copy: Tree) -> None:

@@ -28,6 +28,7 @@ from report.tables import spec, tidy
 from tests.report import synthetic
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
+from tests.report.synthetic import replanned
 from tests.report.tables import filled
 
 SELECT, TEST = (1, 2), (3, 4)
@@ -81,13 +82,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
     """The tree as if these runs and their checkpoints were planned too."""
     names = [{"model": "tiny_qwen2", "method": method, "seed": seed} for method in keys for seed in seeds]
-    other = Tree(tree.root)
-    other.matrix = tree.matrix | {
-        "runs": [*tree.matrix["runs"], *(name | {"row": name["method"], "steps": [12]} for name in names)],
-        "checkpoints": [*tree.matrix["checkpoints"], *(name | {"step": 12} for name in names)],
-    }  # fmt: skip
-    other.matrix |= changes
-    return other
+    runs = [*tree.matrix["runs"], *(name | {"row": name["method"], "steps": [12]} for name in names)]
+    checkpoints = [*tree.matrix["checkpoints"], *(name | {"step": 12} for name in names)]
+    return replanned(tree, runs=runs, checkpoints=checkpoints, **changes)
 
 
 def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
@@ -217,13 +214,6 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
     assert "TEPO, learning rate 0.0002" in build.build(tree.root)
 
 
-def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
-    tree = Tree(swept.root)
-    checkpoints = [c for c in swept.matrix["checkpoints"] if c["method"] != "grpo"]
-    tree.matrix = swept.matrix | {"checkpoints": checkpoints}
-    assert "grpo" not in {row.method for block in spec.of_runs(tree).blocks for row in block.rows}
-
-
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
     (row,) = (row for row in spec.table("1").rows if row.id == "T1.8")
 
@@ -234,12 +224,10 @@ def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of
     assert behind(swept) == {("tepo@high", seed) for seed in TEST}
     both = with_runs(swept, ["tepo"], TEST)  # the scale's own value too, for what the single value costs
     assert behind(both) == {("tepo@high", seed) for seed in TEST}
-    own = Tree(swept.root)  # the scale's own value was chosen
     kept = [r for r in both.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    own.matrix = both.matrix | {"runs": kept}
+    own = replanned(both, runs=kept)  # the scale's own value was chosen
     assert behind(own) == {("tepo", seed) for seed in TEST}
-    first = Tree(swept.root)  # before the second round
-    first.matrix = swept.matrix | {"runs": [r for r in swept.matrix["runs"] if r["seed"] in SELECT]}
+    first = replanned(swept, runs=[r for r in swept.matrix["runs"] if r["seed"] in SELECT])  # before the second round
     assert behind(first) == {("tepo", seed) for seed in SELECT}
     assert behind(swept, "base") == {("base", 0)}
 
@@ -269,8 +257,7 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert cell.value == pytest.approx(means["tepo@high"])
     assert cell.versus == pytest.approx(means["tepo@high"] - means["grpo@high"])
     points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
-    other = Tree(swept.root)
-    other.matrix = {"sweep": {"points": points}}
+    other = replanned(swept, sweep={"points": points})
     assert tidy.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
     (note,) = (note for note in table.notes if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
@@ -293,8 +280,7 @@ def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
 
 
 def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) -> None:
-    tree = Tree(swept.root)
-    tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"}}
+    tree = replanned(swept, sweep=swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"})
     steady, failing = curve_point({1: 0.6, 2: 0.7}), curve_point({1: 0.6, 2: 0.1}, failed=(2,))
     points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
     rows = selection(tree, points)
