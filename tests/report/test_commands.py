@@ -24,8 +24,8 @@ from core.results_tree import Tree
 from core.scores import read_rows, read_scores
 from evals.benchmark import benchmark
 from evals.stats import robust
-from report import build, export, figure, rliable, show, table
-from report.tables import render, spec
+from report import export, figure, rliable, show, table
+from report.tables import render
 from tests.report import tables
 from tests.report.conftest import Command
 from tests.report.finished import edit
@@ -57,14 +57,6 @@ def test_figure_writes_its_pictures_and_their_numbers(copy: Tree, command: Comma
     }  # fmt: skip
 
 
-def test_build_writes_the_page(copy: Tree, command: Command) -> None:
-    copy.layout.report.unlink()
-    code, out, _ = command(build.main, "--results", copy.root)
-    assert code == 0
-    assert copy.layout.report.read_text().startswith("<!doctype html>")
-    assert str(copy.layout.report) in out
-
-
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.report.touch()
     table.write(scored_copy, "1")
@@ -79,17 +71,6 @@ def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_cop
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
     assert str(scored_copy.layout.report) in out
     assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
-
-
-def test_show_prints_any_table(embedded: Tree, tmp_path: Path, command: Command) -> None:
-    shutil.copytree(embedded.root, tmp_path / "embedded")
-    for key in ("2", "3", "4"):
-        table.write(Tree(tmp_path / "embedded"), key)
-        code, out, err = command(show.main, f"table{key}", "--results", tmp_path / "embedded")
-        assert (code, err) == (0, ""), key
-        assert spec.table(key).heading in out
-        for block in spec.table(key).blocks:  # one of whose rows this scale plans none is left out
-            assert ((block.title or "") in out) or all(row.when == "run" for row in block.rows), key
 
 
 def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, command: Command) -> None:

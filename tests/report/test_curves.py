@@ -138,23 +138,13 @@ def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
 
 
 def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> None:
+    (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
+    assert of(tree, "tepo").values["to_grpo"] is None
+    assert of(tree, "tepo").why["to_grpo"] == "GRPO/DAPO's run is not finished"
     found = of(tree, "gspo")
     assert not found.finished
     assert set(found.values.values()) == {None}
     assert set(found.why.values()) == {"not finished"}
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda root: (root / "runs/tiny_qwen2/grpo/seed1/run.json").unlink(), "GRPO/DAPO's run is not finished"),
-        (lambda root: write_run(root / "runs", "tepo", 1, [0.1] * 6), "never reached"),
-    ],
-)
-def test_why_grpos_final_reward_has_no_rollout(change: Callable[[Path], None], why: str, tree: Tree) -> None:
-    change(tree.root)
-    assert of(tree, "tepo").values["to_grpo"] is None
-    assert of(tree, "tepo").why["to_grpo"] == why
 
 
 def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:

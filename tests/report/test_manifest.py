@@ -70,10 +70,6 @@ BROKEN = {
         lambda root: flip(root / RUN / "curve.csv", 0.9),
         [f"differs: {RUN}/curve.csv: sha256 ", "curve.csv: not the curve that "],
     ),
-    "a parquet truncated": (
-        lambda root: cut(root / "samples" / TEPO.path / "syn_as3.parquet"),
-        ["differs: samples/tiny_qwen2/tepo/seed1/step12/syn_as3.parquet: "],
-    ),
     "two grades folders swapped": (
         lambda root: swap(root, "grades"),
         [
@@ -87,7 +83,6 @@ BROKEN = {
         lambda root: shutil.rmtree(root / RUN),
         [f"missing: {RUN}/run.json", f"missing: {RUN}/curve.csv"],
     ),
-    "a score edited": (edit_a_score, ["differs: scores.csv: ", "chain: "]),
     "weights cut short": (
         lambda root: cut(root / RUN / "checkpoints/step12/model.safetensors"),
         [f"{RUN}/checkpoints/step12/model.safetensors: differs from its sha256 in "],

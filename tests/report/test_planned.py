@@ -124,7 +124,10 @@ def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(em
         filled = fill(some, key)
         for name, rendered in render.RENDERINGS.items():
             assert rendered(filled), name
-        assert show.text(filled)
+        shown = show.text(filled)
+        assert filled.declared.heading in shown
+        for block in filled.declared.blocks:  # one of whose rows this scale plans none is left out
+            assert (block.title or "") in shown or all(row.when == "run" for row in block.rows), key
         missing |= {note for note in filled.notes if note.startswith("Missing")}
     scored = {checkpoint for checkpoint, _ in some.scores}
     wanted = {c for key in spec.tables() for row in fill(embedded, key).rows for c in row.checkpoints}
