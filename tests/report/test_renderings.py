@@ -31,7 +31,7 @@ from report.tables.tidy import Row, Table, read_table, tidy_csv, view
 from tests.report import synthetic
 from tests.report.finished import rehash, rewrite
 from tests.report.finished import replace as replace_text
-from tests.report.tables import cell
+from tests.report.tables import cell, changed
 from tests.report.tables import filled as fill
 
 TABLES = ("1", "2", "3", "4")
@@ -55,11 +55,7 @@ def with_cells(filled: Table, changes: Mapping[str, Mapping[str, Any]], rows: It
     """The table with some of its rows, all cells of them changed. changes: by the id of the row."""
     kept = [row for row in rows or filled.rows if row.id in changes]
     assert len(kept) == len(changes)
-    changed = [
-        replace(row, cells={slot: c.model_copy(update=changes[row.id]) for slot, c in row.cells.items()})
-        for row in kept
-    ]
-    return replace(filled, rows=tuple(changed))
+    return changed(replace(filled, rows=tuple(kept)), lambda one: changes[one.row])
 
 
 @pytest.mark.parametrize("key", TABLES)
@@ -276,8 +272,8 @@ def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(sc
         (0.5, True, 0.99, set()),
     ):
         ours = {"value": tepo, "versus": tepo - grpo, "inside_noise": inside_noise}
-        changed = with_cells(filled, {"T1.8": ours, "T1.2": {"value": grpo}, "T1.9": {}})  # a difference is never bold
-        assert {row for row, slot in changed.best if slot == "amc"} == bold, (tepo, grpo)
+        other = with_cells(filled, {"T1.8": ours, "T1.2": {"value": grpo}, "T1.9": {}})  # a difference is never bold
+        assert {row for row, slot in other.best if slot == "amc"} == bold, (tepo, grpo)
 
 
 def test_what_is_compared_with_no_baseline_is_not_bold() -> None:

@@ -6,7 +6,6 @@ import csv
 import json
 import random
 import shutil
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -30,7 +29,7 @@ from report.tables.tidy import Cell
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report.finished import rehash
 from tests.report.synthetic import replanned
-from tests.report.tables import cell, filled
+from tests.report.tables import cell, changed, filled
 from tests.report.tables import filled as fill
 
 TABLES = "1234"
@@ -160,23 +159,10 @@ def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds() -> N
     assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
     assert "at most 45 % of such tables" in line
     assert line in render.markdown(filled)
-
-    def with_p(value: float | None, changed: list[Cell]) -> tidy.Table:
-        rows = [
-            replace(
-                row,
-                cells={
-                    slot: found.model_copy(update={"versus_p_table": value}) if found in changed else found
-                    for slot, found in row.cells.items()
-                },
-            )
-            for row in filled.rows
-        ]
-        return replace(filled, rows=tuple(rows))
-
-    (other,) = render.table_lines(with_p(0.04, marked[:1]))
+    (other,) = render.table_lines(changed(filled, lambda one: {"versus_p_table": 0.04} if one == marked[0] else {}))
     assert other.startswith(f"{len(held) + (marked[0] not in held)} of {len(marked)} marks")
-    assert render.table_lines(with_p(None, filled.cells)) == [], "a table of an earlier version"
+    earlier = changed(filled, lambda one: {"versus_p_table": None})  # as a version wrote it that had no such column
+    assert render.table_lines(earlier) == []
 
 
 def test_the_table_of_all_runs_counts_the_columns_difference_once(scored_twice: Tree) -> None:
