@@ -20,9 +20,7 @@ from report.tables import spec
 from tests.report import synthetic
 from tests.report.finished import finish
 
-EMBEDDED, READINGS, BEYOND, PAPER = (
-    ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "beyond", "paper")
-)
+EMBEDDED, READINGS, PAPER = (ROOT / "config" / f"{name}.yaml" for name in ("embedded", "readings", "paper"))
 Command = Callable[..., tuple[int, str, str]]
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
@@ -64,6 +62,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("finished") / "results/quick")))
 
 
+@pytest.fixture(scope="session")
+def finished_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The same with two seeds."""
+    root = tmp_path_factory.mktemp("finished_twice") / "results/quick"
+    return finish(Tree(synthetic.write_tree(root, seeds=(1, 2))))
+
+
 @pytest.fixture
 def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
     """A tree of one's own to break, before anything was rendered."""
@@ -74,25 +79,19 @@ def scored_copy(scored: Tree, tmp_path: Path) -> Tree:
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """Invented scores for everything that config/embedded.yaml plans; one run is said to have collapsed."""
     root = tmp_path_factory.mktemp("planned") / "embedded"
-    return Tree(synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6}))
+    return synthetic.write_planned(root, EMBEDDED, collapsed={COLLAPSED: 6})
 
 
 @pytest.fixture(scope="session")
 def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/readings.yaml, which trains at twice the learning rate too."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS))
-
-
-@pytest.fixture(scope="session")
-def beyond(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The same for config/beyond.yaml."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "beyond", EMBEDDED, BEYOND))
+    return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS)
 
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/paper.yaml."""
-    return Tree(synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER))
+    return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER)
 
 
 @pytest.fixture(scope="session")

@@ -45,12 +45,6 @@ BENCHMARKS = [
     )
 ]
 TRAINING = {"rollouts": 12, "prompts_per_rollout": 32, "samples_per_prompt": 8, "minibatches": 4, "passes": 2}
-CURVE = (
-    "rollout", "update", "minibatch", "reward", "reward_kept", "groups_sampled", "groups_kept", "groups_discarded",
-    "response_tokens", "truncated_fraction", "loss", "grad_norm", "learning_rate", "entropy", "clip_fraction_tokens",
-    "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction", "theorem_sign_agreement",
-    "effective_sample_size", "tokens", "sequences", "seconds_update", "seconds_rollout",
-)  # fmt: skip
 
 
 def write_tree(
@@ -73,10 +67,7 @@ def write_tree(
     runs = [Run(str(model["key"]), method, seed) for method in methods for seed in seeds]
     bases = [Checkpoint.base(str(model["key"]), seed) for seed in base_seeds]
     checkpoints = bases + [Checkpoint(run, rollouts) for run in runs]
-    write_matrix(layout, runs, checkpoints, scale, rollouts, methods, model)
-    value = json.loads(layout.matrix.read_text())
-    change(value)
-    layout.matrix.write_text(json.dumps(value, indent=1))
+    write_matrix(layout, runs, checkpoints, scale, rollouts, methods, model, change)
     tree = Tree(root)
     for checkpoint in tree.checkpoints:
         grade(root, checkpoint, verdicts(checkpoint, methods))
@@ -94,6 +85,7 @@ def write_matrix(
     rollouts: int,
     methods: Methods = METHODS,
     model: Mapping[str, Any] = MODEL,
+    change: Callable[[dict[str, Any]], None] = lambda matrix: None,
 ) -> None:
     value = {
         "schema": 1,
@@ -114,6 +106,7 @@ def write_matrix(
         ],
         "base": BASE,
     }
+    change(value)
     layout.root.mkdir(parents=True, exist_ok=True)
     layout.matrix.write_text(json.dumps(value, indent=1))
 
@@ -147,30 +140,42 @@ def score(tree: Tree) -> None:
     write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [entry["key"] for entry in BENCHMARKS]))
 
 
-def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Path:
+def write_plan(root: Path, *configs: Path | str, **settings: Any) -> Tree:
+    """What a configuration plans, and nothing of it done. settings: in place of the configuration's."""
+    from workflow import matrix as plan
+
+    layout = Results(root)
+    layout.root.mkdir(parents=True, exist_ok=True)
+    layout.matrix.write_text(json.dumps(plan.matrix({**load(configs), **settings}), indent=1))
+    return Tree(root)
+
+
+def replanned(tree: Tree, **changes: Any) -> Tree:
+    """The tree as if its matrix said something else; nothing is written."""
+    other = Tree(tree.root)
+    other.matrix = tree.matrix | changes
+    return other
+
+
+def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int] = MappingProxyType({})) -> Tree:
     """A tree of everything that a configuration plans, with invented scores and level curves: no samples or grades.
 
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
     from core.scores import write_scores as write
-    from workflow import matrix as plan
 
-    layout, value = Results(root), plan.matrix(load(configs))
-    layout.root.mkdir(parents=True, exist_ok=True)
-    layout.matrix.write_text(json.dumps(value, indent=1))
-    checkpoints = [Checkpoint(Run(c["model"], c["method"], c["seed"]), c["step"]) for c in value["checkpoints"]]
-    write(layout.scores, [row for c in checkpoints for row in _invented(c, value["benchmarks"])])
-    for run in (Run(r["model"], r["method"], r["seed"]) for r in value["runs"]):
-        record = {"spec": {"training": value["training"]}, "collapsed_at": collapsed.get(run)}
-        (layout.run(run)).mkdir(parents=True)
-        (layout.run(run) / "run.json").write_text(json.dumps(record))
+    tree = write_plan(root, *configs)
+    write(tree.layout.scores, [row for c in tree.checkpoints for row in _invented(c, tree.matrix["benchmarks"])])
+    for run, entry in tree.runs.items():
         reward = random.Random(run.path.as_posix()).random()
-        rollouts = (
-            collapsed.get(run) or value["training"]["rollouts"] or max(c.step for c in checkpoints if c.run == run)
-        )
-        shared = dict.fromkeys(CURVE, 0.5) | {"reward": reward, "minibatch": 0}
-        write_csv(layout.run(run) / "curve.csv", [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)])
-    return root
+        rollouts = collapsed.get(run) or tree.matrix["training"]["rollouts"] or max(entry["steps"])
+        columns = _update(random.Random(0), run.method, 0.5, 0, 1)
+        shared = dict.fromkeys(columns, 0.5) | {"reward": reward, "minibatch": 0}
+        rows = [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)]
+        write_csv(tree.layout.run(run) / "curve.csv", rows)
+        record = {"spec": {"training": tree.matrix["training"]}, "collapsed_at": collapsed.get(run)}
+        (tree.layout.run(run) / "run.json").write_text(json.dumps(record))
+    return tree
 
 
 def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:

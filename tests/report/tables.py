@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from core.results_tree import Tree
 from report.tables import fill
@@ -14,6 +17,15 @@ from report.tables.tidy import Cell, Table, view
 def filled(tree: Tree, key: str) -> Table:
     declared = declaration(tree, key)
     return view(declared, tree, fill.fill(declared, tree))
+
+
+def changed(table: Table, change: Callable[[Cell], Mapping[str, Any]]) -> Table:
+    """The table with cells that say something else."""
+    rows = [
+        replace(row, cells={slot: one.model_copy(update=change(one)) for slot, one in row.cells.items()})
+        for row in table.rows
+    ]
+    return replace(table, rows=tuple(rows))
 
 
 def cell(table: Table, row: str, column: str) -> Cell:

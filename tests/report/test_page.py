@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,9 @@ from report.tables import spec
 from report.tables.render import environment
 from tests.core.test_digests import flip
 from tests.paper import claim_trees
+from tests.report import synthetic
 from tests.report.conftest import Command
-from tests.report.finished import cut, rehash
+from tests.report.finished import cut, rehash, rewrite
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
@@ -83,22 +85,23 @@ def tree(request: pytest.FixtureRequest) -> Tree:
     return request.getfixturevalue(request.param)
 
 
-def test_elements_are_closed_and_ids_are_unique(tree: Tree) -> None:
-    parsed = page(tree)
-    assert parsed.open == []
-    ids = [attrs["id"] for _, attrs in parsed.tags if "id" in attrs]
-    assert len(ids) == len(set(ids))
-
-
-def test_references_inside_the_page_lead_somewhere(tree: Tree) -> None:
-    parsed = page(tree)
+def ids_that_exist(parsed: Page) -> set[str | None]:
+    """Those of the page; everything that refers to one inside it refers to one of them."""
     ids = {attrs.get("id") for _, attrs in parsed.tags}
     for _, attrs in parsed.tags:
         for value in attrs.values():
             for target in re.findall(r"^#([^?]+)|url\(#([^)]+)\)", value or ""):
                 assert (target[0] or target[1]) in ids or re.fullmatch(r"[0-9a-f]{6}", target[0])
-        for name in (attrs.get("aria-labelledby") or "").split():
-            assert name in ids
+        assert {*(attrs.get("aria-labelledby") or "").split()} <= ids
+    return ids
+
+
+def test_elements_are_closed_ids_are_unique_and_references_lead_somewhere(tree: Tree) -> None:
+    parsed = page(tree)
+    assert parsed.open == []
+    assert len([attrs for _, attrs in parsed.tags if "id" in attrs]) == len(ids_that_exist(parsed) - {None})
+    files = [target for _, attrs in parsed.tags if not (target := attrs.get("href") or "#").startswith("#")]
+    assert [target for target in files if not (tree.root / target).is_file()] == []
 
 
 def test_nothing_is_loaded_from_anywhere_and_only_our_scripts_run(tree: Tree) -> None:
@@ -117,13 +120,6 @@ def test_nothing_is_loaded_from_anywhere_and_only_our_scripts_run(tree: Tree) ->
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in (policy or "")
     assert "unsafe-inline" not in (policy or "").split("script-src")[1].split(";")[0]
-
-
-def test_links_to_files_lead_to_files_beside_the_report(tree: Tree) -> None:
-    for _, attrs in page(tree).tags:
-        target = attrs.get("href") or "#"
-        if not target.startswith("#"):
-            assert (tree.root / target).is_file(), target
 
 
 def test_every_number_of_the_tables_is_in_the_tidy_csv(tree: Tree) -> None:
@@ -170,10 +166,6 @@ def test_text_from_results_is_data(copy: Tree) -> None:
     assert "<script>alert" not in text
     assert text.count("&lt;script&gt;alert(1)") >= 4
     assert Page(text).open == []
-
-
-def test_the_page_does_not_depend_on_when_it_is_built(one_seed: Tree) -> None:
-    assert build.build(one_seed.root) == one_seed.layout.report.read_text(encoding="utf-8")
 
 
 def record(tree: Tree, method: str) -> Path:
@@ -224,15 +216,13 @@ def test_an_unfinished_run_is_a_warning_and_not_an_error(copy: Tree) -> None:
 
 def test_timeouts_are_counted_over_seeds(two_seeds: Tree, tmp_path: Path) -> None:
     copy = Tree(shutil.copytree(two_seeds.root, tmp_path / "quick"))
-    lines = list(csv.DictReader(copy.layout.scores.open(newline="")))
     timeouts = {("tepo", "1"): 3, ("tepo", "2"): 2, ("grpo", "1"): 4}
-    for line in lines:
-        if line["benchmark"] == "syn_as3" and (count := timeouts.get((line["method"], line["seed"]))):
-            line["wrong"], line["timeout"] = str(int(line["wrong"]) - count), str(count)
-    with copy.layout.scores.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+
+    def timed_out(row: dict[str, str]) -> dict[str, str]:
+        count = timeouts.get((row["method"], row["seed"]), 0) if row["benchmark"] == "syn_as3" else 0
+        return row | {"wrong": str(int(row["wrong"]) - count), "timeout": str(count)} if count else row
+
+    rewrite(copy.layout.scores, timed_out)
     rehash(copy.root)
     text = "".join(Page(build.build(copy.root)).text)
     assert "9 responses graded as wrong because grading ran out of time (most: tepo on syn_as3, 5)" in text
@@ -263,13 +253,8 @@ def test_the_page_of_the_kept_embedded_tree_is_small() -> None:
     assert times
     first, last = (time.replace("T", " ") for time in times.groups())
     assert f"runs finished {first} to {last} UTC" in text
-    parsed = Page(text)
-    ids = {attrs.get("id") for _, attrs in parsed.tags}
-    inside = {(attrs.get("href") or "").removeprefix("#").partition("?")[0] for _, attrs in parsed.tags
-              if (attrs.get("href") or "").startswith("#")}  # fmt: skip
-    assert inside - ids == set()
     older = {"all", "tables", "figures", "dynamics", "samples", "claims", "readings", "audit", "about"}
-    assert older - ids == set(), "addresses that documentation and older pages named"
+    assert older - ids_that_exist(Page(text)) == set(), "addresses that documentation and older pages named"
 
 
 def test_the_runs_are_a_row_a_method_and_the_column_that_matters_is_first(tmp_path: Path) -> None:
@@ -426,20 +411,7 @@ def test_no_quote_on_the_page_shows_tex() -> None:
     assert [quote for quote in shown if re.search(r"[\\${}]|\*\*", quote)] == []
 
 
-def test_a_tree_of_two_rollouts_has_no_verdict(tmp_path: Path) -> None:
-    high, low = ([{"score": value} for value in values] for values in ((0.7, 0.711, 0.705), (0.6, 0.612, 0.603)))
-    tree = claim_trees.tree(tmp_path / "tree", claim_trees.both(high, low))
-    judged = {e.id: e for e in ledger.run_entries(tree) if e.kind != paper.ALGEBRA and e.p is not None}
-    assert judged, "with enough rollouts a difference is tested"
-    short = Tree(tree.root)
-    short.matrix = tree.matrix | {"training": tree.matrix["training"] | {"rollouts": 2}}
-    after = {e.id: e for e in ledger.run_entries(short) if e.id in judged}
-    assert {e.verdict for e in after.values()} == {"not tested"}
-    assert all(e.p is None for e in after.values())
-    assert all(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after.values())
-
-
-def test_a_score_after_two_rollouts_gives_no_verdict_and_the_whole_curve_does(
+def test_a_score_after_two_rollouts_gives_no_verdict_and_only_a_longer_curve_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_trees, "STEP", 2)
@@ -449,6 +421,11 @@ def test_a_score_after_two_rollouts_gives_no_verdict_and_the_whole_curve_does(
     assert judged["gain-q7"].verdict == "not tested"
     assert judged["gain-q7"].reason == f"2 rollouts scored; a verdict needs {LEAST_ROLLOUTS}"
     assert judged["faster-reward"].verdict == "supported"
+    tested = {e.id for e in judged.values() if e.kind != paper.ALGEBRA and e.p is not None}
+    short = synthetic.replanned(tree, training=tree.matrix["training"] | {"rollouts": 2})
+    after = [e for e in ledger.run_entries(short) if e.id in tested]
+    assert {(e.verdict, e.p) for e in after} == {("not tested", None)}
+    assert all(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after)
 
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
@@ -483,52 +460,37 @@ def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None
     assert copy.layout.report.read_text(encoding="utf-8") == expected
 
 
-READ = {
-    "tables/table1.tidy.csv": "python -m report.table --results {root} --table 1",
-    "figures/figure2.csv": "python -m report.figure --results {root} --figure figure2",
-    "figures/figure2.json": "python -m report.figure --results {root} --figure figure2",
-    "figures/figure2.svg": "python -m report.figure --results {root} --figure figure2",
-    "figures/convergence.csv": "python -m report.convergence --results {root}",
-    "figures/convergence_runs.csv": "python -m report.convergence --results {root}",
-    "figures/convergence_curves.csv": "python -m report.convergence --results {root}",
-    "figures/convergence_bands.csv": "python -m report.convergence --results {root}",
-    "claims.csv": "python -m paper.claims --results {root}",
+WRITTEN_BY = {  # files -> their command; no view of the page shows the last two or three of a table or figure
+    "tables/table1.": (("tidy.csv", "csv", "tex"), "python -m report.table --results {root} --table 1"),
+    "figures/figure2.": (
+        ("csv", "json", "svg", "png", "pdf"),
+        "python -m report.figure --results {root} --figure figure2",
+    ),
+    "figures/convergence": (
+        (".csv", "_runs.csv", "_curves.csv", "_bands.csv", "_methods.csv"),
+        "python -m report.convergence --results {root}",
+    ),
+    "claims.": (("csv",), "python -m paper.claims --results {root}"),
+    "scores.": (("csv",), ""),
 }
-
-
-OTHERS = {  # files that no view of the page shows -> the file beside them that one does
-    "tables/table1.csv": "tables/table1.tidy.csv",
-    "tables/table1.tex": "tables/table1.tidy.csv",
-    "figures/figure2.png": "figures/figure2.csv",
-    "figures/figure2.pdf": "figures/figure2.csv",
-    "figures/convergence_methods.csv": "figures/convergence.csv",
-}
-
-
-def flip_a_bit(path: Path) -> None:
-    flip(path, 0.5)
 
 
 @pytest.mark.slow
 def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(copy: Tree) -> None:
     """Also of files that no view shows: without this, a cut table1.csv would be noticed by whoever publishes it."""
-    damages = [(name, name, damage) for name in READ for damage in (Path.unlink, cut, flip_a_bit)]
-    damages += [(name, OTHERS[name], damage) for name in OTHERS for damage in (Path.unlink, cut)]
-    damages.append(("scores.csv", None, flip_a_bit))
+    named = [(copy.root / f"{start}{end}", line) for start, (ends, line) in WRITTEN_BY.items() for end in ends]
     wrong = []
-    for name, written_with, damage in damages:
-        path = copy.root / name
+    for (path, line), damage in product(named, (Path.unlink, cut, lambda path: flip(path, 0.5))):
         before = path.read_bytes()
         damage(path)
-        command = READ[written_with].format(root=copy.root) if written_with else ""
         try:
             build.build(copy.root)
         except BenchError as error:
             said = str(error)
-            if not said.startswith(str(path)) or command not in said or "\n" in said:
-                wrong.append(f"{name}: {said}")
+            if not said.startswith(str(path)) or line.format(root=copy.root) not in said or "\n" in said:
+                wrong.append(f"{path}: {said}")
         else:
-            wrong.append(f"{name}: {damage.__name__} was not noticed")
+            wrong.append(f"{path}: damage was not noticed")
         path.write_bytes(before)
     assert wrong == []
 

@@ -1,4 +1,4 @@
-"""The tables on everything that the configurations plan, and declarations of tables: each row finds its run."""
+"""Tables of everything that a configuration plans, the paper's four and that of all runs: each row finds its run."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import numpy as np
 import pytest
 
-from core.errors import BenchError, ConfigError, MissingInputError
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.layout import BASE, Checkpoint, Run
+from core.provenance import ROOT
 from core.results_tree import Tree
+from evals.stats import compare
 from paper.printed import read
-from report import manifest
-from report.show import text
+from report import build, manifest, show
 from report.site import links
+from report.site import paper as claims
+from report.site import tables as site
 from report.tables import check, render, spec, tidy
-from report.tables import fill as filling
 from tests.report import synthetic
+from tests.report.conftest import write_files
 from tests.report.finished import rehash
+from tests.report.tables import cell
 from tests.report.tables import filled as fill
 
 SLOTS = {
@@ -38,31 +44,20 @@ def test_every_row_of_the_four_tables_is_measured(embedded: Tree, paper: Tree, s
         with subtests.test(f"{tree.scale} {key}"):
             filled = fill(tree, key)
             assert {c.state for c in filled.cells} == {"measured"}
-            printed = {row.id for row in read().values() if row.table == key}
-            assert printed <= {row.id for row in filled.rows}
             assert not [note for note in filled.notes if note.startswith(("Missing", "Rows of", "Column"))]
 
 
-def test_printed_rows_of_one_run_are_one_checkpoint_here(embedded: Tree) -> None:
+def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(embedded: Tree) -> None:
     """Where the paper prints one run in several rows, so do we, and other rows have other checkpoints."""
     rows = {row.id: row for key in "1234" for row in fill(embedded, key).rows}
     runs: dict[object, set[frozenset[Checkpoint]]] = {}
     for id, printed in read().items():
-        if printed.run is not None:
-            whole = rows[id].checkpoints if printed.table != "4" else []
-            if whole:
-                runs.setdefault(printed.run, set()).add(frozenset(whole))
+        whole = rows[id].checkpoints
+        assert {rows[id].model, *(c.run.model for c in whole)} == {SLOTS[printed.model]}
+        if printed.run is not None and printed.table != "4":
+            runs.setdefault(printed.run, set()).add(frozenset(whole))
     assert all(len(found) == 1 for found in runs.values())
     assert len({next(iter(found)) for found in runs.values()}) == len(runs)
-
-
-def test_rows_lead_to_the_stand_in_of_their_model(embedded: Tree) -> None:
-    for key in "1234":
-        for row in fill(embedded, key).rows:
-            printed = read().get(row.id)
-            if printed is not None:
-                assert row.model == SLOTS[printed.model]
-                assert {c.run.model for c in row.checkpoints} == {row.model}
 
 
 def test_table_4_looks_at_one_run_twice(embedded: Tree) -> None:
@@ -128,19 +123,15 @@ def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(em
         filled = fill(some, key)
         for name, rendered in render.RENDERINGS.items():
             assert rendered(filled), name
-        assert text(filled)
+        shown = show.text(filled)
+        assert filled.declared.heading in shown
+        for block in filled.declared.blocks:  # one of whose rows this scale plans none is left out
+            assert (block.title or "") in shown or all(row.when == "run" for row in block.rows), key
         missing |= {note for note in filled.notes if note.startswith("Missing")}
     scored = {checkpoint for checkpoint, _ in some.scores}
-    lost = [c for c in some.checkpoints if c not in scored]
-    assert len(lost) > 50
-    late = embedded.matrix["long_step"]
-    # In none of these tables: controls; what tests claims about entropy, mask and clip; what is for the curves' sake;
-    # the later checkpoints of seeds that Table 4, whose rows are the paper's two seeds, does not show.
-    interventions = {"tepo_held+target=0.5", "tepo_held+target=0.1", "tepo+beta=1", "tepo+beta=0.1"}
-    interventions |= {"grpo+high=none+low=none"}
-    unlisted = {c for c in lost if c.run.model == "tiny_qwen2" and c.run.method in interventions}
-    unlisted |= {c for c in lost if c.run.variant or (c.step == late and (c.run.method == "tepo" or c.run.seed > 2))}
-    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in lost if c not in unlisted}
+    wanted = {c for key in spec.tables() for row in fill(embedded, key).rows for c in row.checkpoints}
+    assert len(wanted - scored) > 50
+    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in wanted - scored}
 
 
 def test_a_benchmark_nobody_was_scored_on_is_named(embedded: Tree, tmp_path: Path) -> None:
@@ -192,6 +183,7 @@ def test_the_smallest_table_needs_rows_and_columns_only(spec_file: Callable[[str
     assert table.rows[2].delta == ("b", "a")
 
 
+SECOND = "second, method: gspo, seeds: [2]"
 BROKEN = {
     "unknown column": ("aime24,", "aime42,", "aime42", "nearest: aime2"),
     "column twice": ("[aime24, avg_pooled]", "[aime24, aime24]", "columns", "twice"),
@@ -208,20 +200,10 @@ BROKEN = {
     "unknown option": ("method: tepo", "method: tepo+bета=1", "row b", "beta"),
     "mean of one": ("mean: [d, e]", "mean: [d]", "row f", "two rows"),
     "mean of a row that is not there": ("mean: [d, e]", "mean: [d, a]", "row f", "'a'"),
-    "mean of an untrained model": (
-        "second, method: gspo, seeds: [2]",
-        "second, method: base",
-        "row f",
-        "no trained row",
-    ),
+    "mean of an untrained model": (SECOND, "second, method: base", "row f", "no trained row"),
     "mean over one seed twice": ("seeds: [2]", "seeds: [1], step: 3", "row f", "more than the seed"),
     "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f", "more than the seed"),
-    "mean of rows of all seeds": (
-        "second, method: gspo, seeds: [2]",
-        "second, method: gspo",
-        "row f",
-        "different seeds",
-    ),
+    "mean of rows of all seeds": (SECOND, "second, method: gspo", "row f", "different seeds"),
     "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
     "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
     "seeds are no list": ("seeds: [2]", "seeds: 2", "blocks.1.rows.1.seeds", "must be a list, got 2"),
@@ -293,18 +275,10 @@ def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
         spec.table("1", tmp_path / "nowhere.yaml")
 
 
-def test_the_gains_of_table_1_are_tepo_minus_grpo() -> None:
-    for block in spec.table("1").blocks:
-        gain = next(row for row in block.rows if row.delta)
-        tepo, grpo = (next(row for row in block.rows if row.id == part) for part in gain.delta or ())
-        assert (tepo.label, grpo.label) == ("TEPO" if tepo.method == "tepo" else "TEPO (beta 1)", "w. GRPO/DAPO")
-
-
-def test_every_printed_row_is_declared_once_in_printed_order(subtests: pytest.Subtests) -> None:
+def test_every_printed_row_is_declared_once_in_printed_order() -> None:
     for key in "1234":
-        with subtests.test(key):
-            declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
-            assert declared == [row.id for row in read().values() if row.table == key]
+        declared = [row.id for row in spec.table(key).rows if row.id.startswith(f"T{key}.")]
+        assert declared == [row.id for row in read().values() if row.table == key]
 
 
 def test_panels_hold_the_rows_that_the_paper_puts_there() -> None:
@@ -325,11 +299,9 @@ def test_panel_titles_are_printed_so() -> None:
 BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
 
 
-def test_rows_are_held_against_what_the_paper_compares_them_with(subtests: pytest.Subtests) -> None:
-    for row in BASELINES:
-        with subtests.test(row):
-            blocks = [block for key in "1234" for block in spec.table(key).blocks if row in {r.id for r in block.rows}]
-            assert [block.baseline for block in blocks] == [BASELINES[row]]
+def test_rows_are_held_against_what_the_paper_compares_them_with() -> None:
+    baselines = {row.id: block.baseline for key in "1234" for block in spec.table(key).blocks for row in block.rows}
+    assert {row: baselines[row] for row in BASELINES} == BASELINES
 
 
 MODEL = str(synthetic.MODEL["key"])
@@ -342,48 +314,32 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(synthetic.write_tree(folder, seeds=SEEDS, base_seeds=SEEDS))
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """As a hub model, and as a tree of an older version."""
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("shared") / "quick", seeds=SEEDS))
-
-
-def base_row(tree: Tree, key: str) -> dict[str, tidy.Cell]:
-    declared = spec.of_runs(tree) if key == spec.RUNS else spec.table(key)
-    cells = [cell for cell in filling.fill(declared, tree) if cell.kind == "base" and cell.model == MODEL]
-    return {cell.column: cell for cell in cells}
-
-
 @pytest.mark.parametrize("key", ["1", spec.RUNS])
 def test_a_base_row_is_a_mean_over_its_seeds_with_an_interval(own: Tree, key: str) -> None:
-    for column, cell in base_row(own, key).items():
-        if cell.state == tidy.MEASURED and cell.benchmark:
-            scores = {seed: own.scores[Checkpoint.base(MODEL, seed), cell.benchmark].value for seed in sorted(SEEDS)}
-            assert cell.seed_values == scores, column
-            assert cell.value == pytest.approx(fmean(scores.values()), abs=1e-12)
-            assert (cell.level, cell.n, cell.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
-            assert None not in (cell.low, cell.high)
+    for found in fill(own, key).cells:
+        if (found.kind, found.model, found.state) == ("base", MODEL, tidy.MEASURED) and found.benchmark:
+            scores = {seed: own.scores[Checkpoint.base(MODEL, seed), found.benchmark].value for seed in sorted(SEEDS)}
+            assert found.seed_values == scores, found.column
+            assert found.value == pytest.approx(fmean(scores.values()), abs=1e-12)
+            assert (found.level, found.n, found.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
+            assert None not in (found.low, found.high)
 
 
 def test_a_row_of_one_seed_is_the_tree_s_first_or_second_whatever_its_number(own: Tree) -> None:
-    rows = {cell.row: cell for cell in filling.fill(spec.table("4"), own) if cell.column == "avg_pooled"}
+    rows = {found.row: found for found in fill(own, "4").cells if found.column == "avg_pooled"}
     first, second, _ = sorted(SEEDS)
     assert (rows["T4.1"].seeds, rows["T4.2"].seeds, rows["T4.5"].seeds) == ((first,), (second,), (first,))
     assert rows["T4.7"].seeds == (first, second)
 
 
-def test_one_base_for_all_seeds_has_its_interval_over_problems(shared: Tree) -> None:
-    cell = base_row(shared, "1")["avg_pooled"]
-    assert (cell.level, cell.seeds, cell.runs) == ("problem", (), (f"{MODEL}/base/seed0/step0",))
-
-
-def test_a_run_goes_to_the_base_of_its_seed(own: Tree, shared: Tree) -> None:
+def test_a_run_goes_to_the_base_of_its_seed(own: Tree, scored: Tree) -> None:
     for seed in SEEDS:
         of_grpo = Checkpoint(Run(MODEL, "grpo", seed), 12)
         assert links.counterpart(of_grpo, own) == own.base(MODEL, seed) == Checkpoint.base(MODEL, seed)
         assert links.title(Checkpoint.base(MODEL, seed), own) == f"base model, seed {seed}"
-        assert links.counterpart(of_grpo, shared) == shared.base(MODEL, seed) == Checkpoint.base(MODEL)
-    assert links.title(Checkpoint.base(MODEL), shared) == "base model"
+    of_grpo = Checkpoint(Run(MODEL, "grpo", 1), 12)  # one base for all seeds: a hub model, a tree of an older version
+    assert links.counterpart(of_grpo, scored) == scored.base(MODEL, 1) == Checkpoint.base(MODEL)
+    assert links.title(Checkpoint.base(MODEL), scored) == "base model"
     assert own.base(MODEL, 99) is None
     assert links.counterpart(Checkpoint(Run(MODEL, BASE, SEEDS[0]), 0), own) is None
 
@@ -405,3 +361,124 @@ def test_the_base_of_a_seed_is_held_against_the_runs_of_that_seed(own: Tree, mon
     said = list(manifest._check_samples(own, base))
     assert len(said) == len(synthetic.METHODS)
     assert all(f"seed{SEEDS[0]} was trained from" in line for line in said)
+
+
+# The table of all runs.
+
+MINE = "gspo_token"  # stands for a method of a user's own: of the catalog, and in no table of the paper
+METHODS = {
+    "grpo": ("GRPO/DAPO", 0.62),
+    MINE: ("My method", 0.70),
+    "tepo+beta=1": ("TEPO, beta 1", 0.72),
+    "tepo_nokl@cool": ("TEPO without KL, learning rate 5e-5", 0.74),
+}
+
+
+def of_a_user(matrix: dict[str, Any]) -> None:
+    """A method in other settings, and another baseline."""
+    matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
+    matrix["baseline"] = MINE
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+    root = tmp_path_factory.mktemp("mine") / "mine"
+    model = {"key": "my_model", "title": "My model", "stands_for": None}
+    return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=of_a_user))
+
+
+def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
+    for tree in (mine, embedded):
+        table = tidy.view(declared := spec.of_runs(tree), tree, [])
+        assert table.rows == ()
+        planned = [
+            (checkpoint.run, checkpoint.step)
+            for row in declared.rows
+            if row.method != BASE
+            for checkpoint in tidy.planned(row, next(b.model for b in declared.blocks if row in b.rows), tree)
+        ]
+        assert len(planned) == len(set(planned))
+        assert set(planned) == {(c.run, c.step) for c in tree.evaluated if c.run.method != BASE}
+        assert len({row.id for row in declared.rows}) == len(declared.rows)
+
+
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
+    table = fill(mine, "runs")
+    assert [row.label for row in table.blocks[0]] == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
+    own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
+    assert (own.state, own.seeds, own.versus) == ("measured", (1, 2), None)
+    assert other.baseline == own.row
+    expected = compare.compare_seeds(other.seed_values, own.seed_values)
+    assert (other.versus, other.versus_low, other.versus_p) == (expected.difference, expected.low, expected.p)
+    delta = cell(table, other.row, "delta")
+    assert (delta.value, delta.low, delta.high) == (expected.difference, expected.low, expected.high)
+    assert render.mark(delta) == render.mark(other)
+    area = cell(table, own.row, "area")
+    assert area.value == pytest.approx(sum(area.seed_values.values()) / 2)
+    assert {"avg_pooled", "final", "area", "delta", "best", "syn_mix3"} <= {column.slot for column in table.columns}
+    assert render.head(table.blocks[1]) == "Learning rate 5e-5, after 12 rollouts: My model"
+    assert any("no run of the baseline" in note for note in table.notes)
+    assert "standing for" not in render.markdown(table)
+
+
+def test_chances_and_places_follow_from_the_paired_differences() -> None:
+    rng = np.random.default_rng(3)
+    for seeds in (2, 3, 8):
+        shared = rng.normal(0, 0.1, seeds)
+        a, b = (dict(enumerate(0.5 + gain + shared + rng.normal(0, 0.01, seeds))) for gain in (0.01, 0.0))
+        comparison = compare.compare_seeds(a, b)
+        assert comparison.p is not None
+        expected = 1 - comparison.p / 2 if comparison.difference > 0 else comparison.p / 2  # type: ignore[operator]
+        chances, how = compare.chances_of_being_best({"a": a, "b": b})
+        assert chances["a"] == pytest.approx(expected, abs=0.012)  # 3.4 standard errors of 20,000 draws
+        assert sum(chances.values()) == pytest.approx(1)
+        assert f"{seeds} seeds in common" in how
+    one, two, three = ({1: x, 2: x + 0.1, 3: x + 0.2} for x in (0.1, 0.5, 0.3))
+    assert compare.ranks({"a": one, "b": two, "c": three}) == {"a": (3, 3), "b": (1, 1), "c": (2, 2)}, "always apart"
+    assert compare.ranks({"a": one, "b": dict(one)}) == {"a": (1, 1), "b": (1, 1)}, "a tie has the better place"
+    assert compare.chances_of_being_best({"a": one, "b": dict(one)})[0] == {"a": 0.5, "b": 0.5}
+    for fewer in ({"a": one}, {"a": one, "b": {1: 0.4, 4: 0.6}}):  # one method, one seed in common
+        assert (compare.chances_of_being_best(fewer)[0], compare.ranks(fewer)) == ({}, {})
+    unsure = compare.ranks({"a": {1: 0.5, 2: 0.1}, "b": {1: 0.1, 2: 0.5}})
+    assert unsure == {"a": (1, 2), "b": (1, 2)}
+
+
+def test_one_seed_has_no_probability_and_says_so(scored: Tree) -> None:
+    found = cell(fill(scored, "runs"), "tiny_qwen2/tepo/step12", "best")
+    assert (found.value, render.number(found)) == (None, "–")
+
+
+def test_a_tree_of_ones_own_begins_with_all_runs_and_the_papers_with_its_claims(
+    mine: Tree, one_seed: Tree, tmp_path: Path
+) -> None:
+    tree = Tree(shutil.copytree(mine.root, tmp_path / "mine"))
+    write_files(tree)
+    own, papers = build.build(tree.root), build.build(one_seed.root)
+    for text in (own, papers):
+        assert '"start":"overview"' in text
+    assert own.index('id="tableruns"') < own.index('id="table1"')
+    assert papers.index('id="table1"') < papers.index('id="tableruns"')
+    section = own[own.index('id="tableruns"') :]
+    section = section[: section.index("</section>")]
+    for title in ("My method", "TEPO, beta 1", "TEPO without KL"):
+        assert title in section
+    assert "My method" in show.text(tidy.checked_table(tree, "runs"))
+    altered = synthetic.replanned(tree, runs=[r for r in tree.matrix["runs"] if r["method"] != MINE])
+    with pytest.raises(CorruptInputError, match="not filled from"):
+        tidy.read_table(altered, "runs")
+
+
+@pytest.mark.parametrize(("name", "papers"), [("embedded", True), ("beyond", False)])
+def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: str, papers: bool) -> None:
+    tree = Tree(ROOT / "results/reference" / name)
+    assert site.is_papers(tree, site.read(tree), claims.claims(tree)["judged"]) == papers
+
+
+def test_a_run_without_a_score_is_missing_and_not_left_out(mine: Tree, tmp_path: Path) -> None:
+    shutil.copytree(mine.root, tmp_path / "mine")
+    for path in (tmp_path / f"mine/runs/my_model/{MINE}").glob("seed*/run.json"):
+        path.unlink()
+    tree = Tree(tmp_path / "mine")
+    assert Run("my_model", MINE, 1) in tree.runs
+    assert {cell(fill(tree, "runs"), f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {"missing"}

@@ -34,22 +34,20 @@ from report import figures as figure_spec
 from report.site import samples
 from report.tables import spec
 from tests.core.test_digests import flip
-from tests.report import synthetic
 from tests.report.conftest import Command, write_files
-from tests.report.finished import edit, finish, rehash, replace, rewrite
+from tests.report.finished import edit, rehash, replace, rewrite
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def whole(finished: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A finished tree with a table, figures, a page and a manifest."""
-    root = tmp_path_factory.mktemp("checkout") / "results/quick"
-    tree = finish(Tree(synthetic.write_tree(root)))
+    root = tmp_path_factory.mktemp("checkout") / "results"
+    tree = Tree(Path(shutil.copytree(finished.root.parent, root)) / "quick")
     write_files(tree)
     tree.layout.report.write_text("<!doctype html>")
-    write_json(root / manifest.NAME, manifest.build(tree))
-    return tree
+    return anew(tree.root)
 
 
 @pytest.fixture
@@ -88,9 +86,6 @@ def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path
         assert not (made / name).is_file() or Path(name).suffix not in reference.PRINT
         if kind in reference.KEPT and Path(name).suffix not in reference.PRINT:
             assert files.content(made / name) == (whole.root / name).read_bytes()
-
-
-def test_its_readme_leads_to_plain_files(made: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", (made / "README.md").read_text(encoding="utf-8"))
     assert {"tables/table1.md", "figures/figure2.png"} <= set(links)
     assert all((made / link).is_file() for link in links)
@@ -112,11 +107,10 @@ def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
         read_curve(tree.layout.run(other) / "curve.csv")
 
 
-def test_numbers_computed_from_it_are_those_of_the_tree(tmp_path: Path) -> None:
+def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tmp_path: Path) -> None:
     """Figures, measures of the curves, claims, and tables as far as they compare over seeds: between two checkpoints
     without seeds the intervals come from grades, which a reference has not."""
-    whole = finish(Tree(synthetic.write_tree(tmp_path / "checkout/results/quick", seeds=(1, 2))))
-    write_json(whole.root / manifest.NAME, manifest.build(whole))
+    whole = anew(Path(shutil.copytree(finished_twice.root.parent, tmp_path / "checkout/results")) / "quick")
     reference.make(whole, tmp_path / "reference/quick")
     made = Tree(tmp_path / "reference/quick")
     for tree in (whole, made):
@@ -208,14 +202,6 @@ def test_a_curve_that_would_not_come_back_as_it_is_keeps_its_own_file(source: Pa
     assert verify.problems(Tree(out)) == []
 
 
-def test_without_a_sample_it_says_so(whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "keep", lambda tree, data: iter([((5, 1), b"0" * reference.LIMIT)]))
-    written = reference.make(whole, tmp_path / "reference/quick")
-    assert "responses" in written.left_out
-    assert not (tmp_path / "reference/quick/responses.parquet").exists()
-    assert "not even the smallest sample fits" in (tmp_path / "reference/quick/README.md").read_text()
-
-
 def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
     whole: Tree, tmp_path: Path, command: Command
 ) -> None:
@@ -289,7 +275,6 @@ def test_every_link_of_a_kept_page_leads_somewhere(name: str) -> None:
     assert [link for page, found in links.items() for link in found if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KEPT)
 def test_every_command_of_a_kept_readme_works_as_typed_and_leaves_the_reference_as_it_is(
     name: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
@@ -310,31 +295,27 @@ def test_every_command_of_a_kept_readme_works_as_typed_and_leaves_the_reference_
     assert "everything stands" in out
 
 
-def dirty(root: Path) -> None:
-    replace(root / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true')
+DOUBTS: dict[str, Callable[[Path], object]] = {
+    "made with uncommitted changes": lambda root: replace(
+        root / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true'
+    ),
+    "1 checkpoints missing, first tiny_qwen2/tepo/seed1": lambda root: (
+        shutil.rmtree(root / "grades/tiny_qwen2/tepo"),
+        replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", ""),
+    ),
+}
 
 
-def unfinished(root: Path) -> None:
-    shutil.rmtree(root / "grades/tiny_qwen2/tepo")
-    replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", "")
-
-
-def test_doubtful_trees_only_when_told_to(whole: Tree, tmp_path: Path, command: Command) -> None:
-    doubts: dict[str, Callable[[Path], None]] = {
-        "made with uncommitted changes": dirty,
-        "1 checkpoints missing, first tiny_qwen2/tepo/seed1": unfinished,
-    }
-    for words, act in doubts.items():
-        source = Path(shutil.copytree(whole.root.parent, tmp_path / act.__name__ / "results")) / "quick"
-        out = tmp_path / act.__name__ / "reference/quick"
-        act(source)
-        anew(source)
-        arguments = "--results", source, "--out", out
-        code, _, err = command(reference.main, *arguments)
-        assert (code, words in err, out.exists()) == (2, True, False), err
-        code, printed, _ = command(reference.main, *arguments, "--partial")
-        assert (code, "bytes in " in printed) == (0, True)
-        assert f"**Not a complete run of committed code: {words}" in (out / "README.md").read_text()
+@pytest.mark.parametrize("words", DOUBTS)
+def test_doubtful_trees_only_when_told_to(words: str, source: Path, tmp_path: Path, command: Command) -> None:
+    DOUBTS[words](source)
+    anew(source)
+    arguments = "--results", source, "--out", tmp_path / "reference/quick"
+    code, _, err = command(reference.main, *arguments)
+    assert (code, words in err, arguments[-1].exists()) == (2, True, False), err
+    code, printed, _ = command(reference.main, *arguments, "--partial")
+    assert (code, "bytes in " in printed) == (0, True)
+    assert f"**Not a complete run of committed code: {words}" in (arguments[-1] / "README.md").read_text()
 
 
 def machine_path(root: Path) -> None:
@@ -352,17 +333,14 @@ REFUSED = {
 }
 
 
-def test_what_should_not_be_published_is_refused(
-    whole: Tree, tmp_path: Path, command: Command, subtests: pytest.Subtests
-) -> None:
-    for case, (act, words) in REFUSED.items():
-        with subtests.test(case):
-            source = Path(shutil.copytree(whole.root.parent, tmp_path / case / "results")) / "quick"
-            out = tmp_path / case / "reference"
-            act(source)
-            code, _, err = command(reference.main, "--results", source, "--out", out / "quick", "--partial")
-            assert (code, words in err) == (2, True), err
-            assert not out.exists() or not any(out.iterdir())
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_should_not_be_published_is_refused(case: str, source: Path, tmp_path: Path, command: Command) -> None:
+    act, words = REFUSED[case]
+    act(source)
+    out = tmp_path / "reference"
+    code, _, err = command(reference.main, "--results", source, "--out", out / "quick", "--partial")
+    assert (code, words in err) == (2, True), err
+    assert not out.exists() or not any(out.iterdir())
 
 
 def test_a_sample_that_does_not_fit_is_smaller_or_left_out_and_the_rest_is_refused(
@@ -373,6 +351,8 @@ def test_a_sample_that_does_not_fit_is_smaller_or_left_out_and_the_rest_is_refus
     total = sum(sizes.values())
     monkeypatch.setattr(reference, "LIMIT", total - sizes["responses"])
     assert "responses" in reference.make(whole, out).left_out
+    assert not (out / "responses.parquet").exists()
+    assert "not even the smallest sample fits" in (out / "README.md").read_text()
     monkeypatch.setattr(reference, "LIMIT", 50_000)
     with pytest.raises(ValueError, match=r"bytes would be kept, 50,000 may be; \w+"):
         reference.make(whole, out)
@@ -388,22 +368,16 @@ NOT_REPLACED: dict[str, Callable[[Path, Tree], object]] = {
 }
 
 
-def test_it_replaces_an_earlier_reference_and_nothing_else(
-    whole: Tree, made: Path, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    for case, change in NOT_REPLACED.items():
-        with subtests.test(case):
-            out = Path(shutil.copytree(made, tmp_path / case / "quick"))
-            change(out, whole)
-            before = sorted(out.parent.rglob("*"))
-            with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
-                reference.make(whole, out)
-            assert "\n" not in str(error.value)
-            assert sorted(out.parent.rglob("*")) == before
-    out = Path(shutil.copytree(made, tmp_path / "quick"))
-    (out / "scores.csv").write_text("old")
-    reference.make(whole, out)
-    assert (out / "scores.csv").read_text() == whole.layout.scores.read_text()
+@pytest.mark.parametrize("case", NOT_REPLACED)
+def test_it_replaces_nothing_but_an_earlier_reference(case: str, whole: Tree, made: Path, tmp_path: Path) -> None:
+    """That it replaces one: `test_a_sample_that_does_not_fit_...` makes it twice."""
+    out = Path(shutil.copytree(made, tmp_path / "references/quick"))
+    NOT_REPLACED[case](out, whole)
+    before = sorted(out.parent.rglob("*"))
+    with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
+        reference.make(whole, out)
+    assert "\n" not in str(error.value)
+    assert sorted(out.parent.rglob("*")) == before
 
 
 def test_git_takes_it_and_no_other_results() -> None:

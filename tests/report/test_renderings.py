@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from core.code_hashes import closure
-from core.errors import CorruptInputError, MissingInputError
+from core.errors import CorruptInputError
 from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import read_scores
@@ -27,10 +27,11 @@ from report import figures as figure_spec
 from report.tables import fill as filling
 from report.tables import render, spec
 from report.tables.render import markdown
-from report.tables.tidy import Cell, Table, read_table, tidy_csv, view
+from report.tables.tidy import Row, Table, read_table, tidy_csv, view
 from tests.report import synthetic
 from tests.report.finished import rehash, rewrite
-from tests.report.tables import cell
+from tests.report.finished import replace as replace_text
+from tests.report.tables import cell, changed
 from tests.report.tables import filled as fill
 
 TABLES = ("1", "2", "3", "4")
@@ -40,71 +41,48 @@ EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "
 def named(filled: Table, name: str) -> Table:
     """The table with everything that comes from outside called `name`."""
 
-    def called(cell: Cell) -> Cell:
-        return cell.model_copy(update={"label": name})
-
     blocks = {id(row.block): row.block.model_copy(update={"title": name}) for row in filled.rows}
-    rows = [
-        replace(
-            row,
-            block=blocks[id(row.block)],
-            model_title=name,
-            cells={slot: called(cell) for slot, cell in row.cells.items()},
-        )
-        for row in filled.rows
-    ]
+    rows = [replace(row, block=blocks[id(row.block)], model_title=name) for row in filled.rows]
     return replace(
-        filled,
+        with_cells(filled, {row.id: {"label": name} for row in rows}, rows),
         declared=filled.declared.model_copy(update={"title": name}),
         columns=tuple(column._replace(heading=name, stands_for=name) for column in filled.columns),
-        rows=tuple(rows),
         notes=(name,),
     )
 
 
-def words(filled: Table) -> list[dict[str, Any]]:
-    """Every cell in words, in the order of the table."""
-    return [cell for block in render.context(filled, None)["blocks"] for row in block["rows"] for cell in row["cells"]]
+def with_cells(filled: Table, changes: Mapping[str, Mapping[str, Any]], rows: Iterable[Row] | None = None) -> Table:
+    """The table with some of its rows, all cells of them changed. changes: by the id of the row."""
+    kept = [row for row in rows or filled.rows if row.id in changes]
+    assert len(kept) == len(changes)
+    return changed(replace(filled, rows=tuple(kept)), lambda one: changes[one.row])
 
 
-def numbers(filled: Table) -> list[str]:
-    return [cell["text"].replace("−", "-") for cell in words(filled)]
-
-
-def csv_rows(filled: Table) -> list[list[str]]:
-    """Of the CSV, without its heading and the line of the A/A arm."""
-    return list(csv.reader(io.StringIO(render.csv_table(filled))))[1:-1]
-
-
-def test_every_rendering_has_the_same_numbers_in_the_same_order(embedded: Tree, subtests: pytest.Subtests) -> None:
-    for key in TABLES:
-        with subtests.test(key):
-            filled = fill(embedded, key)
-            plain = [text for line in csv_rows(filled) for text in line[2:]]
-            assert [number.lstrip("+") for number in numbers(filled)] == plain
-            for text in (render.markdown(filled), render.latex(filled)):
-                text = text.replace("$-$", "-").replace("−", "-")
-                found = re.findall(r"(?:\*\*|\\textbf\{|[>|&] ?)([+-]?\d+\.\d\d)\b(?!\\text)", text)
-                assert found == numbers(filled)
-
-
-def test_best_and_mark_stand_in_every_rendering(embedded: Tree, subtests: pytest.Subtests) -> None:
-    for key in TABLES:
-        with subtests.test(key):
-            filled = fill(embedded, key)
-            # The highest of each row: of invented scores few are outside noise.
-            vars(filled)["best"] = {
-                (row.id, max(row.cells.values(), key=lambda cell: cell.value or 0.0).column)
-                for row in filled.rows
-                if row.measured and row.declared.delta is None
-            }
-            best, marked = (sum(bool(cell[what]) for cell in words(filled)) for what in ("best", "mark"))
-            assert best > 0
-            assert marked > 0
-            body = render.markdown(filled).split("Percent of responses")[0]
-            assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
-            assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
-            assert render.latex(filled).count(r"\textbf{") == best
+@pytest.mark.parametrize("key", TABLES)
+def test_every_rendering_has_the_same_numbers_and_marks_in_the_same_order(key: str, embedded: Tree) -> None:
+    filled = replace(fill(embedded, key))
+    # The highest of each row: of invented scores few are outside noise.
+    vars(filled)["best"] = {
+        (row.id, max(row.cells.values(), key=lambda cell: cell.value or 0.0).column)
+        for row in filled.rows
+        if row.measured and row.declared.delta is None
+    }
+    # Of the CSV without its heading and the line of the A/A arm.
+    lines = list(csv.reader(io.StringIO(render.csv_table(filled))))[1:-1]
+    cells = [cell for block in render.context(filled, None)["blocks"] for row in block["rows"] for cell in row["cells"]]
+    numbers = [cell["text"].replace("−", "-") for cell in cells]
+    assert [number.lstrip("+") for number in numbers] == [text for line in lines for text in line[2:]]
+    markdown, latex = render.markdown(filled), render.latex(filled)
+    for text in (markdown, latex):
+        text = text.replace("$-$", "-").replace("−", "-")
+        assert re.findall(r"(?:\*\*|\\textbf\{|[>|&] ?)([+-]?\d+\.\d\d)\b(?!\\text)", text) == numbers
+    best, marked = (sum(bool(cell[what]) for cell in cells) for what in ("best", "mark"))
+    assert best > 0
+    assert marked > 0
+    body = markdown.split("Percent of responses")[0]
+    assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
+    assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
+    assert latex.count(r"\textbf{") == best
 
 
 def test_the_papers_number_stands_beside_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
@@ -202,10 +180,11 @@ def test_latex_takes_any_text_as_text(embedded: Tree, pdflatex: str, tmp_path: P
 # HTML.
 
 
-@pytest.mark.parametrize("module", ["report.tables.render", "report.show"])
-def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
-    files = set(closure(module)) - set(closure("paper.printed"))  # the paper's numbers are read, not computed
-    assert {Path(file).parts[0] for file in files} <= {"core", "report"}
+def test_what_shows_a_table_imports_nothing_that_computes() -> None:
+    files = closure("report.show")
+    assert "report/tables/render.py" in files
+    computing = set(files) - set(closure("paper.printed"))  # the paper's numbers are read, not computed
+    assert {Path(file).parts[0] for file in computing} <= {"core", "report"}
     assert "report/tables/fill.py" not in files
 
 
@@ -213,21 +192,16 @@ def test_what_shows_a_table_imports_nothing_that_computes(module: str) -> None:
 def test_what_was_learnt_names_no_end_of_runs_too_short_for_one(rollouts: int, ends: bool, tmp_path: Path) -> None:
     tree = Tree(synthetic.write_tree(tmp_path / "quick", rollouts=rollouts))
     convergence.write(tree)
-    (line,) = show.learnt(tree, fill_anew(tree))
+    (line,) = show.learnt(tree, fill(tree, "1"))
     assert re.search(r"\(area\), percent: .* \d", line)
     assert ("at the end" in line) == ends
-
-
-def fill_anew(tree: Tree) -> Table:
-    """Table 1, filled anew each time: some trees here are changed between two fillings."""
-    return view(spec.table("1"), tree, filling.fill(spec.table("1"), tree))
 
 
 def test_one_seed_prints_the_score_and_its_interval_over_problems(scored: Tree) -> None:
     table = read_scores(scored.layout.scores).set_index(["method", "benchmark"])
     for row, method in {"T1.1": "base", "T1.2": "grpo", "T1.7": "gspo", "T1.8": "tepo", "T3.1": "tepo_nokl"}.items():
         for slot, benchmark in {"aime24": "syn_mix3", "minerva": "syn_seq1", "avg_pooled": "avg_pooled"}.items():
-            found = cell(fill_anew(scored), row, slot)
+            found = cell(fill(scored, "1"), row, slot)
             assert found.value == table.loc[(method, benchmark), "score"]
             assert (found.low, found.high) == tuple(table.loc[(method, benchmark), ["low", "high"]])
             assert found.level == "problem"
@@ -237,11 +211,13 @@ def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice
     table = read_scores(scored_twice.layout.scores)
     chosen = table[(table.method == "tepo") & (table.benchmark == "avg_macro")]
     expected = compare.over_seeds(dict(zip(chosen.seed, chosen.score, strict=True)))
-    found = cell(fill_anew(scored_twice), "T1.8", "avg_macro")
+    found = cell(fill(scored_twice, "1"), "T1.8", "avg_macro")
     assert found.value == pytest.approx(chosen.score.mean(), abs=1e-15)
     assert (found.low, found.high) == (expected.low, expected.high)
     assert (found.level, found.n, found.seeds) == ("seed", 2, (1, 2))
-    assert cell(fill_anew(scored_twice), "T1.1", "avg_macro").level == "problem", "the base model has no training seed"
+    base = cell(fill(scored_twice, "1"), "T1.1", "avg_macro")
+    assert (base.level, base.seeds) == ("problem", ()), "the base model has no training seed"
+    assert base.runs == ("tiny_qwen2/base/seed0/step0",)
 
 
 def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,27 +226,27 @@ def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monke
     averages = ["avg_pooled", "avg_macro"]
     monkeypatch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, *averages], wrong))
     with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
-        fill_anew(scored_copy)
+        fill(scored_copy, "1")
 
 
 def test_without_grades_the_difference_has_no_interval_and_says_so(scored_copy: Tree) -> None:
     shutil.rmtree(scored_copy.root / "grades")
-    found = cell(fill_anew(scored_copy), "T1.9", "aime24")
+    found = cell(fill(scored_copy, "1"), "T1.9", "aime24")
     assert (found.low, found.high) == (None, None)
     assert "no grades" in found.how
-    assert "[no interval]" in markdown(fill_anew(scored_copy))
+    assert "[no interval]" in markdown(fill(scored_copy, "1"))
 
 
 def test_rows_outside_the_matrix_say_not_run_and_nothing_says_zero(scored: Tree) -> None:
-    lines = list(csv.DictReader(io.StringIO(render.csv_table(fill_anew(scored)))))
+    lines = list(csv.DictReader(io.StringIO(render.csv_table(fill(scored, "1")))))
     absent = next(line for line in lines if line["row"] == "T1.3")
     assert set(list(absent.values())[2:]) == {"not run"}
-    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill_anew(scored).cells))))
+    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill(scored, "1").cells))))
     assert {line["value"] for line in tidy if line["state"] == "not run"} == {""}
 
 
 def test_a_model_without_stand_in_leaves_its_block_out_with_a_note(scored: Tree) -> None:
-    filled = fill_anew(scored)
+    filled = fill(scored, "1")
     assert [rows[0].stands_for for rows in filled.blocks] == ["Qwen2.5-7B"]
     assert any("Qwen3-14B" in note for note in filled.notes)
 
@@ -279,14 +255,14 @@ def test_a_seed_without_scores_is_listed_and_the_mean_says_how_many(scored_twice
     tree = Tree(shutil.copytree(scored_twice.root, tmp_path / "quick"))
     rewrite(tree.layout.scores, lambda row: None if (row["method"], row["seed"]) == ("tepo", "2") else row)
     rehash(tree.root)
-    filled = fill_anew(tree)
+    filled = fill(tree, "1")
     assert cell(filled, "T1.8", "amc").seeds == (1,)
     assert cell(filled, "T1.8", "amc").level == "problem"
     assert any("tepo/seed2" in note for note in filled.notes)
 
 
 def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(scored: Tree) -> None:
-    filled = fill_anew(scored)
+    filled = fill(scored, "1")
     for tepo, inside_noise, grpo, bold in (
         (0.99, False, 0.5, {"T1.8"}),
         (0.99, True, 0.5, set()),
@@ -297,13 +273,8 @@ def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(sc
         (0.5, True, 0.99, set()),
     ):
         ours = {"value": tepo, "versus": tepo - grpo, "inside_noise": inside_noise}
-        changes = {"T1.8": ours, "T1.2": {"value": grpo}}
-        rows = tuple(
-            replace(row, cells={slot: c.model_copy(update=changes.get(row.id, {})) for slot, c in row.cells.items()})
-            for row in filled.rows
-            if row.id in (*changes, "T1.9")  # a difference is never bold
-        )
-        assert {row for row, slot in replace(filled, rows=rows).best if slot == "amc"} == bold, (tepo, grpo)
+        other = with_cells(filled, {"T1.8": ours, "T1.2": {"value": grpo}, "T1.9": {}})  # a difference is never bold
+        assert {row for row, slot in other.best if slot == "amc"} == bold, (tepo, grpo)
 
 
 def test_what_is_compared_with_no_baseline_is_not_bold() -> None:
@@ -317,17 +288,11 @@ def test_what_is_compared_with_no_baseline_is_not_bold() -> None:
         # no baseline was run
         {"T1.8": {"value": 0.99, "versus": None}, "T1.7": {"value": 0.5, "versus": None}},
     ):
-        rows = tuple(
-            replace(row, cells={slot: c.model_copy(update=changes[row.id]) for slot, c in row.cells.items()})
-            for row in filled.rows
-            if row.id in changes
-        )
-        assert len(rows) == len(changes)
-        assert replace(filled, rows=rows).best == frozenset()
+        assert with_cells(filled, changes).best == frozenset()
 
 
 def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:
-    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill_anew(scored_twice).cells))))
+    tidy = list(csv.DictReader(io.StringIO(tidy_csv(fill(scored_twice, "1").cells))))
     line = next(x for x in tidy if (x["row"], x["column"]) == ("T1.8", "amc"))
     assert line["runs"] == "tiny_qwen2/tepo/seed1/step12 tiny_qwen2/tepo/seed2/step12"
     assert (line["method"], line["step"], line["seeds"], line["benchmark"]) == ("tepo", "12", "1 2", "syn_add2q")
@@ -336,18 +301,9 @@ def test_the_tidy_table_leads_to_the_runs(scored_twice: Tree) -> None:
 
 
 def test_two_benchmarks_for_one_column_are_an_error(scored_copy: Tree) -> None:
-    matrix = json.loads(scored_copy.layout.matrix.read_text())
-    matrix["benchmarks"][1]["stands_for"] = "aime24"
-    scored_copy.layout.matrix.write_text(json.dumps(matrix))
+    replace_text(scored_copy.layout.matrix, '"stands_for": "aime25"', '"stands_for": "aime24"')
     with pytest.raises(ValueError, match=r"matrix\.json: benchmarks: syn_mix3 and syn_inv2 both stand for AIME24"):
-        fill_anew(Tree(scored_copy.root))
-
-
-def test_a_missing_file_is_named(scored_copy: Tree) -> None:
-    for name, words in (("scores.csv", "table of scores is missing"), ("matrix.json", "is missing")):
-        (scored_copy.root / name).unlink()
-        with pytest.raises(MissingInputError, match=rf"{name}: .*{words}"):
-            fill_anew(Tree(scored_copy.root))
+        fill(scored_copy, "1")
 
 
 def test_a_changed_method_never_has_the_papers_label(embedded: Tree) -> None:
@@ -366,7 +322,7 @@ def test_a_matrix_key_with_scale_settings_is_found_by_the_name_in_the_configurat
     drawn = figure.fill(figure_spec.figure("3"), tree)
     titles = {line.method: line.title for panel in drawn.panels for line in panel.lines}
     assert titles == {key: title for key, (title, _) in methods.items()}
-    filled = fill_anew(tree)
+    filled = fill(tree, "1")
     assert cell(filled, "T1.8", "amc").checkpoints[0].run.method == "tepo+beta=1"
     assert "TEPO (beta 1) is run as tepo+beta=1 at this scale." in filled.notes
 

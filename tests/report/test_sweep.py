@@ -6,7 +6,7 @@ import csv
 import math
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from report.tables import spec, tidy
 from tests.report import synthetic
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
+from tests.report.synthetic import replanned
 from tests.report.tables import filled
 
 SELECT, TEST = (1, 2), (3, 4)
@@ -56,11 +57,13 @@ def sweep_of_rates(matrix: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
+def made(root: Path, change: Callable[[dict[str, Any]], None] = sweep_of_rates) -> Tree:
+    return Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
+
+
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    root = tmp_path_factory.mktemp("swept") / "rates"
-    seeds = (*SELECT, *TEST)
-    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=sweep_of_rates))
+    return made(tmp_path_factory.mktemp("swept") / "rates")
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +76,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Tree:
         matrix["runs"], matrix["checkpoints"] = planned
         matrix["sweep"]["fresh"] = ["chosen", "own"]
 
-    root, seeds = tmp_path_factory.mktemp("both") / "rates", (*SELECT, *TEST)
-    return Tree(synthetic.write_tree(root, seeds=seeds, scale="rates", methods=METHODS, change=change))
+    return made(tmp_path_factory.mktemp("both") / "rates", change)
 
 
 def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
     """The tree as if these runs and their checkpoints were planned too."""
     names = [{"model": "tiny_qwen2", "method": method, "seed": seed} for method in keys for seed in seeds]
-    other = Tree(tree.root)
-    other.matrix = tree.matrix | {
-        "runs": [*tree.matrix["runs"], *(name | {"row": name["method"], "steps": [12]} for name in names)],
-        "checkpoints": [*tree.matrix["checkpoints"], *(name | {"step": 12} for name in names)],
-    }  # fmt: skip
-    other.matrix |= changes
-    return other
+    runs = [*tree.matrix["runs"], *(name | {"row": name["method"], "steps": [12]} for name in names)]
+    checkpoints = [*tree.matrix["checkpoints"], *(name | {"step": 12} for name in names)]
+    return replanned(tree, runs=runs, checkpoints=checkpoints, **changes)
 
 
 def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
@@ -119,11 +117,13 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     assert (own["row"], own["versus"], own["fresh"], own["fresh_low"]) == ("tepo", "grpo", found.difference, found.low)
 
 
-def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path) -> None:
+def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path, command: Command) -> None:
     tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     path = tree.root / "sweep/choice.csv"
     rows = choice(tree)
-    digests.write(path, to_csv(sweep.CHOICE, rows))
+    code, _, error = command(sweep.main, "--results", tree.root, "--choose")
+    assert (code, error) == (0, "")
+    assert digests.read(digests.beside(path)).keys() == {"choice.csv"}
     sweep.write(tree)
     seeds = {seed: value + 1e-6 for seed, value in selecting(tree)[2].score.items()}
     others = [*rows[:2], rows[2] | {"by_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}, rows[3]]
@@ -137,14 +137,6 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
         sweep.write(tree)
     digests.beside(path).unlink()  # as an older version wrote it
     sweep.write(tree)  # the choice of another sweep
-
-
-def test_the_command_hashes_the_choice(swept: Tree, tmp_path: Path, command: Command) -> None:
-    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
-    code, _, error = command(sweep.main, "--results", tree.root, "--choose")
-    assert (code, error) == (0, "")
-    assert digests.read(tree.root / "sweep/choice.csv.sha256").keys() == {"choice.csv"}
-    digests.check(tree.root / "sweep/choice.csv")
 
 
 def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
@@ -211,23 +203,15 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
         matrix["runs"] = [run for run in matrix["runs"] if run["seed"] in SELECT]
         matrix["sweep"] |= {"by": "area", "fresh": ["chosen"]}
 
-    root = tmp_path / "results/rates"
-    tree = Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=METHODS, change=change))
+    tree = made(tmp_path / "results/rates", change)
     edit(tree.layout.matrix, checkpoints=[c for c in tree.matrix["checkpoints"] if c["method"] == "base"])
-    synthetic.score(Tree(root))
-    tree = finish(Tree(root))
+    synthetic.score(Tree(tree.root))
+    tree = finish(Tree(tree.root))
     write_files(tree)
     for write in (sweep.write, frontier.write, rliable.write):
         write(tree)
     assert len((tree.layout.tables / "robust.csv").read_text(encoding="utf-8").splitlines()) == 1
-    assert "TEPO, learning rate 0.0002" in build.build(root)
-
-
-def test_a_run_without_evaluation_has_no_row(swept: Tree) -> None:
-    tree = Tree(swept.root)
-    checkpoints = [c for c in swept.matrix["checkpoints"] if c["method"] != "grpo"]
-    tree.matrix = swept.matrix | {"checkpoints": checkpoints}
-    assert "grpo" not in {row.method for block in spec.of_runs(tree).blocks for row in block.rows}
+    assert "TEPO, learning rate 0.0002" in build.build(tree.root)
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
@@ -240,12 +224,10 @@ def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of
     assert behind(swept) == {("tepo@high", seed) for seed in TEST}
     both = with_runs(swept, ["tepo"], TEST)  # the scale's own value too, for what the single value costs
     assert behind(both) == {("tepo@high", seed) for seed in TEST}
-    own = Tree(swept.root)  # the scale's own value was chosen
     kept = [r for r in both.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    own.matrix = both.matrix | {"runs": kept}
+    own = replanned(both, runs=kept)  # the scale's own value was chosen
     assert behind(own) == {("tepo", seed) for seed in TEST}
-    first = Tree(swept.root)  # before the second round
-    first.matrix = swept.matrix | {"runs": [r for r in swept.matrix["runs"] if r["seed"] in SELECT]}
+    first = replanned(swept, runs=[r for r in swept.matrix["runs"] if r["seed"] in SELECT])  # before the second round
     assert behind(first) == {("tepo", seed) for seed in SELECT}
     assert behind(swept, "base") == {("base", 0)}
 
@@ -275,8 +257,7 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert cell.value == pytest.approx(means["tepo@high"])
     assert cell.versus == pytest.approx(means["tepo@high"] - means["grpo@high"])
     points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
-    other = Tree(swept.root)
-    other.matrix = {"sweep": {"points": points}}
+    other = replanned(swept, sweep={"points": points})
     assert tidy.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
     (note,) = (note for note in table.notes if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
@@ -284,13 +265,14 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert not any("is run as" in note for note in table.notes), "the label says it"
 
 
-def test_the_files_hold_what_the_page_shows(swept: Tree) -> None:
-    names = {path.name for path in sweep.write(swept)}
-    assert names == {"sweep.csv", "sweep.md"}
+def test_each_command_writes_the_files_that_its_rule_names(swept: Tree) -> None:
+    assert {path.name for path in sweep.write(swept)} == {"sweep.csv", "sweep.md"}
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
-    text = (swept.root / "sweep/sweep.md").read_text()
-    assert "| 0.0001 (scale's own) |" in text
+    assert "| 0.0001 (scale's own) |" in (swept.root / "sweep/sweep.md").read_text()
+    paths = {path.name for path in frontier.write(swept)}
+    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
+    swept.check_written("sweep/frontier", "sweep/matched.csv")
 
 
 def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
@@ -298,8 +280,7 @@ def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:
 
 
 def test_a_value_at_which_a_run_fails_shows_how_many_and_no_mean(swept: Tree) -> None:
-    tree = Tree(swept.root)
-    tree.matrix = swept.matrix | {"sweep": swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"}}
+    tree = replanned(swept, sweep=swept.matrix["sweep"] | {"axes": {"beta": [1, 2]}, "by": "area"})
     steady, failing = curve_point({1: 0.6, 2: 0.7}), curve_point({1: 0.6, 2: 0.1}, failed=(2,))
     points = [steady, replace(failing, method="tepo+beta=2", values={"beta": 2})]
     rows = selection(tree, points)
@@ -343,13 +324,6 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
         assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
     (line,) = (line for line in training.view(tree, ())["lines"] if (line["method"], line["variant"]) == ("tepo", ""))
     assert set(line["runs"]) == set(map(str, SELECT))
-
-
-def test_a_tree_without_a_sweep_says_so(scored: Tree) -> None:
-    from core.errors import MissingInputError
-
-    with pytest.raises(MissingInputError, match="sweep: this tree has none"):
-        sweep.write(scored)
 
 
 def arm(row: str, rate: float, shift: float, *, own: bool = False, recorded: bool = True) -> Point:
@@ -440,9 +414,3 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     assert b"equal movement" in draws[0]
     own = [point for point in found if point.row == "grpo" or point.method != "tepo"]
     assert "no arm at the scale's own settings" in frontier.matched(swept, own)[0]["how"]
-
-
-def test_the_command_writes_every_file_that_its_rule_names(swept: Tree) -> None:
-    paths = {path.name for path in frontier.write(swept)}
-    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
-    swept.check_written("sweep/frontier", "sweep/matched.csv")

@@ -6,7 +6,6 @@ import csv
 import json
 import random
 import shutil
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -26,20 +25,21 @@ from evals.stats.estimate import Comparison
 from report.table import write
 from report.tables import fill as filling
 from report.tables import render, spec, tidy
-from report.tables.tidy import Cell, read_table
+from report.tables.tidy import Cell
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report.finished import rehash
-from tests.report.tables import cell, filled
+from tests.report.synthetic import replanned
+from tests.report.tables import cell, changed, filled
 from tests.report.tables import filled as fill
 
-TABLES = {"1", "2", "3", "4"}
+TABLES = "1234"
 
 
 @cache
-def by_seed(tree: Tree, model: str, method: str, step: int, benchmark: str) -> dict[int, float]:
-    table = read_scores(tree.layout.scores)
-    wanted = (table.model == model) & (table.method == method) & (table.step == step) & (table.benchmark == benchmark)
-    chosen = table[wanted]
+def by_seed(tree: Tree, method: str, step: int | None, benchmark: str | None) -> dict[int, float]:
+    """The scores of tiny Qwen2, from scores.csv."""
+    table = read_scores(tree.layout.scores).query("model == 'tiny_qwen2' and method == @method and step == @step")
+    chosen = table[table.benchmark == benchmark]
     return dict(zip(chosen.seed, chosen.score, strict=True))
 
 
@@ -71,18 +71,13 @@ COMPARED = {  # row, table -> method and step of the row and of its baseline; No
 def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(
     embedded: Tree, subtests: pytest.Subtests
 ) -> None:
-    for ((row, key), ((method, which), (other, of))), column in product(COMPARED.items(), ("amc", "avg_macro")):
+    for ((row, key), sides), column in product(COMPARED.items(), ("amc", "avg_macro")):
         with subtests.test(f"{row} {column}"):
-            tree = embedded
-            step, at = tree.step(which), tree.step(of)
-            assert step is not None
-            assert at is not None
-            found = cell(fill(tree, key), row, column)
-            a = by_seed(tree, "tiny_qwen2", method, step, found.benchmark or "")
-            b = by_seed(tree, "tiny_qwen2", other, at, found.benchmark or "")
+            found = cell(fill(embedded, key), row, column)
+            a, b = (by_seed(embedded, method, embedded.step(which), found.benchmark) for method, which in sides)
             a = {seed: a[seed] for seed in found.seeds}  # some rows of Table 4 are about two of the seeds
             assert len(a) >= 2
-            expected = compare.compare_seeds(a, b, clusters=tree.clean_models("tiny_qwen2"))
+            expected = compare.compare_seeds(a, b, clusters=embedded.clean_models("tiny_qwen2"))
             assert compared(found) == as_compared(expected)
             assert found.versus_level == "seed"
             assert row != "T1.9" or found.value == found.versus, "a difference is its own comparison"
@@ -126,34 +121,27 @@ def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tre
     assert render.interval(gain) == "−2.0 / 10.0"
 
 
-UNCOMPARED = [
-    ("1", "T1.1"), ("1", "T1.2"), ("3", "T3.1"), ("3", "T3.13"), ("3", "T3.19"), ("4", "T4.1"), ("4", "T4.7"),
-]  # fmt: skip
+def test_base_models_baselines_and_their_own_runs_are_not_compared(embedded: Tree) -> None:
+    for row in ("T1.1", "T1.2", "T3.1", "T3.13", "T3.19", "T4.1", "T4.7"):
+        found = cell(fill(embedded, row[1]), row, "amc")
+        assert found.value is not None
+        assert (found.versus, found.inside_noise, render.mark(found)) == (None, None, ""), row
 
 
-def test_base_models_baselines_and_their_own_runs_are_not_compared(embedded: Tree, subtests: pytest.Subtests) -> None:
-    for key, row in UNCOMPARED:
-        with subtests.test(f"{key} {row}"):
-            found = cell(fill(embedded, key), row, "amc")
-            assert found.value is not None
-            assert (found.versus, found.inside_noise, render.mark(found)) == (None, None, "")
-
-
-def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree, subtests: pytest.Subtests) -> None:
-    for key in sorted(TABLES):
-        with subtests.test(key):
-            filled = fill(embedded, key)
-            for column in filled.columns:
-                family: dict[object, Cell] = {}
-                for row in filled.rows:
-                    found = row.cells[column.slot]
-                    if found.baseline is not None:
-                        own = cell(filled, row.declared.delta[0], column.slot) if row.declared.delta else found
-                        family.setdefault((own.runs, cell(filled, found.baseline, column.slot).runs), found)
-                tested = list(family.values())
-                expected = holm([found.versus_p for found in tested])
-                assert [found.versus_p_holm for found in tested] == expected
-                assert {found.versus_tests for found in tested} == {sum(p is not None for p in expected)}
+def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree) -> None:
+    for table in (fill(embedded, key) for key in TABLES):
+        for column in table.columns:
+            family: dict[object, list[Cell]] = {}
+            for row in table.rows:
+                found = row.cells[column.slot]
+                if found.baseline is not None:
+                    own = cell(table, row.declared.delta[0], column.slot) if row.declared.delta else found
+                    test = own.runs, cell(table, found.baseline, column.slot).runs
+                    family.setdefault(test, []).append(found)
+            expected = holm([cells[0].versus_p for cells in family.values()])
+            number = sum(p is not None for p in expected)
+            for cells, p in zip(family.values(), expected, strict=True):
+                assert {(found.versus_p_holm, found.versus_tests) for found in cells} == {(p, number)}
 
 
 def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds() -> None:
@@ -171,15 +159,10 @@ def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds() -> N
     assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
     assert "at most 45 % of such tables" in line
     assert line in render.markdown(filled)
-    sure = marked[0]
-    rows = [
-        replace(row, cells={**row.cells, sure.column: sure.model_copy(update={"versus_p_table": 0.04})})
-        if row.id == sure.row
-        else row
-        for row in filled.rows
-    ]
-    (other,) = render.table_lines(replace(filled, rows=tuple(rows)))
-    assert other.startswith(f"{len(held) + (sure not in held)} of {len(marked)} marks")
+    (other,) = render.table_lines(changed(filled, lambda one: {"versus_p_table": 0.04} if one == marked[0] else {}))
+    assert other.startswith(f"{len(held) + (marked[0] not in held)} of {len(marked)} marks")
+    earlier = changed(filled, lambda one: {"versus_p_table": None})  # as a version wrote it that had no such column
+    assert render.table_lines(earlier) == []
 
 
 def test_the_table_of_all_runs_counts_the_columns_difference_once(scored_twice: Tree) -> None:
@@ -189,26 +172,6 @@ def test_the_table_of_all_runs_counts_the_columns_difference_once(scored_twice: 
     assert f"over all {sum(tests.values())} comparisons" in line
     p = {c.column: c.versus_p_table for c in filled.cells if c.row == "tiny_qwen2/tepo/step12"}
     assert p["delta"] == p["avg_pooled"] is not None
-
-
-def test_a_table_of_an_earlier_version_has_no_such_line() -> None:
-    table = read_table(Tree(ROOT / "results/reference/embedded"), "1")
-    assert render.table_lines(table) != []
-    without = [
-        replace(row, cells={k: c.model_copy(update={"versus_p_table": None}) for k, c in row.cells.items()})
-        for row in table.rows
-    ]
-    assert render.table_lines(replace(table, rows=tuple(without))) == []
-
-
-def test_a_difference_row_and_its_minuend_share_one_test(embedded: Tree) -> None:
-    filled = fill(embedded, "1")
-    tepo, gain = (cell(filled, row, "amc") for row in ("T1.8", "T1.9"))
-    assert (compared(gain), gain.versus_p_holm) == (compared(tepo), tepo.versus_p_holm)
-    assert tepo.versus is not None
-    assert tepo.versus_tests == 13, (
-        "6 rows of the first model besides its baseline and the row of Table 3, 6 of the second"
-    )
 
 
 def test_rows_without_a_common_seed_have_no_difference_and_are_not_called_missing(scored_twice: Tree) -> None:
@@ -259,27 +222,16 @@ def test_the_printed_value_stands_in_the_papers_rows_only(embedded: Tree) -> Non
     assert str(cell(fill(embedded, "1"), "T1.9", "amc").printed) == "0.0568", "as printed, whatever it should be"
 
 
-def test_nothing_embedded_is_comparable_with_the_paper(embedded: Tree, subtests: pytest.Subtests) -> None:
-    for key in sorted(TABLES):
-        with subtests.test(key):
-            assert not any(c.comparable for c in fill(embedded, key).cells)
-
-
-def test_the_papers_models_and_benchmarks_are(paper: Tree, subtests: pytest.Subtests) -> None:
-    for key in sorted(TABLES):
-        with subtests.test(key):
-            for found in fill(paper, key).cells:
-                if found.printed is not None and found.state == "measured":
-                    mistral = found.row in ("T2.4", "T2.5", "T2.6")
-                    assert found.comparable == (not mistral or found.column != "avg_pooled"), found.row
-
-
-def test_an_average_over_other_benchmarks_is_not_comparable(paper: Tree) -> None:
-    tree = Tree(paper.root)
-    tree.matrix["benchmarks"].pop()
-    filled = fill(tree, "1")
-    assert cell(filled, "T1.8", "amc").comparable
-    assert not cell(filled, "T1.8", "avg_pooled").comparable
+def test_only_the_papers_models_and_benchmarks_are_comparable_with_it(embedded: Tree, paper: Tree) -> None:
+    for key in TABLES:
+        assert not any(c.comparable for c in fill(embedded, key).cells), key
+        for found in fill(paper, key).cells:
+            if found.printed is not None and found.state == "measured":
+                mistral = found.row in ("T2.4", "T2.5", "T2.6")
+                assert found.comparable == (not mistral or found.column != "avg_pooled"), found.row
+    fewer = fill(replanned(paper, benchmarks=paper.matrix["benchmarks"][:-1]), "1")
+    assert cell(fewer, "T1.8", "amc").comparable
+    assert not cell(fewer, "T1.8", "avg_pooled").comparable, "an average over other benchmarks"
 
 
 # Collapse.
@@ -355,13 +307,20 @@ def test_not_run_is_said_and_a_placebo_is_no_such_arm(tmp_path: Path) -> None:
     assert list(csv.reader(render.csv_table(table).splitlines()))[-1] == ["A/A", "A/A arm: not run.", *["not run"] * 9]
 
 
-def test_the_arm_is_corrected_as_one_more_row_and_changes_no_other(tmp_path: Path) -> None:
-    with_arm = filling.fill(spec.declaration(invented(tmp_path / "a", 0.01), "1"), invented(tmp_path / "b", 0.01))
-    without = filling.fill(spec.declaration(invented(tmp_path / "c", None), "1"), invented(tmp_path / "d", None))
+def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_changes_no_other(tmp_path: Path) -> None:
+    found = invented(tmp_path / "a", 0.01)
+    with_arm = filling.fill(spec.declaration(found, "1"), found)
+    without = filling.fill(spec.declaration(found, "1"), invented(tmp_path / "b", None))
     rows = [c for c in with_arm if c.kind != "again"]
     assert rows == without
     arm = [c for c in with_arm if c.kind == "again"]
     assert len(arm) == 9
+    again, once = (
+        {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
+        for method in ("grpo@again", "grpo")
+    )
+    (amc,) = (c for c in arm if c.column == "amc")
+    assert compared(amc) == as_compared(compare.compare_seeds(again, once, clusters=found.clean_models("q7")))
     for shown in arm:
         # The rows of TEPO, CLIP-Cov and GSPO, and the arm; the difference row is its minuend's test.
         family = {c.row: c.versus_p for c in rows if c.column == shown.column and c.kind == "run" and c.baseline}
@@ -387,21 +346,6 @@ def test_an_arm_that_is_a_row_of_the_table_is_no_second_test(tmp_path: Path) -> 
             row.cells[shown.column].versus_p_holm,
             row.cells[shown.column].versus_tests,
         )
-
-
-def test_the_comparison_is_the_one_of_two_methods(tmp_path: Path) -> None:
-    found = invented(tmp_path / "t", 0.004)
-    arm = {cell.column: cell for cell in filled(found, "1").again[0]}
-    again, once = (
-        {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
-        for method in ("grpo@again", "grpo")
-    )
-    expected = compare.compare_seeds(again, once, clusters=found.clean_models("q7"))
-    assert (arm["amc"].versus, arm["amc"].versus_low, arm["amc"].versus_p) == (
-        expected.difference,
-        expected.low,
-        expected.p,
-    )
 
 
 def test_the_lines_of_the_arm_are_read_back_and_missed_when_they_are_cut(tmp_path: Path) -> None:

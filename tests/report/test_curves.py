@@ -1,15 +1,17 @@
-"""Figures: what is drawn is what was logged, by rollout; what is missing is noted; a broken file stops the figure."""
+"""Learning curves: their measures, held against each other; figures, in which what is drawn is what was logged."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
+import math
 import random
 import re
 import shutil
+import statistics
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +20,246 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.layout import Results, Run
 from core.results_tree import Tree
-from report import captions, draw, figure
+from evals import learning_curves
+from evals.learning_curves import MEASURES
+from report import captions, convergence, draw, figure
 from report import figures as spec
-from report.site import assets
-from report.tables.check import canonical
-from tests.merged_config import load
+from report.site import assets, training
 from tests.report import synthetic
-from workflow import matrix as plan
+from tests.report.conftest import Command
+from tests.report.finished import rewrite
+
+PLANNED = 6
+RISING = (0.1, 0.3, 0.5, 0.7, 0.9, 0.9)
+
+
+def write_run(root: Path, method: str, seed: int, reward: Sequence[float], collapsed_at: int | None = None) -> None:
+    """A run with two updates per rollout and figures that are easy to average by hand."""
+    folder = root / Run("tiny_qwen2", method, seed).path
+    rows = [
+        {
+            "rollout": n + 1, "update": 2 * n + minibatch, "minibatch": minibatch, "reward": value,
+            "grad_norm": 1.0 + n + seed, "clip_fraction_tokens": 0.01 * minibatch, "clip_fraction_sequences": 0.5,
+            "ratio_spread": 0.2 if minibatch else "", "entropy": 0.4 - 0.05 * n, "seconds_update": 0.25,
+            "seconds_rollout": "" if minibatch else 1.0, "response_tokens": 9.0 + n, "kl_old": 0.001,
+            "mask_fraction": 0.25 if method == "tepo" and minibatch else "",
+        }
+        for n, value in enumerate(reward)
+        for minibatch in (0, 1)
+    ]  # fmt: skip
+    finish(folder, rows, PLANNED, collapsed_at)
+
+
+def finish(folder: Path, rows: list[dict[str, Any]], planned: int, collapsed_at: int | None) -> None:
+    """A curve and its record."""
+    synthetic.write_csv(folder / "curve.csv", rows)
+    seconds = 2.0 * int(rows[-1]["rollout"])
+    record = {"spec": {"training": {"rollouts": planned}}, "collapsed_at": collapsed_at, "cpu_seconds": seconds}
+    (folder / "run.json").write_text(json.dumps(record))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Two seeds of GRPO/DAPO and of TEPO, nothing else finished."""
+    made = tmp_path / "mine"
+    runs = [Run("tiny_qwen2", method, seed) for method in synthetic.METHODS for seed in (1, 2)]
+    synthetic.write_matrix(Results(made), runs, [], "mine", PLANNED)
+    for seed in (1, 2):
+        write_run(made / "runs", "grpo", seed, RISING)
+        write_run(made / "runs", "tepo", seed, [min(value + 0.1 * seed, 1.0) for value in RISING])
+    return Tree(made)
+
+
+def of(tree: Tree, method: str, seed: int = 1) -> learning_curves.RunMeasures:
+    return learning_curves.measure_run(tree, Run("tiny_qwen2", method, seed))
+
+
+def value(tree: Tree, method: str, seed: int, measure: str) -> float:
+    found = of(tree, method, seed).values[measure]
+    assert found is not None
+    return found
+
+
+BY_HAND: dict[str, tuple[str, float]] = {
+    "area": ("grpo", sum(RISING) / 6),
+    "to_50": ("grpo", 4),  # means of three: .3 at 3, .5 at 4, .7 at 5, .833 at 6
+    "to_80": ("grpo", 6),
+    "to_grpo": ("tepo", 6),  # .933 at 6, .8 at 5; GRPO/DAPO ends at .833
+    "final": ("grpo", 2.5 / 3),
+    "grad_norm": ("grpo", 2.0 + 2.5),
+    "clip_tokens": ("grpo", 0.005),
+    "clip_sequences": ("grpo", 0.5),
+    "ratio_spread": ("grpo", 0.2),
+    "movement": ("grpo", (0.09 + 0.16) / 2),  # the median of six rollouts: 0.01, 0.04, .. 0.36
+    "movement_first": ("grpo", 0.01),
+    "entropy_end": ("grpo", 0.15),
+    "seconds_per_step": ("grpo", 1.5),
+    "cpu_seconds_per_step": ("grpo", 2.0),
+}
+
+
+def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
+    assert BY_HAND.keys() == MEASURES.keys()
+    assert of(tree, "grpo").why["movement"] == "not recorded by its trainer"
+
+    def moved(row: dict[str, str]) -> dict[str, str]:
+        return row | {"kl_step": str(0.01 * int(row["rollout"]) ** 2) if row["minibatch"] == "1" else ""}
+
+    first = tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv"
+    rewrite(first, lambda row: moved(row) | ({"kl_step": ""} if row["rollout"] == "1" else {}))
+    assert of(tree, "grpo").why["movement_first"] == "no rollout was trained on", "not the second rollout's"
+    rewrite(first, moved)
+    for key, (method, expected) in BY_HAND.items():
+        assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12), key
+
+
+def test_equal_counts_reach_each_other_whatever_the_order_and_number_of_responses(tree: Tree) -> None:
+    # 986 of 1,152 right each time; 0.8 is met by 4 of 5
+    windows = [(308, 335, 343), (328, 319, 339), (339, 328, 319), (343, 308, 335)]
+    for mine, others in permutations(windows, 2):
+        write_run(tree.root / "runs", "grpo", 1, [0.1, 0.1, 0.1, *(count / 384 for count in others)])
+        write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, *(2 * count / 768 for count in mine)])
+        assert of(tree, "tepo").values["to_grpo"] == 6, (mine, others)
+    write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, 0.7, 0.8, 0.9])
+    assert of(tree, "tepo").values["to_80"] == 6
+
+
+def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 1, [0.6, 0.6, 0.6], collapsed_at=3)
+    found = of(tree, "tepo")
+    assert (found.planned, found.rollouts, found.collapsed_at) == (6, 3, 3)
+    assert found.values["area"] == pytest.approx(1.8 / 6)
+    assert found.values["final"] == 0.0
+    assert found.values["to_50"] == 3
+    assert found.values["to_80"] is None
+    assert found.why["to_80"] == "never reached"
+    assert found.values["grad_norm"] == pytest.approx(2.0 + 1.0)  # of the rollouts trained
+    assert found.values["entropy_end"] == pytest.approx(0.3)
+
+
+def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> None:
+    (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
+    assert of(tree, "tepo").values["to_grpo"] is None
+    assert of(tree, "tepo").why["to_grpo"] == "GRPO/DAPO's run is not finished"
+    found = of(tree, "gspo")
+    assert not found.finished
+    assert set(found.values.values()) == {None}
+    assert set(found.why.values()) == {"not finished"}
+
+
+def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 2, [min(value + 0.2, 1.0) for value in RISING])
+    path = tree.root / "runs/tiny_qwen2/tepo/seed2/curve.csv"
+    rewrite(path, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 4.0)})
+    pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
+    se = statistics.stdev(pairs) / math.sqrt(2)
+    t_97_5 = 12.706204736174707  # Student's t, one degree of freedom
+    assert found.difference == pytest.approx(statistics.fmean(pairs))
+    assert (found.low, found.high) == pytest.approx((2.0 - t_97_5 * se, 2.0 + t_97_5 * se))
+    assert found.p == pytest.approx(2 / math.pi * math.atan(1 / (2.0 / se)), rel=1e-6)  # Cauchy's tail
+    assert (found.n, found.level) == (2, "seed")
+
+
+def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
+    write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "to_50")
+    assert (found.difference, found.how) == (None, "TEPO: seed 2: never reached")
+    rows = learning_curves.by_method(tree, learning_curves.measures(tree))
+    (estimate,) = (row.estimate for row in rows if (row.method, row.measure.key) == ("tepo", "to_50"))
+    assert (estimate.value, estimate.how) == (None, "seed 2: never reached")
+
+
+def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
+    (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
+    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "area")
+    assert found.difference == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
+    assert (found.n, found.p, found.how) == (1, None, "one seed: no method-level interval")
+    assert learning_curves.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
+
+
+def test_unknown_names_are_refused(tree: Tree) -> None:
+    for arguments, words in (
+        (("tiny_qwen3", "tepo", "grpo", "area"), "models: unknown value 'tiny_qwen3'"),
+        (("tiny_qwen2", "tepoo", "grpo", "area"), "nearest: tepo"),
+        (("tiny_qwen2", "tepo", "grpo", "to_90"), "nearest: to_80"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            learning_curves.compare(tree, *arguments)
+
+
+def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
+    assert learning_curves.reference("tepo@hot") == "grpo@hot"
+    assert learning_curves.reference("tepo+beta=1") == "grpo"
+
+
+ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")
+
+
+def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Command) -> None:
+    code, out, err = command(convergence.main, "--results", tree.root)
+    assert (code, err) == (0, "")
+    folder = tree.layout.figures
+    assert out.split() == [str(folder / f"convergence{end}") for end in ENDS]
+    runs = list(csv.DictReader((folder / "convergence.csv").open(newline="")))
+    assert [(r["method"], r["seed"]) for r in runs] == [(run.method, str(run.seed)) for run in tree.runs]
+    assert [r["finished"] for r in runs if r["method"] == "gspo"] == ["no", "no"]
+    assert float(next(r for r in runs if r["method"] == "grpo")["area"]) == pytest.approx(sum(RISING) / 6)
+    rows: list[dict[str, Any]] = list(csv.DictReader((folder / "convergence_methods.csv").open(newline="")))
+    assert len(rows) == 4 * len(MEASURES)
+    area = {row["method"]: row for row in rows if row["measure"] == "area"}
+    assert area["grpo"]["versus"] == ""
+    assert (area["tepo"]["versus"], area["gspo"]["difference_how"]) == ("grpo", "no seed in common: not compared")
+
+
+def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its_values(tree: Tree) -> None:
+    later = {"kl_step": 0.5, "kl_base": 0.75, "update_norm": 2.0, "effective_step": 0.3, "grad_clipped": 0}
+    path = tree.layout.run(Run("tiny_qwen2", "tepo", 2)) / "curve.csv"
+
+    def moved(row: dict[str, str]) -> dict[str, str]:
+        cells = later | ({"grad_clipped": 1} if row["minibatch"] == "1" else {"kl_step": "", "kl_base": ""})
+        return row | {name: str(cell) for name, cell in cells.items()}
+
+    rewrite(path, moved)
+    convergence.write(tree)
+    rows = list(csv.DictReader((tree.layout.figures / "convergence_curves.csv").open(newline="")))
+    for row in rows:
+        ours = (row["method"], row["seed"]) == ("tepo", "2")
+        assert [row[name] for name in later] == (["0.5", "0.75", "2.0", "0.3", "0.5"] if ours else [""] * 5)
+    lines = {line["method"]: line["values"] for line in training.view(tree)["lines"]}
+    assert lines["tepo"]["grad_clipped"]["seeds"] == {"1": [None] * PLANNED, "2": [50.0] * PLANNED}
+    assert "kl_step" not in lines["grpo"]
+
+
+def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: Path) -> None:
+    def band(seeds: int, starts: int) -> tuple[float, float | None]:
+        runs = [Run("tiny_qwen2", "grpo", seed) for seed in range(1, seeds + 1)]
+        root = tmp_path / f"{seeds}-{starts}"
+        synthetic.write_matrix(Results(root), runs, [], "mine", 1, model={**synthetic.MODEL, "starts": starts})
+        curves = {run: {name: [0.05 * run.seed**2] for name in convergence.SERIES} for run in runs}
+        rows = {row["series"]: row for row in convergence.bands(Tree(root), curves)}
+        return rows["reward"]["mean"], rows["reward"]["low"]
+
+    assert band(3, 2) == (0.225, None), "seeds 1 and 3 continue one clean model; over two an interval is too wide"
+    mean, low = band(4, 3)  # 1 and 4 are one
+    assert mean == pytest.approx((0.425 + 0.2 + 0.45) / 3)
+    assert low is not None
+    assert band(3, 3)[0] == pytest.approx(0.7 / 3)
+
+
+def test_writing_twice_gives_the_same_bytes(tree: Tree) -> None:
+    first = [path.read_bytes() for path in convergence.write(tree)]
+    assert [path.read_bytes() for path in convergence.write(Tree(tree.root))] == first
+
+
+# Figures.
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 ROLLOUTS, UPDATES = 4, 2
 KEYS = [declared.key for declared in spec.figures()]
 COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "ratio_spread", "entropy",
-    "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
+    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
+    "ratio_spread", "entropy", "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
 )  # fmt: skip
 
 
@@ -45,19 +273,14 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
             row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
             row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
             rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    synthetic.write_csv(folder / "curve.csv", rows)
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
-    (folder / "run.json").write_text(json.dumps(record))
+    finish(folder, rows, ROLLOUTS, collapsed_at)
 
 
 def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
     """Everything that configurations plan, finished."""
-    layout = Results(root)
-    root.mkdir(parents=True)
-    layout.matrix.write_text(json.dumps(plan.matrix({**load([CONFIG / name for name in configs]), **changes})))
-    tree = Tree(root)
+    tree = synthetic.write_plan(root, *(CONFIG / name for name in configs), **changes)
     for run in tree.runs:
-        write_curve(layout, run)
+        write_curve(tree.layout, run)
     return tree
 
 
@@ -185,26 +408,28 @@ def test_one_seed_has_no_band(quick: Tree) -> None:
     assert {(point.low, point.high, point.seeds) for point in points} == {(None, None, 1)}
 
 
-def change_curve(tree: Tree, change: Callable[[list[list[str]]], list[list[str]]]) -> None:
+Change = Callable[[list[list[str]]], list[list[str]]]
+
+
+def change_curve(tree: Tree, change: Change) -> None:
     path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(change(list(csv.reader(path.open(newline="")))))
-    path.write_text(out.getvalue())
+    lines = change([line.split(",") for line in path.read_text().splitlines()])
+    path.write_text("".join(f"{','.join(line)}\n" for line in lines))
 
 
-def without_column(name: str) -> Callable[[list[list[str]]], list[list[str]]]:
+def without_column(name: str) -> Change:
     return lambda lines: [[v for v, head in zip(line, lines[0], strict=True) if head != name] for line in lines]
 
 
-def with_value(line: int, name: str, value: str) -> Callable[[list[list[str]]], list[list[str]]]:
-    def change(lines: list[list[str]]) -> list[list[str]]:
-        lines[line - 1][lines[0].index(name)] = value
-        return lines
+def with_value(line: int, name: str, value: str) -> Change:
+    place = COLUMNS.index(name)
+    return lambda lines: [
+        [*cells[:place], value, *cells[place + 1 :]] if number == line else cells
+        for number, cells in enumerate(lines, 1)
+    ]
 
-    return change
 
-
-def without_rollout(number: str) -> Callable[[list[list[str]]], list[list[str]]]:
+def without_rollout(number: str) -> Change:
     def change(lines: list[list[str]]) -> list[list[str]]:
         kept = [line for line in lines[1:] if line[0] != number]
         return [lines[0], *([line[0], str(n), *line[2:]] for n, line in enumerate(kept))]
@@ -212,7 +437,7 @@ def without_rollout(number: str) -> Callable[[list[list[str]]], list[list[str]]]
     return change
 
 
-BROKEN: Mapping[str, tuple[Callable[[list[list[str]]], list[list[str]]], str]] = {
+BROKEN: Mapping[str, tuple[Change, str]] = {
     "a rollout is missing": (without_rollout("3"), "rollout 3 is missing: after rollout 2 comes 4"),
     "the first rollout is missing": (without_rollout("1"), "rollout 1 is missing: after rollout 0 comes 2"),
     "an update is missing": (lambda lines: lines[:5] + lines[6:], "update 4 is missing: line 6 has update 5"),
@@ -224,7 +449,12 @@ BROKEN: Mapping[str, tuple[Callable[[list[list[str]]], list[list[str]]], str]] =
     "a value is infinite": (with_value(2, "reward", "inf"), "line 2: reward is 'inf', not a finite number"),
     "a rollout is no number": (with_value(3, "rollout", "x"), "line 3: rollout is 'x', not a whole number"),
     "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', not a whole number"),
-    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 12"),
+    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 13"),
+    "shorter than its record says": (lambda lines: lines[:-2], "holds 3 rollouts, its run.json speaks of 4"),
+    "no reward in a rollout": (
+        lambda lines: with_value(7, "reward", "")(with_value(6, "reward", "")(lines)),
+        "rollout 3: reward is empty",
+    ),
     "there are no rows": (lambda lines: lines[:1], "holds no rows"),
     "there is nothing": (lambda lines: [], "is empty"),
 }
@@ -237,7 +467,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree) -> None:
         path.write_bytes(whole)
         change_curve(mine, change)
         with pytest.raises(BenchError) as error:
-            filled("3", mine)
+            learning_curves.measures(mine)
         assert str(error.value).startswith(str(path)), case
         assert words in str(error.value), case
     path.unlink()
@@ -315,12 +545,9 @@ def test_pictures_are_equal_when_drawn_twice_fit_a_page_and_name_their_origin(re
         assert b"/Type3" not in pictures["pdf"]
 
 
-def test_lines_differ_in_colour_and_in_dash_or_width() -> None:
+def test_no_two_looks_are_alike_and_none_of_a_figures_method_is_given_away(tmp_path: Path) -> None:
     assert len({colour for colour, _, _ in spec.STYLES}) == len(spec.STYLES)
     assert len({(dashes, width) for _, dashes, width in spec.STYLES}) == len(spec.STYLES)
-
-
-def test_no_two_looks_are_alike_and_none_of_a_figures_method_is_given_away(tmp_path: Path) -> None:
     looks = spec.looks()
     assert len({(colour, dashes) for colour, dashes, _ in looks}) == len(looks) > 40
     methods = ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(60))]
@@ -372,10 +599,3 @@ def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path) -> None:
         assert [word for word in words if word not in str(error.value)] == [], case
     with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
         spec.figure("figur2")
-
-
-def test_figures_are_found_by_key_and_number_and_their_lines_are_methods() -> None:
-    for name in ("2", "figure2", "3", "figure3", "entropy"):
-        assert spec.figure(name).key in {f"figure{name}", name}
-    for name in spec.figure("2").lines:
-        canonical(name, "figures.yaml", "lines")
