@@ -139,6 +139,15 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
     sweep.write(tree)  # the choice of another sweep
 
 
+@pytest.mark.parametrize("last", ["tepo", "tepo@high"])
+def test_the_chosen_value_is_that_of_the_last_choice(both: Tree, tmp_path: Path, last: str) -> None:
+    """The fresh runs of an earlier choice stay in the tree."""
+    tree = Tree(shutil.copytree(both.root, tmp_path / "rates"))
+    rows = [row | {"chosen": "yes" if row["method"] in ("grpo", last) else "no"} for row in choice(tree)]
+    digests.write(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
+    assert Tree(tree.root).chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
+
+
 def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
     found = [replace(p, score=dict.fromkeys(p.score, 0.99)) if p.method == "tepo" else p for p in selecting(swept)]
     rows = {row["method"]: row for row in selection(swept, found)}
