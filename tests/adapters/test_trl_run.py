@@ -26,7 +26,6 @@ from methods.adapters import adapter
 from methods.train import STOPPED
 from methods.training import spec as specs
 from methods.training.curve import COLUMNS
-from methods.training.rollouts import stream_seed
 from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
@@ -380,28 +379,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
     return seen
 
 
-def control(world: Path, **keys: Any) -> dict[str, Any]:
-    return worlds.spec(world, "grpo") | keys
-
-
-def go(document: dict[str, Any], out: Path, stop: Any = None) -> int:
-    from methods.train import StopRequest, execute
-
-    return execute(json.dumps(document), out, stop or StopRequest())
-
-
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-@pytest.mark.slow
+@slow
 def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
-    world: Path, tmp_path: Path, drawn: list[Draw]
+    train: Train, tmp_path: Path, drawn: list[Draw]
 ) -> None:
     for name in ("inverted", "shuffled", "format"):
         drawn.clear()
-        document = control(world, placebo=placebo.dotted(name), variant=name)
-        assert go(document, tmp_path / name) == 0
+        assert train(tmp_path / name, "grpo", placebo=placebo.dotted(name), variant=name) == 0
         by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
         assert len(drawn) == len(by_rollout) == 2
         for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
@@ -416,21 +404,21 @@ def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
         assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
 
     # Stopped after the first rollout and resumed: the same numbers.
-    document, out = control(world, placebo=placebo.dotted("shuffled"), variant="shuffled"), tmp_path / "stopped"
-    assert go(document, out, StopAfter(2)) == STOPPED
-    assert go(document, out) == 0
+    changes, out = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}, tmp_path / "stopped"
+    assert train(out, "grpo", StopAfter(2), **changes) == STOPPED
+    assert train(out, "grpo", **changes) == 0
     assert numbers(out) == numbers(tmp_path / "shuffled")
     assert weights(out) == weights(tmp_path / "shuffled")
 
 
-@pytest.mark.slow
+@slow
 def test_another_stream_has_the_same_prompts_and_other_samples(
-    world: Path, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
+    train: Train, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
 ) -> None:
     """Stream 0 is the run as it is without a stream."""
-    assert go(control(world, stream=0), tmp_path / "zero") == 0
-    assert go(control(world, stream=1), tmp_path / "again", StopAfter(2)) == STOPPED
-    assert go(control(world, stream=1), tmp_path / "again") == 0  # resumed
+    assert train(tmp_path / "zero", "grpo", stream=0) == 0
+    assert train(tmp_path / "again", "grpo", StopAfter(2), stream=1) == STOPPED
+    assert train(tmp_path / "again", "grpo", stream=1) == 0  # resumed
     zero, again = drawn[:2], drawn[2:]
     assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
     assert weights(tmp_path / "zero") != weights(tmp_path / "again")
@@ -440,18 +428,8 @@ def test_another_stream_has_the_same_prompts_and_other_samples(
         assert same < len(responses) / 2  # short responses of random weights may agree
 
 
-def test_streams_are_seeds_of_their_own_and_stream_0_is_the_run_as_it_was(tmp_path: Path) -> None:
-    def of(seed: int, **keys: int) -> int:
-        return stream_seed(specs.check(worlds.spec(tmp_path) | {"seed": seed} | keys))
-
-    assert of(3) == of(3, stream=0) == 3
-    found = [of(seed, stream=stream) for seed in range(10) for stream in range(3)]
-    assert len(set(found)) == len(found)
-    assert all(0 <= seed < 2**63 for seed in found)
-
-
 def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
-    spec = specs.check(control(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
+    spec = specs.check(worlds.spec(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
     with pytest.raises(ConfigError, match=r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true"):
         adapter("verl").preflight(spec)
 
@@ -466,13 +444,10 @@ SIZES = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}  # long enough t
 BLOCK = {"a": ("tepo", 1), "b": ("grpo", 2)}  # method, seed
 
 
-def served_by(folder: Path) -> Served:
-    return Served(folder / "worker.log", {**ENVIRONMENT, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    made = served_by(tmp_path_factory.mktemp("worker"))
+    offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    made = Served(tmp_path_factory.mktemp("worker") / "worker.log", ENVIRONMENT | offline)
     yield made
     made.close()
 
@@ -514,7 +489,7 @@ def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+@slow
 def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
     """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
     # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
@@ -532,7 +507,7 @@ def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Pat
         assert_same_run(tmp_path / name, alone / name)
 
 
-@pytest.mark.slow
+@slow
 def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Served, tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "model", seed=0)
     found = benchmark.select(["syn_as3"])
