@@ -22,7 +22,7 @@ from core.errors import ConfigError, CorruptInputError
 from core.files import read_growing_csv
 from core.provenance import ROOT
 from methods import catalog
-from methods.adapters import trl, verl
+from methods.adapters import trl
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.adapters.verl.processes import environment, free_port
@@ -423,7 +423,7 @@ def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Call
         assert float(whole[1][name]) == pytest.approx(float(plain[1][name]), rel=1e-4), name
 
 
-def test_a_model_or_trainer_that_cannot_is_one_line(world: Path, tmp_path: Path) -> None:
+def test_a_model_that_cannot_is_one_line(world: Path, tmp_path: Path) -> None:
     config = json.loads((world / "base" / "config.json").read_text())
     own = {"architectures": ["Qwen2ForCausalLM"], "layer_types": [], "use_sliding_window": False}
     refused = {
@@ -446,9 +446,6 @@ def test_a_model_or_trainer_that_cannot_is_one_line(world: Path, tmp_path: Path)
         (base / "config.json").write_text(json.dumps(config | own | changes))
         with pytest.raises(ConfigError, match=line):
             trl.preflight(spec.model_copy(update={"base": str(base)}))
-    training = Training(**worlds.TRAINING, shared_prefix=True)
-    with pytest.raises(ConfigError, match=r"training\.shared_prefix: True: verl"):
-        verl.plan(training, catalog.parse("tepo"))
 
 
 def test_order_is_passes_over_all_prompts() -> None:

@@ -18,13 +18,11 @@ from typing import Any
 import pytest
 
 from core import digests
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import benchmark, fetch, generate, grade, placebo
-from methods.adapters import adapter
 from methods.train import STOPPED
-from methods.training import spec as specs
 from methods.training.curve import COLUMNS
 from methods.training.run_folder import code_of
 from tests.adapters import worlds
@@ -40,11 +38,10 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(world: Path, out: Path) -> subprocess.Popen[str]:
-    """`python -m methods.train`, as a job of the workflow starts it: TEPO, four rollouts."""
-    spec = json.dumps(worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4))
+def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
+    """`python -m methods.train`, as a job of the workflow starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "methods.train", "--spec", spec, "--out", str(out)],
+        [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -63,20 +60,19 @@ def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
 @slow
 @pytest.mark.chain
 def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = command(world, out)
+    spec, out = worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4), tmp_path / "run"
+    process = command(spec, out)
     wait_for_rows(out, process, 2)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=1800) == STOPPED
     assert events(out)[-2:] == ["save", "stopped"]
-    again = command(world, out)
+    again = command(spec, out)
     assert (again.wait(timeout=1800), events(out)[-1]) == (0, "end")
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(16))
     assert all((float(row["ratio_spread"]) == 0) == (row["minibatch"] == "0") for row in rows)
-    spec = json.dumps(worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4))
     program = (
-        f"import sys; from methods.train import main; main(['--spec', {spec!r}, '--out', {str(out)!r}]); "
+        f"import sys; from methods.train import main; main(['--spec', {json.dumps(spec)!r}, '--out', {str(out)!r}]); "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -354,7 +350,7 @@ def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_pa
     small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}
     code = train(out, "grpo", checkpoints=(3, 7, 9), rollouts=9, reward="tests.adapters.worlds:never", **small)
     assert code == 0
-    record = json.loads((out / "run.json").read_text())
+    record = read_json(out / "run.json")
     assert (record["collapsed_at"], record["updates"]) == (5, 5)
     assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
 
@@ -428,20 +424,18 @@ def test_another_stream_has_the_same_prompts_and_other_samples(
         assert same < len(responses) / 2  # short responses of random weights may agree
 
 
-def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
-    spec = specs.check(worlds.spec(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
-    with pytest.raises(ConfigError, match=r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true"):
-        adapter("verl").preflight(spec)
-
-
 def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
     """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
     plain = code_of("grpo", "trl", "evals.reward:boxed")
     assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
 
 
-SIZES = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}  # long enough to be stopped in the middle
-BLOCK = {"a": ("tepo", 1), "b": ("grpo", 2)}  # method, seed
+SIZES: dict[str, Any] = {
+    "rollouts": 18,
+    "checkpoints": (18,),
+    "save_every": 2,
+}  # long enough to be stopped in the middle
+BLOCK: dict[str, dict[str, Any]] = {"a": {"method": "tepo", "seed": 1}, "b": {"method": "grpo", "seed": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -452,59 +446,39 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.close()
 
 
-def run(
-    served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1, **sizes: Any
-) -> subprocess.Popen[str]:
-    spec = worlds.spec(world, method, **{**SIZES, "seed": seed, **sizes})
+def run(served: Served, world: Path, out: Path, **changes: Any) -> subprocess.Popen[str]:
+    spec = worlds.spec(world, **SIZES | changes)
     return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
-
-
-def child_of(out: Path) -> int:
-    return int(json.loads((out / "state" / "lock").read_text(encoding="utf-8"))["pid"])
 
 
 def provenance(out: Path) -> dict[str, Any]:
     """run.json without what is of the day: times, digests of files that hold times, and the state of the checkout."""
-    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    record = read_json(out / "run.json")
     record["outputs"].pop("curve.csv")  # `numbers` compares it
     del record["environment"]["commit"], record["environment"]["dirty"]
     return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
 
 
-def assert_same_run(out: Path, alone: Path) -> None:
-    assert numbers(out) == numbers(alone)
-    assert weights(out, 18) == weights(alone, 18)
-    assert provenance(out) == provenance(alone)
-
-
-@pytest.fixture(scope="module")
-def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each in a process of its own, to which no worker is offered."""
-    folder = tmp_path_factory.mktemp("alone")
-    none = Served(folder / "worker.log")
-    none.environment = ENVIRONMENT
-    for name, one in BLOCK.items():
-        assert ended(run(none, world, folder / name, *one))[0] == 0
-    none.close()
-    return folder
-
-
 @slow
-def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
+def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, tmp_path: Path) -> None:
     """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
     # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
     assert ended(run(served, world, tmp_path / "first", rollouts=1, checkpoints=(1,)))[0] == 0
-    running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
+    running = {name: run(served, world, tmp_path / name, **one) for name, one in BLOCK.items()}
     wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
     running["b"].send_signal(signal.SIGTERM)
     wait_for_rows(tmp_path / "a", running["a"], 9)
-    os.kill(child_of(tmp_path / "a"), signal.SIGKILL)
+    os.kill(read_json(tmp_path / "a/state/lock")["pid"], signal.SIGKILL)
     found = {name: ended(process) for name, process in running.items()}
     assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
     assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED}
-    for name in BLOCK:
-        assert ended(run(served, world, tmp_path / name, *BLOCK[name]))[0] == 0
-        assert_same_run(tmp_path / name, alone / name)
+    for name, one in BLOCK.items():
+        out, alone = tmp_path / name, tmp_path / f"{name} alone"
+        assert ended(run(served, world, out, **one))[0] == 0
+        assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
+        assert numbers(out) == numbers(alone)
+        assert weights(out, 18) == weights(alone, 18)
+        assert provenance(out) == provenance(alone)
 
 
 @slow

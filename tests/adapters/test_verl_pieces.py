@@ -330,11 +330,6 @@ def test_an_environment_that_cannot_run_verl_is_one_line(monkeypatch: pytest.Mon
     verl.check_versions("cpu")
 
 
-def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None:
-    with pytest.raises(ConfigError, match=r"spec: method: tepo\+kl-estimator=full needs the whole distribution"):
-        verl.preflight(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
-
-
 GPU = {"device": "cuda", "trainer": "verl", "minibatches": 1, "prompts_per_rollout": 8, "samples_per_prompt": 8}
 
 
