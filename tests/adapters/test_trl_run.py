@@ -27,7 +27,7 @@ from methods.training.curve import COLUMNS
 from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
-from tests.adapters.worlds import events, numbers, weights
+from tests.adapters.worlds import assert_same, events, numbers, weights
 from tests.core.test_worker import ENVIRONMENT, Served, ended
 from tests.evals.generation.tiny import save_tiny
 
@@ -135,7 +135,7 @@ def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train
     assert train(whole, "grpo", **target) == 0
     assert train(parts, "grpo", stop=StopAfter(2), **target) == STOPPED
     assert train(parts, "grpo", **target) == 0
-    same(parts, whole)
+    assert_same(parts, whole, 1, 3)
     assert train(slow_rate, "tepo", learning_rate=1e-4, **target) == 0  # a tenth of the other's, as far
     for out in (whole, slow_rate):
         moved = [float(row["kl_step"]) for row in numbers(out) if row["kl_step"]]
@@ -311,13 +311,6 @@ def test_a_reward_of_the_wrong_shape_names_the_function() -> None:
 # --- Finished, stopped, resumed ---------------------------------------------------------------------------------------
 
 
-def same(out: Path, undisturbed: Path) -> None:
-    assert events(out)[-1] == "end"
-    assert numbers(out) == numbers(undisturbed)
-    for step in (1, 3):
-        assert weights(out, step) == weights(undisturbed, step)
-
-
 @slow
 @pytest.mark.parametrize(("calls", "resumes"), [(2, True), (3, False)], ids=["after a rollout", "inside the first"])
 def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
@@ -330,7 +323,8 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     assert not (out / "run.json").exists()
     assert train(out, **LONGER, **RARE) == 0
     assert ("resume" in events(out)) == resumes
-    same(out, trained["refill"])
+    assert events(out)[-1] == "end"
+    assert_same(out, trained["refill"], 1, 3)
 
 
 def test_a_state_inside_a_rollout_is_refused() -> None:
@@ -403,8 +397,7 @@ def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
     changes, out = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}, tmp_path / "stopped"
     assert train(out, "grpo", StopAfter(2), **changes) == STOPPED
     assert train(out, "grpo", **changes) == 0
-    assert numbers(out) == numbers(tmp_path / "shuffled")
-    assert weights(out) == weights(tmp_path / "shuffled")
+    assert_same(out, tmp_path / "shuffled", 2)
 
 
 @slow
@@ -476,8 +469,7 @@ def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Pat
         out, alone = tmp_path / name, tmp_path / f"{name} alone"
         assert ended(run(served, world, out, **one))[0] == 0
         assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
-        assert numbers(out) == numbers(alone)
-        assert weights(out, 18) == weights(alone, 18)
+        assert_same(out, alone, 18)
         assert provenance(out) == provenance(alone)
 
 

@@ -123,6 +123,13 @@ def weights(out: Path, step: int = 2) -> str:
     return sha256_file(out / "checkpoints" / f"step{step}" / "model.safetensors")
 
 
+def assert_same(out: Path, undisturbed: Path, *steps: int) -> None:
+    """One curve, and the same weights at these checkpoints."""
+    assert numbers(out) == numbers(undisturbed)
+    for step in steps:
+        assert weights(out, step) == weights(undisturbed, step)
+
+
 def events(out: Path) -> list[str]:
     """What happened to the processes that ran in the folder."""
     return [json.loads(line)["event"] for line in (out / "state" / "events.jsonl").read_text().splitlines()]
