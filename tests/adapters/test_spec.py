@@ -13,9 +13,9 @@ import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from methods import catalog
-from methods.adapters import trl
+from methods.adapters import adapter
 from methods.adapters.verl import config as verl_config
-from methods.adapters.verl import plan, preflight
+from methods.adapters.verl import plan
 from methods.training import spec as specs
 from methods.training.spec import Spec
 from tests.adapters import worlds
@@ -24,7 +24,11 @@ from workflow import matrix
 
 Train = Callable[..., int]
 
-BAD: dict[str, tuple[dict[str, Any], str]] = {
+ONE_DEVICE = r"^spec: training\.\w+: .*: the trl adapter runs on one device; allowed: "
+GPUS: dict[str, Any] = {"trainer": "verl", "device": "cuda"}
+BY_MICRO_BATCH = "grpo+agg-scope=microbatch"
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    # by every trainer
     "unknown trainer": ({"trainer": "trll"}, "trainer: unknown value 'trll'; allowed: trl, verl; nearest: trl"),
     "checkpoint beyond rollouts": ({"checkpoints": [3]}, r"checkpoints: 3 is not a rollout of this run \(1 to 2\)"),
     "no checkpoint": ({"checkpoints": []}, "checkpoints: names no rollout"),
@@ -38,14 +42,43 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "all of the memory": ({"rollout_memory": 1.0}, "training.rollout_memory: 1.0 is not a share"),
     "negative seed": ({"seed": -1}, "seed: must be greater than or equal to 0, got -1"),
+    # by TRL
+    "nodes": ({"device": "cuda", "nodes": 2}, ONE_DEVICE),
+    "gpus": ({"device": "cuda", "gpus_per_node": 8}, ONE_DEVICE),
+    "attention": ({"attention": "flash_attention_2"}, ONE_DEVICE),
+    "a mean over micro-batches": (
+        {"method": BY_MICRO_BATCH, "micro_batches": 2},
+        r"micro_batches: 2 would split a minibatch, but grpo.*divides.*allowed: 1",
+    ),
+    # by verl
+    "GPUs that do not divide": (GPUS | {"nodes": 3}, "training.nodes: 3 x 1 GPUs do not divide a minibatch of 8"),
+    "micro-batches by count": (GPUS | {"micro_batches": 2}, "micro_batches: 2: on cuda verl cuts"),
+    "too few tokens": (
+        GPUS | {"max_tokens_per_gpu": 2000},
+        r"2000 is less than the longest sequence \(2048 \+ 8 = 2056\)",
+    ),
+    "a mean over micro-batches on GPUs": (
+        GPUS | {"method": BY_MICRO_BATCH, "gpus_per_node": 8},
+        r"grpo.* divides by the tokens of a micro-batch, and 8 GPUs would split the minibatch; allowed: microbatch",
+    ),
+    "whole distributions": (
+        {"trainer": "verl", "method": "tepo+kl-estimator=full"},
+        r"spec: method: tepo\+kl-estimator=full needs the whole distribution",
+    ),
+    "shared prompts": ({"trainer": "verl", "shared_prefix": True}, r"training\.shared_prefix: True: verl"),
+    "a placebo": (
+        {"trainer": "verl", "placebo": "evals.placebo:coin"},
+        r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true",
+    ),
 }
 
 
-def test_bad_specification_is_one_clear_line(tmp_path: Path) -> None:
-    for changes, message in BAD.values():
-        with pytest.raises(ConfigError, match=message) as error:
-            specs.check(worlds.spec(tmp_path, **changes))
-        assert "\n" not in str(error.value)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_one_clear_line(case: str, tmp_path: Path) -> None:
+    changes, message = REFUSED[case]
+    with pytest.raises(ConfigError, match=message) as error:
+        planned(tmp_path, **changes)
+    assert "\n" not in str(error.value)
 
 
 def test_specification_from_a_file_names_the_file(tmp_path: Path) -> None:
@@ -67,10 +100,11 @@ def test_what_the_architecture_page_shows_is_accepted() -> None:
 
 
 def planned(world: Path, **changes: Any) -> Any:
-    return trl.preflight(specs.check(worlds.spec(world, **changes)))
+    spec = specs.check(worlds.spec(world, **changes))
+    return adapter(spec.trainer).preflight(spec)
 
 
-def test_plan_derives_trls_sizes(world: Path) -> None:
+def test_plan_derives_the_trainers_sizes(world: Path) -> None:
     made = planned(world, micro_batches=2)
     assert (made.prompts_drawn, made.sequences_drawn, made.sequences_per_minibatch) == (6, 24, 8)
     assert made.trainer == {
@@ -80,28 +114,15 @@ def test_plan_derives_trls_sizes(world: Path) -> None:
         "gradient_accumulation_steps": 2,
         "max_steps": 8,
     }
+    made = planned(world, trainer="verl", filter="none", prompts_per_rollout=4)
+    assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
+    assert made.trainer["ppo_mini_batch_size"] == 2
 
 
-def test_a_mean_over_micro_batches_refuses_a_split(world: Path) -> None:
-    key = "grpo+agg-scope=microbatch"
-    with pytest.raises(ConfigError, match=r"micro_batches: 2 would split a minibatch, but grpo.*divides.*allowed: 1"):
-        planned(world, method=key, micro_batches=2)
-    assert planned(world, method=key).updates == 8
-    assert planned(world, method=key, micro_batches=2, cov_scope="microbatch").updates == 8
+def test_a_mean_over_micro_batches_that_are_whole_or_wanted_is_accepted(world: Path) -> None:
+    assert planned(world, method=BY_MICRO_BATCH).updates == 8
+    assert planned(world, method=BY_MICRO_BATCH, micro_batches=2, cov_scope="microbatch").updates == 8
     assert planned(world, method="clip_cov", micro_batches=2).updates == 8
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"device": "cuda", "nodes": 2}, {"device": "cuda", "gpus_per_node": 8}, {"attention": "flash_attention_2"}],
-    ids=["nodes", "gpus", "attention"],
-)
-def test_trl_refuses_what_takes_more_than_one_device(world: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises(
-        ConfigError, match=r"^spec: training\.\w+: .*: the trl adapter runs on one device; allowed: "
-    ) as e:
-        planned(world, **changes)
-    assert "\n" not in str(e.value)
 
 
 def test_missing_inputs_are_named(world: Path, tmp_path: Path, train: Train) -> None:
@@ -119,20 +140,20 @@ def test_missing_inputs_are_named(world: Path, tmp_path: Path, train: Train) -> 
             train(tmp_path / "run", trainer=trainer, prompts_per_rollout=4000)
 
 
+def prompts(count: int, more: str = "") -> list[dict[str, str]]:
+    return [{"prompt": f"<bos>{i}{more}", "answer": "1"} for i in range(count)]
+
+
 LINES = {
-    "too few": (
-        [{"prompt": f"<bos>{i}", "answer": "1"} for i in range(5)],
-        ConfigError,
-        "holds 5 prompts, one rollout",
-    ),
+    "too few": (prompts(5), ConfigError, "holds 5 prompts, one rollout"),
     "no answer": ([{"prompt": "<bos>1"}] * 9, CorruptInputError, "line 1: answer: must be text, got None"),
     "too long": (
-        [{"prompt": f"<bos>{i}" + "1" * 60, "answer": "1"} for i in range(9)],
+        prompts(9, "1" * 60),
         ConfigError,
         "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions",
     ),
     "longer than allowed": (
-        [{"prompt": f"<bos>{i}" + "1" * 3000, "answer": "1"} for i in range(9)],
+        prompts(9, "1" * 3000),
         ConfigError,
         "line 1: prompt: 3002 tokens; training.max_prompt_tokens is 2048",
     ),
@@ -180,26 +201,17 @@ def paper_spec(name: str, **training: Any) -> Spec:
     return specs.check({**given, "training": given["training"] | training})
 
 
-def cpu_spec(**changes: Any) -> Spec:
-    return specs.check(worlds.spec(Path("world"), trainer="verl", **changes))
-
-
 TEPO = "qwen2.5_7b/tepo/seed2"
 A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_ref.rollout"
 
-# key -> its value at the paper's scale, where verl has another default or two places
+# key -> its value at the paper's scale, where verl has another default or two places; those in `OFF` too
 TRAPS: dict[str, Any] = {
-    "algorithm.adv_estimator": "methods",
-    "critic.enable": False,
     f"{A}.optim.lr": 5e-7,
     f"{A}.optim.weight_decay": 0.0,
     f"{A}.ppo_mini_batch_size": 16,  # in prompts: verl multiplies by n
     f"{A}.ppo_epochs": 1,
-    f"{A}.clip_ratio_high": 0.28,
-    f"{A}.clip_ratio_c": 1e9,
     f"{A}.calculate_entropy": True,  # else the loss reads no entropy
     f"{A}.use_dynamic_bsz": True,
-    f"{A}.strategy": "fsdp2",
     f"{A}.fsdp_config.seed": 2,
     f"{A}.data_loader_seed": 2,
     f"{M}.use_fused_kernels": True,
@@ -219,7 +231,6 @@ TRAPS: dict[str, Any] = {
     "trainer.save_freq": 4,
     "trainer.total_training_steps": 72,
     "trainer.val_before_train": False,
-    "trainer.v1.trainer_mode": "methods",
 }
 
 
@@ -274,7 +285,8 @@ def test_the_papers_values_reach_verls_configuration() -> None:
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_no_key_that_acts_is_left_to_verl(device: str) -> None:
     """A key is ours, or follows one of ours, or lies in a section that one of ours turns off."""
-    ours = verl_config.overrides(paper_spec(TEPO) if device == "cuda" else cpu_spec(), FILES)
+    spec = paper_spec(TEPO) if device == "cuda" else specs.check(worlds.spec(Path("world"), trainer="verl"))
+    ours = verl_config.overrides(spec, FILES)
     groups = {name.rsplit(".", i)[0] for name in ours for i in range(1, 5)}  # `override_config` is {} until filled
     left = [
         key
@@ -322,37 +334,9 @@ def test_what_verl_refuses_is_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
-REFUSED = {
-    "GPUs that do not divide": (TEPO, {"nodes": 3}, "training.nodes: 3 x 8 GPUs do not divide a minibatch of 128"),
-    "micro-batches by count": (TEPO, {"micro_batches": 2}, "micro_batches: 2: on cuda verl cuts"),
-    "too few tokens": (TEPO, {"max_tokens_per_gpu": 8192}, r"8192 is less than the longest sequence \(2048 \+ 8192"),
-}
-
-
-def test_plan_refuses_with_one_line() -> None:
-    for name, changes, message in REFUSED.values():
-        spec = paper_spec(name, **changes)
-        with pytest.raises(ConfigError, match=message) as caught:
-            plan(spec.training, catalog.parse(spec.method))
-        assert "\n" not in str(caught.value)
-
-
-def test_a_mean_over_micro_batches_and_statistics_over_a_minibatch() -> None:
-    """The first is another number when the minibatch is split; the second are gathered over GPUs and micro-batches."""
+def test_statistics_over_a_minibatch_are_gathered_over_gpus_and_micro_batches() -> None:
     training = paper_spec(TEPO).training
-    message = (
-        r"grpo.* divides by the tokens of a micro-batch, and 8 GPUs would split the minibatch; allowed: microbatch"
-    )
-    with pytest.raises(ConfigError, match=message):
-        plan(training, catalog.parse("grpo+agg-scope=microbatch"))
-    by_tokens = {"ppo_max_token_len_per_gpu": 20480}
     for key in ("clip_cov", "kl_cov", "tepo_steer", "top_entropy"):
-        assert by_tokens.items() <= plan(training, catalog.parse(key)).trainer.items()
+        assert plan(training, catalog.parse(key)).trainer["ppo_max_token_len_per_gpu"] == 20480
         split = training.model_copy(update={"cov_scope": "microbatch"})
         assert plan(split, catalog.parse(key)).trainer["ppo_micro_batch_size_per_gpu"] == 2
-
-
-def test_plan_reads_what_is_there_without_torch(world: Path) -> None:
-    made = preflight(specs.check(worlds.spec(world, trainer="verl", filter="none", prompts_per_rollout=4)))
-    assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
-    assert made.trainer["ppo_mini_batch_size"] == 2

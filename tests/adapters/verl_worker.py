@@ -1,4 +1,4 @@
-"""Run in processes of its own (`test_verl_loss.py`): verl's training worker on a CPU, one process per rank.
+"""Run in processes of its own (`test_loss.py`): verl's training worker on a CPU, one process per rank.
 
     python -m tests.adapters.verl_worker WORLD OUT [OTHER...]    with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
 
@@ -153,7 +153,7 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     from transformers import AutoModelForCausalLM
 
     # here, not above: it imports pytest, and the acceptance of a GPU uses this module where there is none
-    from tests.adapters.test_verl_loss import KEYS
+    from tests.adapters.test_loss import KEYS
 
     spec = check(worlds.spec(world, trainer="verl"))
     model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
@@ -161,7 +161,7 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
     actor = training_worker(spec, world / "run")
     of_loss, of_gradient = {}, {}
-    for key in KEYS:
+    for key in KEYS["verl"]:
         # with statistics over the minibatch also one row at a time, on two ranks and one
         for parts in ((1, 2, 4) if catalog.parse(key).parts.statistics else (1, 2)) if all_parts else (2,):
             found = compared(actor, model, key, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 from core.files import read_growing_csv
 from core.provenance import sha256_file
+from methods.training.spec import Spec
 
 TRAINING: dict[str, Any] = {
     "rollouts": 2,
@@ -93,7 +94,7 @@ def build(folder: Path, prompts: int = 40, hidden: int = 32, model_type: str = "
 
 
 def spec(world: Path, method: str = "tepo", checkpoints: tuple[int, ...] = (2,), **changes: Any) -> dict[str, Any]:
-    """A run specification in `world`; `changes` go to the top level if they are keys there, else into `training`."""
+    """A run specification in `world`; `changes` go to the top level if they are keys of it, else into `training`."""
     top: dict[str, Any] = {
         "scale": "test",
         "model": "random",
@@ -107,7 +108,7 @@ def spec(world: Path, method: str = "tepo", checkpoints: tuple[int, ...] = (2,),
         "checkpoints": list(checkpoints),
     }
     for key, value in changes.items():
-        (top if key in top else top["training"])[key] = value
+        (top if key in Spec.model_fields else top["training"])[key] = value
     return top
 
 
@@ -120,6 +121,13 @@ def numbers(out: Path) -> list[dict[str, str]]:
 def weights(out: Path, step: int = 2) -> str:
     """sha256 of a checkpoint's weights."""
     return sha256_file(out / "checkpoints" / f"step{step}" / "model.safetensors")
+
+
+def assert_same(out: Path, undisturbed: Path, *steps: int) -> None:
+    """One curve, and the same weights at these checkpoints."""
+    assert numbers(out) == numbers(undisturbed)
+    for step in steps:
+        assert weights(out, step) == weights(undisturbed, step)
 
 
 def events(out: Path) -> list[str]:

@@ -1,12 +1,15 @@
-"""C1, C2: the trainer's own loss code equals `Method.loss`, whole and split, on tensors of a real rollout."""
+"""C1, C2, C8: what the trainers compute is `Method.loss`, whole, split and over ranks, on tensors of a real rollout."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
+import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,21 +20,22 @@ import pytest
 
 from core.errors import ConfigError, CorruptInputError
 from core.files import read_growing_csv
+from core.provenance import ROOT
 from methods import catalog
-from methods.adapters import trl, verl
+from methods.adapters import trl
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
+from methods.adapters.verl.processes import environment, free_port
 from methods.batch import Batch
-from methods.method import Method
-from methods.train import StopRequest
+from methods.train import StopRequest, execute
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive, informative
-from methods.training.spec import Training
+from methods.training.spec import Training, check
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
 
-KEYS = (
+ALL = (
     *catalog.keys(),
     "tepo+kl-anchor=ref",
     "tepo+kl-estimator=full",
@@ -39,7 +43,14 @@ KEYS = (
     "tepo+agg-scope=group",
     "grpo+correction=icepop+correction-cap=1.0000001",
     "tepo+correction=seq-tis",
+    "tepo+dh-def=cov_sign",
+    "tepo+mask-norm=masked",
+    "tepo+kl-estimator=full+mask-norm=masked",
 )
+# verl hands no whole distributions to a loss
+KEYS = {"trl": ALL, "verl": tuple(key for key in ALL if "full_logp" not in catalog.parse(key).needs)}
+STATISTICS = tuple(key for key in ALL if catalog.parse(key).parts.statistics)
+CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 
 
 def leaves(batch: Batch, double: bool) -> Batch:
@@ -57,80 +68,172 @@ def leaves(batch: Batch, double: bool) -> Batch:
     return Batch(**made)
 
 
-def loss_and_gradients(method: Method, batch: Batch, parts: int | None) -> list[object]:
-    """The loss (through the trainer in `parts`, or None: directly) and its gradients by log-probs and entropies."""
+def through(trainer: str | None, key: str, batch: Batch, *cut: int, **options: Any) -> list[Any]:
+    """The loss by a trainer's own code (None: by the method) and its gradients by what `leaves` made."""
     import torch
 
-    if parts is None:
-        from methods.training.rollouts import derive
+    from tests.adapters.trl_conformance import through_trainer, through_workers
 
+    method = catalog.parse(key)
+    if trainer is None:
         loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(0, "selection", 0)))
     else:
-        from tests.adapters.trl_conformance import through_trainer
-
-        loss = through_trainer(method, batch, parts)
-    wanted = [batch.logp, batch.entropy, batch.full_logp]
+        loss = {"trl": through_trainer, "verl": through_workers}[trainer](method, batch, *cut, **options)
+    wanted = [x for x in (batch.logp, batch.entropy, batch.full_logp) if x is not None]
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 
 
-SPLITTABLE = (
-    *KEYS, "tepo+dh-def=cov_sign", "tepo+mask-norm=masked", "tepo+kl-estimator=full+mask-norm=masked",
-)  # fmt: skip
-STATISTICS = [key for key in SPLITTABLE if catalog.parse(key).parts.statistics]
-
-
-def test_the_trainers_loss_is_the_methods(captured: list[Batch]) -> None:
+def same(one: list[Any], other: list[Any], case: object, **tolerance: float) -> None:
     import torch
 
+    torch.testing.assert_close(one, other, **tolerance, msg=lambda text: f"{case}: {text}")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trainer", KEYS)
+def test_a_trainers_loss_is_the_methods(trainer: str, captured: list[Batch]) -> None:
     assert any(float((b.logp - b.old_logp).abs().max()) > 0.01 for b in captured), "all minibatches are on-policy"
-    for key in KEYS:
-        method = catalog.parse(key)
-        for batch in captured:
-            for double in (False, True):
-                ours = loss_and_gradients(method, leaves(batch, double), 1)
-                theirs = loss_and_gradients(method, leaves(batch, double), None)
-                torch.testing.assert_close(ours, theirs, rtol=0, atol=0, msg=lambda text, key=key: f"{key}: {text}")
+    for key, batch, double in itertools.product(KEYS[trainer], captured, (False, True)):
+        ours, theirs = (through(who, key, leaves(batch, double)) for who in (trainer, None))
+        same(ours, theirs, key, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("key", ["grpo", "opo", "reinforce_pp"])  # the last two weigh responses by their lengths
-def test_advantages_are_over_the_rows_that_are_trained_on(key: str) -> None:
+@pytest.mark.parametrize(("trainer", "cuts"), [("trl", [(2,), (8,)]), ("verl", [(4, 1), (2, 2)])], ids=KEYS)
+def test_a_split_changes_nothing(trainer: str, cuts: list[tuple[int, ...]], captured: list[Batch]) -> None:
+    """Over micro-batches, and ranks with verl. For statistics also rows of equal reward side by side, one row alone,
+    ranks that hold one prompt: the whole minibatch decides, and by the other reading of R15 the cut does.
 
-    import torch
-
-    from methods.adapters.trl.microbatches import Rows
-    from methods.adapters.trl.trainer import MethodTrainer
-
-    trainer: Any = object.__new__(MethodTrainer)
-    trainer.method, trainer.num_generations = catalog.parse(key), 2
-    lengths = torch.tensor([3, 1, 2, 2, 1, 4])
-    mask = (torch.arange(4) < lengths[:, None]).long()
-    reward, group = torch.tensor([1.0, 0, 1, 1, 0, 1]), torch.arange(6) // 2
-    sampled = Rows(mask[:, :1], mask[:, :1], mask, mask, reward, group)
-    kept = trainer._with_advantage(sampled, [0, 2])
-    rows = torch.tensor([0, 1, 4, 5])
-    assert torch.equal(kept.advantage, trainer.method.advantage(reward[rows], group[rows], lengths[rows]))
-    assert len(trainer._with_advantage(sampled, [])) == 0
-
-
-def test_a_split_changes_nothing(captured: list[Batch]) -> None:
-    """And by the other reading of R15 it decides."""
-    import torch
-
-    from tests.adapters.trl_conformance import through_trainer
-
+    cuts: number of micro-batches, and of ranks.
+    """
     batch = captured[-1]
     assert len(set(batch.lengths_B.tolist())) > 2, "with equal lengths each part's own mean would pass"
-    for key in SPLITTABLE:
-        method = catalog.parse(key)
-        whole = loss_and_gradients(method, leaves(batch, True), 1)
-        for parts in (2, 8):
-            split = loss_and_gradients(method, leaves(batch, True), parts)
-            torch.testing.assert_close(
-                split, whole, rtol=1e-12, atol=1e-14, msg=lambda text, case=(key, parts): f"{case}: {text}"
-            )
-        if key in STATISTICS:
-            cut = [through_trainer(method, leaves(batch, True), parts, "microbatch") for parts in (1, 4)]
-            assert not torch.equal(*cut), key
+    by_reward = sorted(range(len(batch.mask)), key=lambda row: float(batch.advantage[row]))
+    for key in KEYS[trainer]:
+        whole = through(trainer, key, leaves(batch, True))
+        for cut in cuts:
+            same(through(trainer, key, leaves(batch, True), *cut), whole, (key, cut), **CLOSE)
+        if key not in STATISTICS:
+            continue
+        for cut in [(8, 1), (1, 8)] if trainer == "verl" else []:
+            found = through(trainer, key, leaves(batch, True), *cut, order=by_reward)
+            same(found, whole, (key, cut, "by reward"), **CLOSE)
+        # agg-scope=microbatch has no statistic and is the other reading by its own name
+        one, four = (through(trainer, key, leaves(batch, True), parts, whole=False) for parts in (1, 4))
+        assert float(one[0]) != float(four[0]), key
+
+
+def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None:
+    """verl's filling, a whole micro-batch of it: the same loss as without those rows."""
+    import torch
+
+    for key in KEYS["verl"]:
+        whole = leaves(captured[-1], True)
+        rows = len(whole.mask)
+        filled = torch.cat([whole.mask, torch.zeros_like(whole.mask)])
+        names = "logp", "old_logp", "advantage", "group", "entropy", "old_entropy", "ref_logp", "sampling_logp"
+        values = {name: getattr(whole, name) for name in names}
+        twice = {name: torch.cat([x, x]) if isinstance(x, torch.Tensor) else x for name, x in values.items()}
+        twice["group"][rows:] = -1
+        padded = Batch(**twice, mask=filled, dropped=~filled.any(1), max_tokens=whole.max_tokens)
+        loss, logp, entropy = through("verl", key, leaves(padded, True), 2)
+        same([loss, logp[:rows], entropy[:rows]], through("verl", key, whole)[:3], key, **CLOSE)
+        assert not logp[rows:].any(), key
+
+
+def test_a_loss_by_micro_batches_refuses_a_part_of_a_minibatch(captured: list[Batch]) -> None:
+    message = r"verl: a worker got 4 of a minibatch's 8 sequences, but grpo.* divides by the tokens of a micro-batch"
+    with pytest.raises(ConfigError, match=message):
+        through("verl", "grpo+agg-scope=microbatch", leaves(captured[-1], True), 2)
+
+
+def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
+    """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
+    from methods.adapters.verl.worker import RESULT, MethodLoss
+    from tests.adapters.trl_conformance import as_verl
+
+    loss = MethodLoss("clip_cov", 0, 4, 6, whole_minibatch=True)
+    seen = [loss(*as_verl(batch, slice(None)))[1][RESULT].update for batch in captured]
+    assert seen == [0, 1, 2, 3]
+
+
+# --- verl's engine ----------------------------------------------------------------------------------------------------
+
+
+def engines_figures(world: Path, folder: Path, ranks: int, *others: Path) -> dict[str, Any]:
+    """The worker's figures with so many ranks; others: see `verl_worker`."""
+    variables = environment(check(worlds.spec(world, trainer="verl")).training, folder)
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
+    out = folder / "figures.json"
+    line = [sys.executable, "-m", "tests.adapters.verl_worker", *map(str, (world, out, *others))]
+    processes = [
+        subprocess.Popen(
+            line,
+            cwd=ROOT,
+            env={**os.environ, **variables, **address, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    said = []
+    try:
+        said = [process.communicate(timeout=1800)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert out.is_file(), "\n".join(said)[-3000:]
+    return dict(json.loads(out.read_text()))
+
+
+OTHERS = ("qwen3", "llama", "mistral")  # beside the world's own qwen2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_engine_computes_the_methods_losses(ranks: int, world: Path, tmp_path: Path) -> None:
+    others = []
+    for model_type in OTHERS if ranks == 1 else ():
+        (tmp_path / model_type).mkdir()
+        others.append(worlds.build(tmp_path / model_type, prompts=1, model_type=model_type))
+    figures = engines_figures(world, tmp_path, ranks, *others)
+    # Loss and gradient of every method are the plain model's: packed, over micro-batches too, with the paper's four
+    # architectures. Float32: another order of summation.
+    expected = {f"{key} in {parts}" for key in KEYS["verl"] for parts in (1, 2)}
+    expected |= {f"{key} in 4" for key in KEYS["verl"] if key in STATISTICS}
+    assert set(figures["gradient"]) == {world.name, *(path.name for path in others)}
+    for name, found in figures["gradient"].items():
+        assert set(found) == (expected if name == world.name else {f"{key} in 2" for key in KEYS["verl"]})
+        assert max(found.values()) < 1e-5, (name, found)
+        # relative to 0.01 where a loss is smaller: half a unit in the last place of a log-prob between 8 and 16 is 5e-7
+        assert max(figures["loss"][name].values()) < 5e-5, (name, figures["loss"][name])
+
+    # at the first minibatch nothing has changed
+    assert figures["dH"] == 0.0
+    first = figures["first"]
+    assert (first["mask_fraction"], first["kl_old"], first["ratio_spread"]) == (0.0, 0.0, 0.0)
+    assert first["effective_sample_size"] == 1.0
+
+    # in bfloat16 too, because the old pass has the update's micro-batches: cut by tokens over all minibatches, as verl
+    # would do it, the same weights give other entropies
+    same, other = figures["unchanged"]["True"], figures["unchanged"]["False"]
+    assert (same["share"], same["largest"]) == (0.0, 0.0)
+    assert other["share"] > 0.01
+
+    assert figures["tokens with logits"] == 5  # a chunk; the micro-batch has 61 tokens on one rank
+    assert figures["merged"] is True  # a state merges to the trained weights
+
+
+# --- TRL's trainer ----------------------------------------------------------------------------------------------------
+
+
+def bare(**attributes: Any) -> Any:
+    """A trainer that has these attributes only: no model, no data."""
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    made = object.__new__(MethodTrainer)
+    vars(made).update(attributes)
+    return made
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
@@ -138,14 +241,15 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
     import torch
 
     from methods.adapters.trl.recorder import Recorder
-    from methods.adapters.trl.trainer import MethodTrainer
 
     recorder: Any = object.__new__(Recorder)
     recorder.training, recorder.run = SimpleNamespace(updates_per_rollout=4), SimpleNamespace(folder=Path("run"))
-    trainer: Any = object.__new__(MethodTrainer)
-    trainer.recorder, trainer.state = recorder, SimpleNamespace(global_step=6)
-    trainer.args = SimpleNamespace(fp16=False, max_grad_norm=1.0)
-    trainer.accelerator = SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm))
+    trainer = bare(
+        recorder=recorder,
+        state=SimpleNamespace(global_step=6),
+        args=SimpleNamespace(fp16=False, max_grad_norm=1.0),
+        accelerator=SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm)),
+    )
     line = rf"^run: rollout 2: update 6: the gradient's norm is {norm}: .*; lower training\.learning_rate$"
     with pytest.raises(CorruptInputError, match=line):
         trainer._clip_grad_norm(SimpleNamespace(parameters=list))
@@ -154,24 +258,34 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
         recorder.write_row(SimpleNamespace(rollout=2), 2, None, norm)
 
 
-@pytest.mark.parametrize("filtering", ["none", "oversample"])
-def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted(filtering: str) -> None:
+@pytest.mark.parametrize(("filtering", "key"), [("none", "opo"), ("oversample", "reinforce_pp")])
+def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted(filtering: str, key: str) -> None:
+    """Advantages are over the rows that are trained on; these methods weigh responses by their lengths."""
     import torch
 
-    from methods.adapters.trl.trainer import MethodTrainer, RolloutState
+    from methods.adapters.trl.trainer import RolloutState
 
     sizes = {"samples_per_prompt": 2, "filter": filtering}
     figures: list[Any] = []
-    trainer: Any = object.__new__(MethodTrainer)
-    trainer.training_sizes, trainer.num_generations = Training(**worlds.TRAINING | sizes), 2
-    trainer.method, trainer.placebo, trainer.run_seed = catalog.parse("grpo"), None, 0
-    trainer.state, trainer.eos_token_ids = SimpleNamespace(global_step=0), [0]
-    trainer._tokenizer = SimpleNamespace(pad_token_id=0)
-    trainer.recorder = SimpleNamespace(run=SimpleNamespace(trace=None), rollout=lambda of, _: figures.append(of))
+    trainer = bare(
+        training_sizes=Training(**worlds.TRAINING | sizes),
+        num_generations=2,
+        method=catalog.parse(key),
+        placebo=None,
+        run_seed=0,
+        state=SimpleNamespace(global_step=0),
+        eos_token_ids=[0],
+        _tokenizer=SimpleNamespace(pad_token_id=0),
+        recorder=SimpleNamespace(run=SimpleNamespace(trace=None), rollout=lambda of, _: figures.append(of)),
+    )
     sampled = rows([3, 1, 2, 2, 5, 4], [0, 1, 0, math.nan, 1, 1 / 2])
     trainer._draw = lambda *_: ({}, sampled)
     trainer._generate_and_score_completions([{"index": row // 2} for row in range(6)])
-    assert trainer.present.kept.reward.tolist() == [0, 1, 1, 1 / 2]
+    kept = trainer.present.kept
+    assert kept.reward.tolist() == [0, 1, 1, 1 / 2]
+    index = torch.tensor([0, 1, 4, 5])
+    expected = trainer.method.advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
+    assert torch.equal(kept.advantage, expected)
     (found,) = figures
     assert (found.reward, found.reward_given, found.reward_kept) == (1 / 2, 1 / 2, 5 / 8)
     assert (found.reward_timeouts, found.groups_sampled, found.groups_kept) == (1, 3, 2)
@@ -187,12 +301,11 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
 def test_a_rollout_that_changes_nothing_is_not_lengthened_to_the_target() -> None:
     import torch
 
-    from methods.adapters.trl.trainer import MethodTrainer, RolloutState
+    from methods.adapters.trl.trainer import RolloutState
     from methods.training import movement
 
-    trainer: Any = object.__new__(MethodTrainer)
-    trainer.model = torch.nn.Linear(2, 2)
-    trainer.present = RolloutState(weights=movement.copies(trainer.model.parameters()))
+    model = torch.nn.Linear(2, 2)
+    trainer = bare(model=model, present=RolloutState(weights=movement.copies(model.parameters())))
     trainer._move_by(0.02, torch.zeros(1), torch.zeros(1))  # would measure, for which there is nothing here
 
 
@@ -200,8 +313,6 @@ def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(worl
     """As verl and evaluation read them: the prompt's text holds the token already."""
     from tokenizers.processors import TemplateProcessing
 
-    from methods.adapters.trl.trainer import MethodTrainer
-    from methods.training.spec import check
     from models.tiny import tokenizer
 
     made: Any = tokenizer()
@@ -209,9 +320,7 @@ def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(worl
     made.backend_tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[begin])
     prompt = "<bos>1+1\n"
     assert made(prompt)["input_ids"].count(made.bos_token_id) == 2
-    trainer: Any = object.__new__(MethodTrainer)
-    trainer.processing_class = made
-    (ids,), *others = trainer._tokenize_prompts([prompt])
+    (ids,), *others = bare(processing_class=made)._tokenize_prompts([prompt])
     assert (made.decode(ids), ids.count(made.bos_token_id), others) == (prompt, 1, [None, {}])
     rollouts.check_readable(check(worlds.spec(world, max_prompt_tokens=len(ids))), [prompt], made)
 
@@ -223,7 +332,6 @@ MODELS = ("qwen2", "llama", "qwen3", "mistral")
 def trainer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trainer after a real run, with its last rollout: 4 prompts of several lengths, 4 responses to each."""
     from methods.adapters.trl.trainer import MethodTrainer
-    from methods.train import StopRequest, execute
 
     world = worlds.build(tmp_path_factory.mktemp(request.param), model_type=request.param)
     seen: list[Any] = []
@@ -244,7 +352,6 @@ def gradient(trainer: Any, key: str, parts: int, shared: bool) -> Any:
     """The gradient of a minibatch of two groups, over all parameters, with the policy moved since it was sampled."""
     import torch
 
-    from methods.adapters.trl.microbatches import micro_batches
     from methods.adapters.trl.trainer import RolloutState
 
     trainer.method = catalog.parse(key)
@@ -280,7 +387,7 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
     assert float((found[0][0] - logp)[valid].abs().max()) > 0.05, "the policy has not moved"
     assert len(set(rows.prompt_mask.sum(1).tolist())) > 1
     assert len(set(rows.lengths.tolist())) > 2
-    for key in KEYS[MODELS.index(trainer.model.config.model_type) :: len(MODELS)]:  # four models share the methods
+    for key in ALL[MODELS.index(trainer.model.config.model_type) :: len(MODELS)]:  # four models share the methods
         for parts in (1, 2, 8) if catalog.parse(key).splittable else (1,):
             plain, one_row = (gradient(trainer, key, parts, shared) for shared in (False, True))
             assert float(plain.norm()) > 0, key
@@ -316,9 +423,7 @@ def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Call
         assert float(whole[1][name]) == pytest.approx(float(plain[1][name]), rel=1e-4), name
 
 
-def test_a_model_or_trainer_that_cannot_is_one_line(world: Path, tmp_path: Path) -> None:
-    from methods.training.spec import check
-
+def test_a_model_that_cannot_is_one_line(world: Path, tmp_path: Path) -> None:
     config = json.loads((world / "base" / "config.json").read_text())
     own = {"architectures": ["Qwen2ForCausalLM"], "layer_types": [], "use_sliding_window": False}
     refused = {
@@ -341,9 +446,6 @@ def test_a_model_or_trainer_that_cannot_is_one_line(world: Path, tmp_path: Path)
         (base / "config.json").write_text(json.dumps(config | own | changes))
         with pytest.raises(ConfigError, match=line):
             trl.preflight(spec.model_copy(update={"base": str(base)}))
-    training = Training(**worlds.TRAINING, shared_prefix=True)
-    with pytest.raises(ConfigError, match=r"training\.shared_prefix: True: verl"):
-        verl.plan(training, catalog.parse("tepo"))
 
 
 def test_order_is_passes_over_all_prompts() -> None:
@@ -354,7 +456,7 @@ def test_order_is_passes_over_all_prompts() -> None:
     assert taken[:10] == rollouts.order(7, 10, seed=3), "a longer run begins like a shorter one"
 
 
-def test_refill_goes_on_where_it_was_left() -> None:
+def test_refill_goes_on_where_it_was_left_and_ends_when_every_prompt_is_used() -> None:
     one = rollouts.Refill(9, seed=1)
     drawn = [one.draw(4, {0, 1}) for _ in range(5)]
     other = rollouts.Refill(9, seed=1)
@@ -362,21 +464,28 @@ def test_refill_goes_on_where_it_was_left() -> None:
     resumed = rollouts.Refill(9, seed=1, position=other.position)
     assert [resumed.draw(4, {0, 1}) for _ in range(3)] == drawn[2:]
     assert all(len(set(d)) == 4 and not {0, 1} & set(d) for d in drawn)
+    assert sorted(resumed.draw(9, {0, 1})) == [2, 3, 4, 5, 6, 7, 8]
 
 
-def test_refill_ends_when_every_prompt_is_used() -> None:
-    assert sorted(rollouts.Refill(5, seed=1).draw(9, {0, 1})) == [2, 3, 4]
-    assert rollouts.Refill(5, seed=1).draw(1, set(range(5))) == []
+def test_seeds_differ_by_every_part_of_the_name(tmp_path: Path) -> None:
+    """Stream 0 of a run has the seed that it had without a stream."""
 
+    def of(seed: int, **keys: int) -> int:
+        return rollouts.stream_seed(check(worlds.spec(tmp_path, seed=seed, **keys)))
 
-def test_seeds_differ_by_every_part_of_the_name() -> None:
+    assert of(3) == of(3, stream=0) == 3
     names = [(1, "rollout", 0, 0), (1, "rollout", 0, 1), (1, "rollout", 1, 0), (2, "rollout", 0, 0), (1, "x", 0, 0)]
     seeds = [derive(*name) for name in names]
-    assert len(set(seeds)) == len(names)
+    seeds += [of(seed, stream=stream) for seed in range(10) for stream in range(3)]
+    assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_choose_and_deal() -> None:
+    import torch
+
+    # two different rewards make a group informative
+    assert informative(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0]), 2) == [False, True, False]
     mixed = [True, False, True, True, False, True]
     assert choose(mixed, 3, "oversample") == [0, 2, 3]
     assert choose(mixed, 5, "mask") == [0, 2, 3, 5]
@@ -399,12 +508,6 @@ def rows(lengths: list[int], rewards: list[float], prompt: int = 2) -> Rows:
     group = torch.arange(len(lengths)) // 2
     reward = torch.tensor(rewards)
     return Rows(prompt_mask * 5, prompt_mask, ids * mask, mask, reward, group, advantage=reward)
-
-
-def test_informative_groups_have_two_rewards() -> None:
-    import torch
-
-    assert informative(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0]), 2) == [False, True, False]
 
 
 def test_micro_batches_keep_groups_whole_and_know_their_minibatch() -> None:
@@ -479,19 +582,19 @@ def test_the_alarm_for_a_sampler_with_another_policy(tmp_path: Path) -> None:
             dict.fromkeys(COLUMNS, 1.0) | {"rollout": n, "sampling_gap_mean": gap, "sampling_correlation": correlation}
             for n, (gap, correlation) in enumerate(figures, 1)
         ]
-        for check, resumed in itertools.product((False, True), repeat=2):
-            curve = Curve(path, 0, sampler_check=check)
+        for checked, resumed in itertools.product((False, True), repeat=2):
+            curve = Curve(path, 0, sampler_check=checked)
             for row in rows[:-1]:
                 curve.append(row)
             if resumed:
                 curve.close()
-                curve = Curve(path, len(rows) - 1, sampler_check=check)
+                curve = Curve(path, len(rows) - 1, sampler_check=checked)
             try:
                 curve.append(rows[-1])
                 found = ""
             except rollouts.SamplerError as error:
                 found = str(error)
-            assert bool(re.search(message, found)) == (alarm and check), (case, check, resumed)
+            assert bool(re.search(message, found)) == (alarm and checked), (case, checked, resumed)
             curve.close()
             assert read_growing_csv(path)[-1]["rollout"] == str(len(rows)), "the row that says so stands there"
 
