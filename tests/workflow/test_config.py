@@ -53,12 +53,6 @@ def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
     assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
 
 
-def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
-    quick["methods"] = ["clip_cov", "clip_cov+fraction=0.5"]
-    keys = {p.row: p.run.method for p in matrix.plan(quick)}
-    assert keys == {"clip_cov": "clip_cov+fraction=0.01", "clip_cov+fraction=0.5": "clip_cov+fraction=0.5"}
-
-
 def runs(config: dict[str, Any]) -> set[str]:
     return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in matrix.plan(config)}
 
@@ -66,6 +60,12 @@ def runs(config: dict[str, Any]) -> set[str]:
 CHOSEN = [
         ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 4", "tiny_qwen2/cispo/seed1: 4"}),
         ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 4"}),
+        # A setting of the scale shows in the key.
+        (
+            "quick",
+            {"methods": "clip_cov,clip_cov+fraction=0.5"},
+            {"tiny_qwen2/clip_cov+fraction=0.01/seed1: 4", "tiny_qwen2/clip_cov+fraction=0.5/seed1: 4"},
+        ),
         ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 4"}),
         (
             "quick",
@@ -139,21 +139,18 @@ def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
     assert configuration.replaced([EMBEDDED]) == []
 
 
-def test_a_backend_that_no_rule_can_start_is_refused_before_any_training() -> None:
-    """A server has one model and an address, and no rule hands an address on."""
+def test_what_no_rule_can_start_is_refused_before_any_training() -> None:
+    """A server has one model and an address, and no rule hands an address on; a revision is a word of a shell line."""
     with pytest.raises(ConfigError, match=r"evaluation\.backend: unknown value 'openai'; allowed: hf, vllm"):
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
+    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
+        load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})
 
 
 def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for targets, makes in (([], True), (["plan"], False), (["verify", "plan"], False), (["plan", "table1"], True)):
         monkeypatch.setattr(command_line, "TARGETS", targets)
         assert command_line.makes_files() is makes, targets
-
-
-def test_a_revision_that_is_no_word_of_a_shell_line_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
-        load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})
 
 
 def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
@@ -281,18 +278,21 @@ def record(message: str | None, level: int = logging.INFO, **said: Any) -> loggi
     return made
 
 
+def begun(job: int, rule: str, **wildcards: str) -> logging.LogRecord:
+    return record("...", event=LogEvent.JOB_INFO, jobid=job, rule_name=rule, wildcards=wildcards, log=["logs/a.log"])
+
+
+def failed(job: int, rule: str) -> logging.LogRecord:
+    return record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job, rule_name=rule, log=["logs/a.log"])
+
+
 def said_by(records: list[logging.LogRecord]) -> list[str]:
     lines = progress.Lines()
     return [lines.format(entry) for entry in records if lines.filter(entry)]
 
 
 def test_a_run_says_one_line_a_job_with_its_share() -> None:
-    start = [
-        record(
-            "...", event=LogEvent.JOB_INFO, jobid=n, rule_name="train", wildcards={"model": "m", "seed": str(n)}, log=[]
-        )
-        for n in (1, 2)
-    ]
+    start = [begun(n, "train", model="m", seed=str(n)) for n in (1, 2)]
     ended = [record("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=n) for n in (2, 1)]
     counts = [record(None, event=LogEvent.PROGRESS, done=n, total=12) for n in (3, 4)]
     lines = said_by(
@@ -305,26 +305,23 @@ def test_a_run_says_one_line_a_job_with_its_share() -> None:
 
 
 def test_a_failure_is_one_line_and_other_errors_stay() -> None:
-    started = record("...", event=LogEvent.JOB_INFO, jobid=3, rule_name="grade", wildcards={"step": "4"}, log=[])
-    failed = record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=3, rule_name="grade", log=["logs/grade.log"])
     closing = [
         record("RuleException:\nCalledProcessError in file", logging.ERROR, event=LogEvent.ERROR),
         record("WorkflowError:\nAt least one job did not complete", logging.ERROR, event=LogEvent.ERROR),
     ]
     other = record("LockException:\nDirectory cannot be locked", logging.ERROR, event=LogEvent.ERROR)
     twice = [record("Will exit after finishing currently running jobs (scheduler).")] * 3
-    assert said_by([started, failed, *closing, other, *twice]) == [
-        "failed: grade 4; the reason is above and in logs/grade.log",
+    assert said_by([begun(3, "grade", step="4"), failed(3, "grade"), *closing, other, *twice]) == [
+        "failed: grade 4; the reason is above and in logs/a.log",
         "LockException:\nDirectory cannot be locked",
         "Will exit after finishing currently running jobs (scheduler).",
     ]
 
 
 def test_ctrl_c_stops_jobs_and_is_no_failure() -> None:
-    started = record("...", event=LogEvent.JOB_INFO, jobid=3, rule_name="train", wildcards={"seed": "4"}, log=["a.log"])
     asked = record("Terminating processes on user request, this might take some time.")
-    stopped = record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=3, rule_name="train", log=["a.log"])
-    assert said_by([started, asked, stopped])[1:] == ["stopped: train 4; the same command goes on"]
+    said = said_by([begun(3, "train", seed="4"), asked, failed(3, "train")])
+    assert said[1:] == ["stopped: train 4; the same command goes on"]
 
 
 QUICK_TREE = ("--configfile", "config/quick.yaml")
@@ -361,24 +358,6 @@ def test_plan_is_a_target(clone: Path) -> None:
     assert "4 unique runs (0 done)" in done.stdout
     assert "Missing or wrong: nothing" in done.stdout
     assert done.returncode == 0, done.stderr
-
-
-def test_a_tree_of_a_thousand_runs_is_longer_than_an_argument_and_stays(tmp_path: Path) -> None:
-    """What a command reads of the plan lies in files: one argument may be 128 KiB."""
-    files = [EMBEDDED, QUICK]
-    large = plan(files, {"name": "large", "seeds": "1-250"}, root=tmp_path)
-    assert len(large.runs) == 1000
-    large.results.root.mkdir()
-    large.results.matrix.write_text(large.files["matrix.json"][1])
-    for checkpoint in large.checkpoints:
-        for folder, file in ((large.results.run(checkpoint.run), "run"), (large.results.grades(checkpoint), "grades")):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{file}.json").write_text("{}")
-    more = plan(files, {"name": "large", "methods": "gpg", "seeds": "1"}, root=tmp_path)
-    assert len(more.matrix["runs"]) == 1001
-    assert len(more.files["checkpoints.txt"][1]) + len(more.files["matrix.json"][1]) > 2**17
-    (note,) = more.notes
-    assert note.startswith(f"{tmp_path}/large: 1000 finished runs of earlier questions stay in its tables; a tree of ")
 
 
 @pytest.mark.demo

@@ -125,12 +125,18 @@ def test_the_papers_sizes_reach_every_run() -> None:
         assert t.rollouts == max(planned.steps)
 
 
-def test_a_size_the_cluster_does_not_know_is_named() -> None:
+def test_a_size_the_cluster_does_not_know_is_named_and_models_made_here_have_none() -> None:
     config = copy.deepcopy(CONFIGS["paper"])
     del config["cluster"]["sizes"]["14B"]
     (planned,) = [p for p in matrix.plan(config) if p.run.path.as_posix() == "qwen3_14b/grpo/seed2"]
     with pytest.raises(ConfigError, match=r"cluster\.sizes \(for qwen3_14b\): unknown value '14B'; allowed: 7B, 8B"):
         matrix.training(config, planned)
+    embedded = CONFIGS["embedded"]
+    before, after = (
+        [matrix.training(changed, planned) for planned in matrix.plan(embedded)]
+        for changed in (embedded, embedded | {"cluster": config["cluster"]})
+    )
+    assert after == before
 
 
 def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +192,6 @@ def test_each_seed_of_a_model_made_here_has_a_base() -> None:
     assert matrix.builds(paper) == {}
 
 
-def test_a_cluster_changes_nothing_for_models_made_here() -> None:
-    config = copy.deepcopy(CONFIGS["embedded"])
-    before = [matrix.training(config, planned) for planned in matrix.plan(config)]
-    config["cluster"] = CONFIGS["paper"]["cluster"]
-    assert [matrix.training(config, planned) for planned in matrix.plan(config)] == before
-
-
 QUICK_FILES = [EMBEDDED, QUICK]
 HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"], "seeds": [1], "steps": [4]}]}
 
@@ -245,15 +244,10 @@ def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> No
     ]  # fmt: skip
     write_json(results.matrix, digests.with_own(content))
     assert len(Tree(results.root).runs) == 3
-
-
-def test_asking_again_changes_nothing(results: Results) -> None:
-    first = asked(results, methods="gpg")
-    write_json(results.matrix, digests.with_own(first))
-    assert asked(results, methods="gpg") == first
-    assert sorted(planned(asked(results, methods="grpo,tepo"))) == ["grpo/seed1: [4]", "tepo/seed1: [4]"], (
-        "gpg was asked for and is not finished"
-    )
+    again = plan(QUICK_FILES, {"methods": "gpg", "seeds": "3"}, root=results.root.parent)
+    assert again.matrix == content, "asking again changes nothing"
+    (note,) = again.notes
+    assert note.startswith(f"{results.root}: 2 finished runs of earlier questions stay in its tables; a tree of ")
 
 
 def test_a_model_and_a_variant_of_an_earlier_question_stay(results: Results) -> None:
