@@ -58,18 +58,8 @@ EDITS: dict[str, tuple[Files, Files]] = {
     "comment read as text": itself(
         ROOT + "# is §\nLOW = (ROOT / 'methods/catalog/mine.py').read_text().split('# is ')[1][:3]"
     ),
-    "global statement": itself("def f():\n    global LOW\n    LOW = §\nf()"),
-    # another file of the project
+    # another file of the project: forms of an import that the hash follows are in tests/core/test_used_code.py
     "plain import": both("from methods.minelib import LOW", LIB, "LOW = {}"),
-    "lazy import": both(
-        "def f():\n    from methods import minelib\n    return minelib.LOW\nLOW = f()", LIB, "LOW = {}"
-    ),
-    "relative import": both("from ..minelib import LOW", LIB, "LOW = {}"),
-    "else of a type checker's import": both(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    LOW = 0.9\nelse:\n    from methods.minelib import LOW",
-        LIB,
-        "LOW = {}",
-    ),
     "computed module": both(
         "from importlib import import_module\nLOW = import_module('methods.mine' + 'lib').LOW", LIB, "LOW = {}"
     ),
@@ -113,9 +103,6 @@ EDITS: dict[str, tuple[Files, Files]] = {
         | {"methods/minedata/a": "", "methods/minedata/b": ""},
         own("import os\nLOW = len(os.listdir('methods/minedata')) / 10") | {"methods/minedata/a": ""},
     ),
-    "configuration": both(
-        "import yaml\nLOW = yaml.safe_load(open('config/mine.yaml'))['low']", "config/mine.yaml", "low: {}"
-    ),
     # other processes
     "a script": both(
         "import subprocess, sys\nLOW = subprocess.check_output([sys.executable, 'methods/minelib.py'])",
@@ -131,8 +118,4 @@ HARMLESS: dict[str, tuple[Files, Files]] = {
     "comment": (own("LOW = 0.2"), own("LOW = 0.2  # a comment")),
     "docstring": (own('def f():\n    """One."""\nLOW = 0.2'), own('def f():\n    """Two."""\nLOW = 0.2')),
     "formatting": (own("LOW = 0.2"), own("LOW = (\n    0.2\n)")),
-    "another file of the catalog": (
-        own("LOW = 0.2"),
-        own("LOW = 0.2") | {"methods/catalog/other.py": METHOD.format(code="LOW = 0.1").replace('"mine"', '"other"')},
-    ),
 }

@@ -258,10 +258,7 @@ def test_modules_can_be_left_out_and_what_is_gone_is_an_error(small_project: Pat
 
 
 CHANGES = [  # old, new, whether the hash is another one
-    ("# one", "# another comment", False),
-    ('"""Squared."""', '"""The square."""', False),
     ('"""A loss."""\n', "", False),
-    ("x * x", "(x\n        * x)", False),
     ('f"negative: {x}"', '"must not be negative"', True),
     ("x * x", "x * x * x", True),
     ("ValueError", "KeyError", True),
