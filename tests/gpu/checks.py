@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from core.provenance import ROOT
-from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY, WIDE_1_5B, WIDE_7B, Shape
+from models.registry import Shape
+from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY, WIDE_1_5B, WIDE_7B
 
 GIGA = 1e9
 Figures = dict[str, Any]  # name -> number, text, or None where it could not be had
@@ -113,9 +114,7 @@ SPEED, DRIVER, MEMORY = "the speed of a CPU says nothing", "there is no driver",
 ENGINE = "vLLM is not run on a CPU here"
 
 
-def _c(figure: str, sign: str, limit: float | bool, only: str | None = None) -> Criterion:
-    return Criterion(figure, sign, limit, only)
-
+_c = Criterion
 
 CHECKS = (
     Check(
