@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.core import own_methods
+from tests.core.test_used_code import METHOD
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now.
 WORKER = """
@@ -47,7 +47,7 @@ RUNS = {"grpo by trl", "grpo by verl", "tepo by trl", "tepo by verl"}
 MEASURED = {"benchmarks", "generate", "grade", "recipe", "prompts", "training problems", *RUNS}
 # What is appended to a file.
 CODE, COMMENT = "\nEDITED = 1\n", "\n# edited\n"
-METHOD = own_methods.METHOD.format(code="LOW = 0.2")
+OWN = METHOD.format(code="LOW = 0.2")
 BENCHMARK = "from dataclasses import replace\nfrom evals.tasks.paper import AMC\nBENCHMARK = replace(AMC, key='mine')\n"
 
 
@@ -83,7 +83,7 @@ EDITS: list[tuple[dict[str, str], set[str], set[str]]] = [
     ({"methods/parts/reducers.py": CODE}, RUNS, set()),
     ({"methods/catalog/tepo.py": CODE}, {"tepo by trl", "tepo by verl"}, set()),
     # New files beside the others.
-    ({"methods/catalog/mine.py": METHOD}, set(), {"convergence"}),
+    ({"methods/catalog/mine.py": OWN}, set(), {"convergence"}),
     ({"evals/tasks/mine.py": BENCHMARK}, set(), {"report"}),
     ({"methods/adapters/trl/trainer.py": CODE}, {"grpo by trl", "tepo by trl"}, set()),
     ({"evals/reward.py": CODE}, RUNS, set()),
