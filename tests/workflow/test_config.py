@@ -32,9 +32,14 @@ from workflow.plan import plan
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
 
+def files_of(scale: str) -> list[Path]:
+    """The file of a scale on top of that which Snakemake always reads."""
+    return [EMBEDDED] if scale == "embedded" else [EMBEDDED, ROOT / f"config/{scale}.yaml"]
+
+
 @pytest.fixture
 def quick() -> dict[str, Any]:
-    return load([EMBEDDED, QUICK])
+    return load(files_of("quick"))
 
 
 def test_every_key_is_documented() -> None:
@@ -99,13 +104,12 @@ CHOSEN = [
 
 def test_the_command_line_chooses_from_the_matrix_and_adds_to_it() -> None:
     for scale, options, expected in CHOSEN:
-        paths = [EMBEDDED] if scale == "embedded" else [EMBEDDED, ROOT / f"config/{scale}.yaml"]
-        assert runs(load(paths, options)) == expected, options
+        assert runs(load(files_of(scale), options)) == expected, options
 
 
-def test_the_command_line_is_typed_as_the_files_are() -> None:
+def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> None:
     config = load(
-        [EMBEDDED, QUICK],
+        files_of("quick"),
         {
             "seeds": "1,2,3", "models": "tiny_qwen2", "methods": "grpo,tepo", "name": "007", "baseline": "tepo",
             "training": {"learning_rate": "3e-5", "rollouts": "4", "passes": 1, "filter": "none"},
@@ -116,11 +120,11 @@ def test_the_command_line_is_typed_as_the_files_are() -> None:
     training = config["training"]
     assert (training["learning_rate"], training["rollouts"], training["passes"]) == (3e-5, 4, 1)
     assert (config["scale"], config["title"]) == ("007", "007")
-    assert config["note"] == f"Settings of the scale quick. {load([EMBEDDED, QUICK])['note']}"
+    assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], matrix.matrix(config)["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
     for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
-        assert load([EMBEDDED, QUICK], {"seeds": text})["seeds"] == seeds
+        assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
 
 
 def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_what_no_rule_can_start_is_refused_before_any_training() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.backend: unknown value 'openai'; allowed: hf, vllm"):
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
     with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
-        load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})
+        load(files_of("one_gpu"), {"prompts": {"revision": "main; rm x"}})
 
 
 def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +162,7 @@ def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
 ) -> None:
     """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
     monkeypatch.chdir(tmp_path)
-    running, other = (plan([EMBEDDED, QUICK], {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
+    running, other = (plan(files_of("quick"), {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
     running.write()
     other.write()
     for name, (path, text) in running.files.items():
@@ -170,7 +174,7 @@ def test_training_problems_of_another_file_than_the_configured_one_are_refused(
 ) -> None:
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
     monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
-    files, wanted = [EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"sha256": "1" * 64}}
+    files, wanted = files_of("one_gpu"), {"prompts": {"sha256": "1" * 64}}
     name = matrix.data_name(load(files))
     record = tmp_path / "cache" / "data" / f"{name}.json"
     write_json(record, {"sha256": "2" * 64})

@@ -26,18 +26,15 @@ from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake
+from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import estimate, matrix, memory, preflight, resources, summary
 from workflow.estimate import World
 from workflow.matrix import Planned
 from workflow.plan import plan
 
-FILES = {
-    scale: [ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"]
-    for scale in ("embedded", "quick", "paper", "tuned")
-}
-EMBEDDED, PAPER = load(FILES["embedded"]), load(FILES["paper"])
-FLASH = load(FILES["paper"], {"cluster": {"attention": "flash_attention_2"}})
+EMBEDDED, PAPER = load(files_of("embedded")), load(files_of("paper"))
+FLASH = load(files_of("paper"), {"cluster": {"attention": "flash_attention_2"}})
 TABLE = estimate.read()
 
 
@@ -104,7 +101,7 @@ def test_jobs_are_counted_as_snakemake_does_and_on_one_machine_no_two_share_a_gp
 ) -> None:
     """Each would take the first GPU: nothing tells a job which of several is its own."""
     for scale, gpus in (("quick", set()), ("paper", {"1"})):
-        counted = estimate.counts(world(tmp_path, load(FILES[scale])))
+        counted = estimate.counts(world(tmp_path, load(files_of(scale))))
         said = dry_run("--configfile", f"config/{scale}.yaml").stdout
         jobs = jobs_of(said)
         jobs["train"] += jobs.pop("train_nodes", 0)  # runs over several nodes have a rule of their own
@@ -113,7 +110,7 @@ def test_jobs_are_counted_as_snakemake_does_and_on_one_machine_no_two_share_a_gp
 
 
 def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
-    of = world(tmp_path, dict(plan(FILES["tuned"], root=tmp_path).config))
+    of = world(tmp_path, dict(plan(files_of("tuned"), root=tmp_path).config))
     text = "\n".join(summary.lines(of, 2)[0])
     assert "448 unique runs (0 done)" in text
     assert "a second round (the same command again): 112 runs, 112 evaluations" in text
@@ -162,7 +159,7 @@ def test_a_measured_run_says_nothing_of_another_trainer_and_scales_with_the_sequ
     block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1], "steps": [4]}
     blocks = [block, *(block | {"variant": name} for name in both)]
     options = {"variants": both, "matrix": blocks, "training": {"samples_per_prompt": 8}}
-    of = world(tmp_path, load(FILES["quick"], options))
+    of = world(tmp_path, load(files_of("quick"), options))
     curve(of.results.run(Run("tiny_qwen2", "grpo", 1)) / "curve.csv", 4, 0.5, 1.0)  # 2 s a rollout
     curve(of.results.run(Run("tiny_qwen2", "grpo@by_verl", 1)) / "curve.csv", 4, 10.0, 20.0)
     seconds = {planned.run.method: job.seconds for planned, job in zip(of.planned, estimate.train(of), strict=True)}
@@ -219,7 +216,7 @@ def test_what_snakemake_fetches_is_listed_with_its_command_and_neither_missing_n
         assert f"model {model}: " in found
     assert "python -m models.fetch --hub Qwen/Qwen3-14B-Base --revision main --out" in found
     assert "python -m models.training_data --source dapo_math_17k --out" in found
-    pinned = world(tmp_path, load(FILES["paper"], {"prompts": {"sha256": "1" * 64}}))
+    pinned = world(tmp_path, load(files_of("paper"), {"prompts": {"sha256": "1" * 64}}))
     assert any(f" --sha256 {'1' * 64} --out" in command for command in preflight.to_fetch(pinned))
     assert "python -m evals.fetch --benchmarks aime24 aime25 amc" in found
     assert list(preflight.to_fetch(staged(of))) == []
@@ -494,8 +491,8 @@ def test_training_asks_for_the_gpus_of_its_specification_and_more_time_for_more_
 
 def test_drawing_takes_a_gpu_with_vllm_and_where_there_are_gpus() -> None:
     """transformers takes a GPU that it finds, and 7B without one need more than a core, an hour and 4 GB."""
-    paper_with_hf = load(FILES["paper"], {"evaluation": {"backend": "hf"}})
-    on_cuda = load(FILES["quick"], {"training": {"device": "cuda"}})
+    paper_with_hf = load(files_of("paper"), {"evaluation": {"backend": "hf"}})
+    on_cuda = load(files_of("quick"), {"training": {"device": "cuda"}})
     found = [resources.generate(config).gpus for config in (EMBEDDED, PAPER, paper_with_hf, on_cuda)]
     assert found == [0, 1, 1, 1]
 
