@@ -159,13 +159,6 @@ def test_a_child_sees_its_own_environment_and_nothing_of_others(served: Served, 
     assert ended(beside)[0] == 0
 
 
-def test_a_killed_command_takes_its_child_with_it(served: Served, tmp_path: Path) -> None:
-    process, child = waiting(served, tmp_path / "file")
-    process.kill()
-    until(lambda: gone(child))
-    assert ended(served.run("end"))[0] == 0
-
-
 def test_a_killed_worker_takes_its_children_and_commands_go_on_alone(served: Served, tmp_path: Path) -> None:
     process, child = waiting(served, tmp_path / "file")
     os.kill(served.pid, signal.SIGKILL)
@@ -189,6 +182,7 @@ def test_what_a_command_started_ends_with_it(served: Served, tmp_path: Path, who
     if who == "worker":  # the command goes on by itself
         os.kill(written(path, started), signal.SIGKILL)
     process.communicate()
+    assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
 
 
 def test_a_stopped_worker_is_not_waited_for(served: Served, tmp_path: Path) -> None:

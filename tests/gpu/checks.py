@@ -56,11 +56,6 @@ SIZES = (
 ON_CPU = Size(0, TOY, TOY, 2, TOY.parameters, 1, False, 64, TOY, 0.5, 4, 12, 2)
 
 
-def size(card: float | None) -> Size:
-    """For a card of so many bytes; None: no card."""
-    return ON_CPU if card is None else next(s for s in SIZES if card >= s.card)
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a check runs."""
@@ -72,7 +67,7 @@ class Place:
 
     @property
     def size(self) -> Size:
-        return size(self.card)
+        return ON_CPU if self.card is None else next(s for s in SIZES if self.card >= s.card)
 
     @property
     def cuda(self) -> bool:
