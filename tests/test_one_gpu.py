@@ -126,7 +126,7 @@ def model_folder(folder: Path) -> Path:
 
     from tests.gpu.models import TOY, build, tokenizer
 
-    reader = tokenizer(TOY.vocabulary)
+    reader = tokenizer(TOY.vocab_size)
     model = build(TOY, positions=2048, spread=0.1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     draw = torch.Generator().manual_seed(0)

@@ -91,15 +91,6 @@ def test_a_missing_and_an_extra_file_are_named_and_a_hidden_one_is_not(folder: P
         digests.check_folder(folder)
 
 
-def test_a_file_that_comes_later_is_listed_before_it_is_there(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"a")
-    digests.write_sums(tmp_path, digests.of_folder(tmp_path) | {"base.json": provenance.sha256_bytes(b"{}")})
-    with pytest.raises(CorruptInputError, match=r"base\.json: missing, though"):
-        digests.check_folder(tmp_path)
-    (tmp_path / "base.json").write_bytes(b"{}")
-    assert digests.check_folder(tmp_path).keys() == {"a", "base.json", digests.SUMS}
-
-
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 0.9999), which=st.sampled_from(["file", "hash"]))
 def test_a_file_alone_and_its_hash_beside_it(
@@ -141,7 +132,6 @@ def trained(tmp_path: Path) -> Path:
     ("damage", "message"),
     [
         (lambda folder: (folder / "model.safetensors").write_bytes(b"weight"), r"step8: differs from its sha256"),
-        (lambda folder: (folder / "model.safetensors").unlink(), r"step8: differs from its sha256"),
         (
             lambda folder: folder.rename(folder.parent / "gone"),
             r"step8: model folder is missing; remove .*run\.json",
@@ -150,7 +140,7 @@ def trained(tmp_path: Path) -> Path:
         (lambda folder: write_json(folder.parents[1] / "run.json", {}), r"run\.json: neither outputs nor sha256"),
         (lambda folder: write_json(folder.parents[1] / "run.json", {"outputs": {}}), r"step8 is not among"),
     ],
-    ids=["truncated", "file gone", "folder gone", "record gone", "not a record", "other run"],
+    ids=["truncated", "folder gone", "record gone", "not a record", "other run"],
 )
 def test_damaged_weights_are_named(trained: Path, damage: Callable[[Path], object], message: str) -> None:
     digests.check_model(trained, trained.parents[1] / "run.json")  # untouched

@@ -122,10 +122,15 @@ def test_it_ends_as_a_process_does(served: Served) -> None:
         assert ended(served.run("text", **environment)) == (1, f"text {inside}", "why it ends\n")
 
 
+def written(path: Path, before: int = 0) -> int:
+    """The number that a process writes into the file, another one than `before`."""
+    until(lambda: path.exists() and path.read_text(encoding="utf-8") not in ("", str(before)))
+    return int(path.read_text(encoding="utf-8"))
+
+
 def waiting(served: Served, path: Path) -> tuple[subprocess.Popen[str], int]:
     process = served.run("wait", str(path))
-    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
-    return process, int(path.read_text(encoding="utf-8"))
+    return process, written(path)
 
 
 def test_commands_run_beside_each_other_and_signals_reach_their_own(served: Served, tmp_path: Path) -> None:
@@ -154,21 +159,11 @@ def test_a_child_sees_its_own_environment_and_nothing_of_others(served: Served, 
     assert ended(beside)[0] == 0
 
 
-def test_a_killed_command_takes_its_child_with_it(served: Served, tmp_path: Path) -> None:
-    process, child = waiting(served, tmp_path / "file")
-    process.kill()
-    until(lambda: gone(child))
-    assert ended(served.run("end"))[0] == 0
-
-
 def test_a_killed_worker_takes_its_children_and_commands_go_on_alone(served: Served, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    process, child = waiting(served, path)
-    path.unlink()
+    process, child = waiting(served, tmp_path / "file")
     os.kill(served.pid, signal.SIGKILL)
-    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
+    assert written(tmp_path / "file", child) == process.pid
     assert gone(child)
-    assert path.read_text(encoding="utf-8") == str(process.pid)
     (tmp_path / "file.end").touch()
     code, out, err = ended(process)
     assert (code, err) == (0, f"{COMMAND}: the worker is gone; going on by itself\n")
@@ -181,14 +176,13 @@ def test_a_killed_worker_takes_its_children_and_commands_go_on_alone(served: Ser
 def test_what_a_command_started_ends_with_it(served: Served, tmp_path: Path, who: str) -> None:
     path = tmp_path / "file"
     process = served.run("start", str(path))
-    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
-    started = int(path.read_text(encoding="utf-8"))
+    started = written(path)
     os.kill(process.pid if who == "command" else served.pid, signal.SIGKILL)
     until(lambda: gone(started))
     if who == "worker":  # the command goes on by itself
-        until(lambda: path.read_text(encoding="utf-8") not in ("", str(started)))
-        os.kill(int(path.read_text(encoding="utf-8")), signal.SIGKILL)
+        os.kill(written(path, started), signal.SIGKILL)
     process.communicate()
+    assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
 
 
 def test_a_stopped_worker_is_not_waited_for(served: Served, tmp_path: Path) -> None:
@@ -218,14 +212,12 @@ def test_it_ends_with_the_process_that_offered_it(served: Served, tmp_path: Path
     until(lambda: gone(served.pid))
 
 
-def test_another_environment_is_refused_in_a_line(served: Served) -> None:
+def test_another_environment_is_refused_in_a_line_and_a_folder_that_others_can_enter_not_trusted(
+    served: Served,
+) -> None:
     assert ended(served.run("end"))[2] == ""
     refused = f"{COMMAND}: the worker refuses: it was started with another OMP_NUM_THREADS; going on by itself\n"
     assert ended(served.run("end", OMP_NUM_THREADS="2")) == (0, f"end {ALONE}", refused)
-
-
-def test_a_folder_that_others_can_enter_is_not_trusted(served: Served) -> None:
-    assert ended(served.run("end"))[2] == ""
     served.folder.chmod(0o755)
     code, out, err = ended(served.run("end"))
     assert (code, out) == (0, f"end {ALONE}")

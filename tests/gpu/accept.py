@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,10 @@ def main() -> int:
         run_here(args.one, Place(args.work.resolve(), device, card, model))
         return 0
     chosen = select(args.checks)
-    if args.work is not None:
-        args.work.mkdir(parents=True, exist_ok=True)
-        results = [run(check, Place(args.work.resolve(), device, card, model)) for check in chosen]
-    else:
-        with tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) as work:
-            results = [run(check, Place(Path(work), device, card, model)) for check in chosen]
+    removed = tempfile.TemporaryDirectory(prefix="gpu-", ignore_cleanup_errors=True) if args.work is None else None
+    with removed or nullcontext(args.work) as work:
+        Path(work).mkdir(parents=True, exist_ok=True)
+        results = [run(check, Place(Path(work).resolve(), device, card, model)) for check in chosen]
     record = {
         "schema": 1,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -129,22 +128,15 @@ def run(check: Check, place: Place) -> dict[str, Any]:
     if not figures and why is None:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
         why = f"ended with {process.returncode}: {lines[-1][:300]}"
-    of_size = {SPEED} if place.model else set()  # limits for models of the size that the card is meant for
-    asked = [c for c in check.criteria if (place.cuda or c.only is None) and c.only not in of_size]
-    criteria: list[dict[str, Any]] = [
-        {"criterion": str(c), "value": figures.get(c.figure), "state": HELD if c.holds(figures) else FAILED}
-        for c in asked
-    ]
-    criteria += [
-        {
-            "criterion": str(c),
-            "value": figures.get(c.figure),
-            "state": NOT_RUN,
-            "why": "its limit is for the random weights' size" if c.only in of_size else c.only,
-        }
-        for c in check.criteria
-        if c not in asked
-    ]
+    criteria: list[dict[str, Any]] = []
+    for c in check.criteria:
+        found = {"criterion": str(c), "value": figures.get(c.figure)}
+        if place.model and c.only == SPEED:  # a limit for models of the size that the card is meant for
+            criteria.append(found | {"state": NOT_RUN, "why": "its limit is for the random weights' size"})
+        elif c.only is not None and not place.cuda:
+            criteria.append(found | {"state": NOT_RUN, "why": c.only})
+        else:
+            criteria.append(found | {"state": HELD if c.holds(figures) else FAILED})
     failed = why is not None or any(c["state"] == FAILED for c in criteria)
     result |= {"state": FAILED if failed else HELD, "seconds": round(time.monotonic() - began, 1)}
     if why is not None:

@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from core.provenance import ROOT
-from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY, WIDE_1_5B, WIDE_7B, Shape
+from models.registry import Shape
+from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY, WIDE_1_5B, WIDE_7B
 
 GIGA = 1e9
 Figures = dict[str, Any]  # name -> number, text, or None where it could not be had
@@ -55,11 +56,6 @@ SIZES = (
 ON_CPU = Size(0, TOY, TOY, 2, TOY.parameters, 1, False, 64, TOY, 0.5, 4, 12, 2)
 
 
-def size(card: float | None) -> Size:
-    """For a card of so many bytes; None: no card."""
-    return ON_CPU if card is None else next(s for s in SIZES if card >= s.card)
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a check runs."""
@@ -71,7 +67,7 @@ class Place:
 
     @property
     def size(self) -> Size:
-        return size(self.card)
+        return ON_CPU if self.card is None else next(s for s in SIZES if self.card >= s.card)
 
     @property
     def cuda(self) -> bool:
@@ -113,9 +109,7 @@ SPEED, DRIVER, MEMORY = "the speed of a CPU says nothing", "there is no driver",
 ENGINE = "vLLM is not run on a CPU here"
 
 
-def _c(figure: str, sign: str, limit: float | bool, only: str | None = None) -> Criterion:
-    return Criterion(figure, sign, limit, only)
-
+_c = Criterion
 
 CHECKS = (
     Check(

@@ -14,10 +14,10 @@ from typing import Any
 from methods import catalog
 from methods.adapters.verl.processes import environment
 from methods.training.spec import Spec, check
+from models.registry import Shape
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import GIGA, Figures, Place
-from tests.gpu.models import Shape
 
 PROMPT = 64  # tokens before each response in checks 2 to 4
 LIMIT = 10  # of a response, in check 1
@@ -143,7 +143,7 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
     from methods.adapters.verl.worker import TOTALS_FIELD
 
     draw = torch.Generator().manual_seed(11)
-    rows = [torch.randint(3, shape.vocabulary, (prompt + n,), generator=draw) for n in responses]
+    rows = [torch.randint(3, shape.vocab_size, (prompt + n,), generator=draw) for n in responses]
     ones = [torch.ones(n, dtype=torch.long) for n in responses]
     groups = {g: [(row, responses[row]) for row in range(4 * g, 4 * g + 4)] for g in range(len(rows) // 4)}
     totals = torch.tensor([totals.row() for _, totals in with_totals(groups)])
@@ -265,7 +265,7 @@ def memory(place: Place) -> Figures:
         update_pass(actor, spec, data, logp_N, entropy_N, **cut)
     figures["update_gb"] = (torch.cuda.max_memory_allocated() - before) / GIGA
     # activation checkpointing keeps one bfloat16 input of every layer
-    layers = (size.layers - size.wide.layers) * size.max_tokens * size.wide.hidden * 2 / GIGA
+    layers = (size.layers - size.wide.num_hidden_layers) * size.max_tokens * size.wide.hidden_size * 2 / GIGA
     states = 0.0 if size.offload else 16 * size.whole / size.gpus / GIGA  # weights, gradients, two moments in float32
     peak = max(figures["old_logp_gb"], figures["update_gb"]) + layers + states
     return figures | {

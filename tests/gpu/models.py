@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from models import registry
+from models.registry import Shape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -16,34 +18,24 @@ CHAT = (
 )
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a Qwen2 model."""
-
-    hidden: int
-    layers: int
-    heads: int
-    key_value_heads: int
-    intermediate: int
-    vocabulary: int
-    tied: bool = True  # whether the output layer is the embedding
-
-    @property
-    def parameters(self) -> int:
-        """Of weights, biases of attention included."""
-        head = self.hidden // self.heads
-        key_value = 2 * self.key_value_heads * head
-        attention = 2 * self.hidden * self.hidden + (self.hidden + 1) * key_value + self.hidden
-        layer = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
-        return self.layers * layer + self.hidden + self.vocabulary * self.hidden * (1 if self.tied else 2)
+def hub(model: str, **changes: int) -> Shape:
+    """The sizes that a model's file in config/models has."""
+    shape = registry.model(model).shape
+    assert shape is not None
+    return shape.model_copy(update=changes)
 
 
-SMALL = Shape(512, 4, 8, 2, 1408, 2048)
-WIDE_7B = Shape(3584, 2, 28, 4, 18944, 152064, tied=False)  # two layers of Qwen2.5-7B
-WIDE_1_5B = Shape(1536, 2, 12, 2, 8960, 151936)  # two layers of Qwen2.5-1.5B
-MEDIUM_1_5B = Shape(1536, 28, 12, 2, 8960, 151936)  # Qwen2.5-1.5B
-MEDIUM_0_5B = Shape(896, 24, 14, 2, 4864, 151936)  # Qwen2.5-0.5B
-TOY = Shape(64, 2, 4, 2, 128, 512)
+MEDIUM_1_5B = hub("qwen2.5_1.5b")
+MEDIUM_0_5B = hub("qwen2.5_0.5b")
+WIDE_1_5B = hub("qwen2.5_1.5b", num_hidden_layers=2)
+WIDE_7B = hub("qwen2.5_7b", num_hidden_layers=2)
+SMALL = hub(
+    "qwen2.5_0.5b", hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1408, vocab_size=2048
+)
+TOY = hub(
+    "qwen2.5_0.5b", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, head_dim=16, intermediate_size=128,
+    vocab_size=512,
+)  # fmt: skip
 
 
 def tokenizer(vocabulary: int) -> PreTrainedTokenizerBase:
@@ -68,14 +60,8 @@ def build(shape: Shape, *, seed: int = 0, positions: int = 32768, spread: float 
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
-        vocab_size=shape.vocabulary,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.key_value_heads,
+        **shape.model_dump(exclude={"model_type", "head_dim", "source"}),
         max_position_embeddings=positions,
-        tie_word_embeddings=shape.tied,
         initializer_range=spread,
         pad_token_id=0,
         bos_token_id=0,
@@ -91,5 +77,5 @@ def build(shape: Shape, *, seed: int = 0, positions: int = 32768, spread: float 
 def save(folder: Path, shape: Shape, **options: Any) -> Path:
     """The model and its tokenizer as an ordinary model folder."""
     build(shape, **options).save_pretrained(str(folder))
-    tokenizer(shape.vocabulary).save_pretrained(str(folder))
+    tokenizer(shape.vocab_size).save_pretrained(str(folder))
     return folder

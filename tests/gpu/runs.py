@@ -18,6 +18,7 @@ from core import digests
 from core.files import read_json, write_json, write_text
 from methods.training.run_folder import MARK
 from methods.training.spec import Spec, check
+from models.registry import Shape
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import Figures, Place, nvidia_smi
@@ -150,7 +151,7 @@ def train(place: Place) -> Figures:
     }
 
 
-def mfu(place: Place, shape: models.Shape, tokens: float, seconds: float) -> float | None:
+def mfu(place: Place, shape: Shape, tokens: float, seconds: float) -> float | None:
     """Share of the card's peak that the updates reach: 6 operations per parameter and token, recomputation not counted.
     None for a card whose peak is not known here."""
     if not place.cuda or not seconds:

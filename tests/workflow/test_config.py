@@ -32,9 +32,14 @@ from workflow.plan import plan
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
 
+def files_of(scale: str) -> list[Path]:
+    """The file of a scale on top of that which Snakemake always reads."""
+    return [EMBEDDED] if scale == "embedded" else [EMBEDDED, ROOT / f"config/{scale}.yaml"]
+
+
 @pytest.fixture
 def quick() -> dict[str, Any]:
-    return load([EMBEDDED, QUICK])
+    return load(files_of("quick"))
 
 
 def test_every_key_is_documented() -> None:
@@ -53,12 +58,6 @@ def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
     assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
 
 
-def test_settings_of_a_scale_show_in_the_key(quick: dict[str, Any]) -> None:
-    quick["methods"] = ["clip_cov", "clip_cov+fraction=0.5"]
-    keys = {p.row: p.run.method for p in matrix.plan(quick)}
-    assert keys == {"clip_cov": "clip_cov+fraction=0.01", "clip_cov+fraction=0.5": "clip_cov+fraction=0.5"}
-
-
 def runs(config: dict[str, Any]) -> set[str]:
     return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in matrix.plan(config)}
 
@@ -66,6 +65,12 @@ def runs(config: dict[str, Any]) -> set[str]:
 CHOSEN = [
         ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 4", "tiny_qwen2/cispo/seed1: 4"}),
         ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 4"}),
+        # A setting of the scale shows in the key.
+        (
+            "quick",
+            {"methods": "clip_cov,clip_cov+fraction=0.5"},
+            {"tiny_qwen2/clip_cov+fraction=0.01/seed1: 4", "tiny_qwen2/clip_cov+fraction=0.5/seed1: 4"},
+        ),
         ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 4"}),
         (
             "quick",
@@ -99,13 +104,12 @@ CHOSEN = [
 
 def test_the_command_line_chooses_from_the_matrix_and_adds_to_it() -> None:
     for scale, options, expected in CHOSEN:
-        paths = [EMBEDDED] if scale == "embedded" else [EMBEDDED, ROOT / f"config/{scale}.yaml"]
-        assert runs(load(paths, options)) == expected, options
+        assert runs(load(files_of(scale), options)) == expected, options
 
 
-def test_the_command_line_is_typed_as_the_files_are() -> None:
+def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> None:
     config = load(
-        [EMBEDDED, QUICK],
+        files_of("quick"),
         {
             "seeds": "1,2,3", "models": "tiny_qwen2", "methods": "grpo,tepo", "name": "007", "baseline": "tepo",
             "training": {"learning_rate": "3e-5", "rollouts": "4", "passes": 1, "filter": "none"},
@@ -116,11 +120,11 @@ def test_the_command_line_is_typed_as_the_files_are() -> None:
     training = config["training"]
     assert (training["learning_rate"], training["rollouts"], training["passes"]) == (3e-5, 4, 1)
     assert (config["scale"], config["title"]) == ("007", "007")
-    assert config["note"] == f"Settings of the scale quick. {load([EMBEDDED, QUICK])['note']}"
+    assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], matrix.matrix(config)["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
     for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
-        assert load([EMBEDDED, QUICK], {"seeds": text})["seeds"] == seeds
+        assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
 
 
 def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> None:
@@ -139,10 +143,12 @@ def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
     assert configuration.replaced([EMBEDDED]) == []
 
 
-def test_a_backend_that_no_rule_can_start_is_refused_before_any_training() -> None:
-    """A server has one model and an address, and no rule hands an address on."""
+def test_what_no_rule_can_start_is_refused_before_any_training() -> None:
+    """A server has one model and an address, and no rule hands an address on; a revision is a word of a shell line."""
     with pytest.raises(ConfigError, match=r"evaluation\.backend: unknown value 'openai'; allowed: hf, vllm"):
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
+    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
+        load(files_of("one_gpu"), {"prompts": {"revision": "main; rm x"}})
 
 
 def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,17 +157,12 @@ def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> No
         assert command_line.makes_files() is makes, targets
 
 
-def test_a_revision_that_is_no_word_of_a_shell_line_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
-        load([EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"revision": "main; rm x"}})
-
-
 def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
     monkeypatch.chdir(tmp_path)
-    running, other = (plan([EMBEDDED, QUICK], {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
+    running, other = (plan(files_of("quick"), {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
     running.write()
     other.write()
     for name, (path, text) in running.files.items():
@@ -173,7 +174,7 @@ def test_training_problems_of_another_file_than_the_configured_one_are_refused(
 ) -> None:
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
     monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
-    files, wanted = [EMBEDDED, ROOT / "config/one_gpu.yaml"], {"prompts": {"sha256": "1" * 64}}
+    files, wanted = files_of("one_gpu"), {"prompts": {"sha256": "1" * 64}}
     name = matrix.data_name(load(files))
     record = tmp_path / "cache" / "data" / f"{name}.json"
     write_json(record, {"sha256": "2" * 64})
@@ -281,18 +282,21 @@ def record(message: str | None, level: int = logging.INFO, **said: Any) -> loggi
     return made
 
 
+def begun(job: int, rule: str, **wildcards: str) -> logging.LogRecord:
+    return record("...", event=LogEvent.JOB_INFO, jobid=job, rule_name=rule, wildcards=wildcards, log=["logs/a.log"])
+
+
+def failed(job: int, rule: str) -> logging.LogRecord:
+    return record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job, rule_name=rule, log=["logs/a.log"])
+
+
 def said_by(records: list[logging.LogRecord]) -> list[str]:
     lines = progress.Lines()
     return [lines.format(entry) for entry in records if lines.filter(entry)]
 
 
 def test_a_run_says_one_line_a_job_with_its_share() -> None:
-    start = [
-        record(
-            "...", event=LogEvent.JOB_INFO, jobid=n, rule_name="train", wildcards={"model": "m", "seed": str(n)}, log=[]
-        )
-        for n in (1, 2)
-    ]
+    start = [begun(n, "train", model="m", seed=str(n)) for n in (1, 2)]
     ended = [record("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=n) for n in (2, 1)]
     counts = [record(None, event=LogEvent.PROGRESS, done=n, total=12) for n in (3, 4)]
     lines = said_by(
@@ -305,26 +309,23 @@ def test_a_run_says_one_line_a_job_with_its_share() -> None:
 
 
 def test_a_failure_is_one_line_and_other_errors_stay() -> None:
-    started = record("...", event=LogEvent.JOB_INFO, jobid=3, rule_name="grade", wildcards={"step": "4"}, log=[])
-    failed = record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=3, rule_name="grade", log=["logs/grade.log"])
     closing = [
         record("RuleException:\nCalledProcessError in file", logging.ERROR, event=LogEvent.ERROR),
         record("WorkflowError:\nAt least one job did not complete", logging.ERROR, event=LogEvent.ERROR),
     ]
     other = record("LockException:\nDirectory cannot be locked", logging.ERROR, event=LogEvent.ERROR)
     twice = [record("Will exit after finishing currently running jobs (scheduler).")] * 3
-    assert said_by([started, failed, *closing, other, *twice]) == [
-        "failed: grade 4; the reason is above and in logs/grade.log",
+    assert said_by([begun(3, "grade", step="4"), failed(3, "grade"), *closing, other, *twice]) == [
+        "failed: grade 4; the reason is above and in logs/a.log",
         "LockException:\nDirectory cannot be locked",
         "Will exit after finishing currently running jobs (scheduler).",
     ]
 
 
 def test_ctrl_c_stops_jobs_and_is_no_failure() -> None:
-    started = record("...", event=LogEvent.JOB_INFO, jobid=3, rule_name="train", wildcards={"seed": "4"}, log=["a.log"])
     asked = record("Terminating processes on user request, this might take some time.")
-    stopped = record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=3, rule_name="train", log=["a.log"])
-    assert said_by([started, asked, stopped])[1:] == ["stopped: train 4; the same command goes on"]
+    said = said_by([begun(3, "train", seed="4"), asked, failed(3, "train")])
+    assert said[1:] == ["stopped: train 4; the same command goes on"]
 
 
 QUICK_TREE = ("--configfile", "config/quick.yaml")
@@ -361,24 +362,6 @@ def test_plan_is_a_target(clone: Path) -> None:
     assert "4 unique runs (0 done)" in done.stdout
     assert "Missing or wrong: nothing" in done.stdout
     assert done.returncode == 0, done.stderr
-
-
-def test_a_tree_of_a_thousand_runs_is_longer_than_an_argument_and_stays(tmp_path: Path) -> None:
-    """What a command reads of the plan lies in files: one argument may be 128 KiB."""
-    files = [EMBEDDED, QUICK]
-    large = plan(files, {"name": "large", "seeds": "1-250"}, root=tmp_path)
-    assert len(large.runs) == 1000
-    large.results.root.mkdir()
-    large.results.matrix.write_text(large.files["matrix.json"][1])
-    for checkpoint in large.checkpoints:
-        for folder, file in ((large.results.run(checkpoint.run), "run"), (large.results.grades(checkpoint), "grades")):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{file}.json").write_text("{}")
-    more = plan(files, {"name": "large", "methods": "gpg", "seeds": "1"}, root=tmp_path)
-    assert len(more.matrix["runs"]) == 1001
-    assert len(more.files["checkpoints.txt"][1]) + len(more.files["matrix.json"][1]) > 2**17
-    (note,) = more.notes
-    assert note.startswith(f"{tmp_path}/large: 1000 finished runs of earlier questions stay in its tables; a tree of ")
 
 
 @pytest.mark.demo
