@@ -132,8 +132,7 @@ class Row:
 Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
-@cache
-def read(folder: Path | str = TABLES) -> Paper:
+def read(folder: Path | str = TABLES) -> dict[str, Row]:
     """All rows of the tables in `folder`. Raises `BenchError` naming the files for what is missing or no number."""
     listed = Path(folder, "rows.csv")
     about = {row["row"]: row for row in read_csv(listed, "what the printed rows are", _ROWS)}

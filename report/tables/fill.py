@@ -212,7 +212,7 @@ def _with_printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_mode
     The two may be set side by side only where nothing is a stand-in; for an average, nothing that it averages, and no
     benchmark that the paper left out and counted as wrong.
     """
-    row = printed.read().get(cell.row)
+    row = spec.printed_rows().get(cell.row)
     percent = None if row is None else row.cells.get(printed.AVERAGE if cell.column == POOLED else cell.column)
     if row is None or percent is None:  # it never prints the macro average
         return cell

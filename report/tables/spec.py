@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -231,9 +232,9 @@ def _check_printed(row: Row, block: Block, where: str) -> None:
     beside it."""
     if not PRINTED_ID.fullmatch(row.id):
         return
-    paper = printed.read().get(row.id)
+    paper = printed_rows().get(row.id)
     if paper is None:
-        raise unknown(where, "row id (the form T1.2 is the paper's)", row.id, printed.read())
+        raise unknown(where, "row id (the form T1.2 is the paper's)", row.id, printed_rows())
     compared: list[tuple[str, object, object]] = [("model", block.model, paper.model), ("kind", row.kind, paper.kind)]
     if row.kind == paper.kind and paper.run is not None:
         compared.append(("method", row.method, paper.run.method))
@@ -245,6 +246,12 @@ def _check_printed(row: Row, block: Block, where: str) -> None:
     for what, ours, theirs in compared:
         if ours != theirs:
             raise ConfigError(f"{where}: row {row.id}: {what} {ours!r}, but the printed row is {theirs!r}")
+
+
+@cache
+def printed_rows() -> Mapping[str, printed.Row]:
+    """The paper's rows by id, read once: every cell of a table looks its row up."""
+    return printed.read()
 
 
 def _once(names: Iterable[str], what: str) -> None:
