@@ -1,7 +1,5 @@
 """The order of test files: those that take minutes start first, so that no worker is left alone with one at the end."""
 
-from __future__ import annotations
-
 import pytest
 
 LONGEST = (

@@ -1,7 +1,5 @@
 """Configurations as `snakemake` resolves them, for tests that do not start it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

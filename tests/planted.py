@@ -1,7 +1,5 @@
 """Secrets planted in the environment of a program, and a search for them in what it writes and in its command lines."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import re

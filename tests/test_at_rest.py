@@ -1,7 +1,5 @@
 """One file of a finished tree is damaged: each command names it; the pipeline where path and locale are unkind."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

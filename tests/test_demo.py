@@ -3,8 +3,6 @@
 Reads `results/quick` of this checkout; `make test` runs the demo first.
 """
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from pathlib import Path

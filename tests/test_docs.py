@@ -5,8 +5,6 @@ with info string `<language> file=<path>` is a file, and `<language> append=<pat
 block a line that starts with `$ ` is a command, and every other line must be printed by the command above it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 Every test passes in both environments: vLLM, which only the GPU one has, tells which of them this is.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 import tomllib

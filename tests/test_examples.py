@@ -1,7 +1,5 @@
 """The examples run as they are, on a CPU; the one for TRL gives TRL's own numbers where TRL has the loss."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The loss library as others get it: the wheel, installed where there is torch and nothing else."""
 
-from __future__ import annotations
-
 import dataclasses
 import doctest
 import importlib.metadata

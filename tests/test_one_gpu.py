@@ -1,7 +1,5 @@
 """config/one_gpu.yaml and docs/real-models.md: planned, accepted by verl, run on a CPU with all but the weights."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

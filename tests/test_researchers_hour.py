@@ -4,8 +4,6 @@ In a copy of this checkout, on the smallest sizes that train at all: what is ass
 compared and shown, not what it scored.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

@@ -1,7 +1,5 @@
 """config/smollm.yaml and docs/real-models.md: planned, refused where memory or disk lack, and typed."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import importlib.util

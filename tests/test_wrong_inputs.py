@@ -4,8 +4,6 @@
 types one of them. Commands run as they are, in this process.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -1,7 +1,5 @@
 """One tiny world per session, and real tensors out of one real rollout for the conformance tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 python -m tests.adapters.replay_faults RECORDS OUT     RECORDS: folder of the records `grpo` and `tepo`
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """C7: what we override inside TRL 1.16.0 and verl 0.9.1. If one fails after an upgrade, read that place again."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

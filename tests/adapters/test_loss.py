@@ -1,7 +1,5 @@
 """C1, C2, C8: what the trainers compute is `Method.loss`, whole, split and over ranks, on tensors of a real rollout."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """One rollout through both trainers: equal without a fault; with one, the right tensor is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

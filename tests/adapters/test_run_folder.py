@@ -3,8 +3,6 @@
 The trainer here computes a chain of hashes: each update follows from the one before it, as weights do, in microseconds.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Specifications: bad ones end before training in one line; every run of the paper as verl's configuration."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -6,8 +6,6 @@ Processes are forked from this one, which has imported what training imports but
 milliseconds instead of seconds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

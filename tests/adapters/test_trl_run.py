@@ -1,7 +1,5 @@
 """Real runs of TRL: what they write, how they resume, controls, runs in one worker. `trained`: the undisturbed ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The adapter's own decisions, without verl's processes: order of rows, rewards, waits, versions, states."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import importlib

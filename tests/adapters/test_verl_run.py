@@ -1,7 +1,5 @@
 """C5, C6: verl's own trainer under Ray on a CPU, by our adapter and by the example. A start takes most of a minute."""
 
-from __future__ import annotations
-
 import importlib
 import ipaddress
 import json

@@ -1,7 +1,5 @@
 """A trainer without a model: ready-made tensors sent through `MethodTrainer._compute_loss`, which training runs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

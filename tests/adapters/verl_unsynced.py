@@ -1,7 +1,5 @@
 """`external_lib` of a run on a CPU whose sampler never gets the trainer's weights: it keeps those of the base."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from methods.adapters.verl import cpu_rollout

@@ -7,8 +7,6 @@ architectures, compared with the same loss on the plain model; a first minibatch
 go to OUT.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,8 +1,6 @@
 """A tiny random model, prompts and a reward that reads letters: everything a run needs, made in a second; and what a
 run's folder holds afterwards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

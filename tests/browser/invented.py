@@ -1,7 +1,5 @@
 """Responses that try to be more than text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

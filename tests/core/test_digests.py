@@ -1,7 +1,5 @@
 """What was written is what is read, also from packed files: any bit, cut, empty, missing or extra file is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

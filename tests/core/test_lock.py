@@ -1,7 +1,5 @@
 """Two processes never write one run: the lock holds, waits, and is taken over only from owners that are gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

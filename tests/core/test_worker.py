@@ -1,7 +1,5 @@
 """A command in a child of a worker is the command by itself, for whoever started it; without a worker it is so too."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Once per session: a tiny model with random weights, data of the quick synthetic sets, and one grader."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs of other tools, written by the tools themselves, become trees that grade, score, page and export read."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

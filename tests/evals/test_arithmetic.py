@@ -1,7 +1,5 @@
 """Generated problems and questions against independent evaluators; nothing held out is trained on."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

@@ -4,8 +4,6 @@
 labelled wrong, as the prompt asks for one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import Counter

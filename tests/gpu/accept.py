@@ -5,8 +5,6 @@ figures, what was asked of them, what could not be asked and why, and lines for 
 the same checks run at toy size on the CPU, as far as they can. Exit code 0 if all that was asked holds, else 1.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

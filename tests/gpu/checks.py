@@ -3,8 +3,6 @@
 Imports nothing heavy: the command reads it before it knows whether there is a GPU.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import platform

@@ -4,8 +4,6 @@ The module is imported in a process of its own (`python -m tests.gpu.accept --in
 before verl is imported. Sequences, minibatches and the plain model are those of the conformance tests.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

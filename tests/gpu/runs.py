@@ -1,7 +1,5 @@
 """Checks 5 to 7: whole runs by the commands that the workflow calls."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

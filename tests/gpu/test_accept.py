@@ -1,7 +1,5 @@
 """`make gpu`: what it asks, that a failed check is a failed command, and the whole of it on a CPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ same numbers. All is drawn in float64 from one seed and cast last: the float32 b
 The methods are asked of the catalog, so that the tests cover a new one as soon as it is there.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

@@ -7,8 +7,6 @@ absolute, its KL goes to the initial model and is multiplied by the ratio unless
 token normaliser spans the generation batch. Its loss is a private call: `test_oracles.py` pins it.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

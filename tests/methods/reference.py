@@ -10,8 +10,6 @@ batch as it stood before any perturbation; everything else is taken from `now`. 
 leave `held` alone are therefore the gradient that autograd must give.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

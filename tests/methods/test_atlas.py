@@ -1,7 +1,5 @@
 """The loss atlas: the kept file is that of the installed frameworks, and a planted difference is named."""
 
-from __future__ import annotations
-
 import shutil
 from importlib.util import find_spec
 from pathlib import Path

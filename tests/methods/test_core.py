@@ -1,7 +1,5 @@
 """The frame around the formulas: keys, options, readings, bad input, diagnostics, generated pages."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """What is logged of a run: every row once in TensorBoard, how far the policy moved; when a run ends."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from fractions import Fraction

@@ -4,8 +4,6 @@ A mutation gives a method that is not the printed one, or None where it would st
 method and leaves every other method alone: each method is tested for itself.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import replace

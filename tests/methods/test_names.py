@@ -1,7 +1,5 @@
 """docs/notebook/names.md, run: every fenced block is a test, named after its heading."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from typing import Any

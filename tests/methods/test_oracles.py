@@ -5,8 +5,6 @@ are left to `test_reference.py`, whose formulas these comparisons and those of t
 verl and TRL take seconds to import; everything that needs them stands in this module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version

@@ -5,8 +5,6 @@ from what it declares: its `scope` says which splits it survives, and the split 
 What `test_reference.py` compares to the last digit is not asked here again: padding, dropped rows, the order of rows.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

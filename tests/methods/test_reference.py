@@ -1,7 +1,5 @@
 """Every method and reading against the slow reference: its loss, and autograd against its finite differences."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`methods.sampling` against `generate`: the same tokens from the same seed, the same log-probs, as much noise used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Building a base, in seconds: a smaller model, a handful of steps, gates set so that they pass or fail."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model of the hub or out of a wheel: the right files with their hashes, or one line and no `base.json`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

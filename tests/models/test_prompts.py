@@ -1,7 +1,5 @@
 """Problems as training prompts, and model files: a fixed choice, read as evaluation reads it; bad ones are named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Invented results trees in which the verdict of a claim is known: two methods, chosen figures, nothing trained."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Mapping, Sequence

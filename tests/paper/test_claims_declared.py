@@ -1,7 +1,5 @@
 """claims.yaml quotes the paper and names what is there; the ledger of the printed numbers, by hand and by command."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """The ledger of a results tree: invented trees whose verdicts are known, margins, and edits that must turn them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

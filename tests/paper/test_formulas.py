@@ -9,8 +9,6 @@ Two kinds of policy, both small enough for exact sums in float64:
 Names of axes: N policies, A actions, S responses, T tokens, X prefixes, V words, P = X V parameters, G a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property

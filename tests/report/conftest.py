@@ -1,7 +1,5 @@
 """Invented results trees: one as after the quick run, one with two seeds; complete with tables and page."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An invented results tree whose hashes hold from run.json to scores.csv, as after a real run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -3,8 +3,6 @@
 Every figure in it is made up from a seed; nothing was trained.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

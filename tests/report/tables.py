@@ -1,7 +1,5 @@
 """A table of an invented tree as the renderings see it, without a file in between."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache

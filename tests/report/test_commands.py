@@ -1,7 +1,5 @@
 """Commands as typed: what they write, print and export, the state of runs, one line on a fault, a light start."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,8 +1,6 @@
 """Two trees, methods, checkpoints or printed scores: what is equal, what is noise, what is a change; and what cannot be
 compared is refused by name in one line."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Learning curves: their measures, held against each other; figures, in which what is drawn is what was logged."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

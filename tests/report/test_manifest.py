@@ -1,7 +1,5 @@
 """The manifest says what is there and how it came to be; verify names everything that is no longer so."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The page: self-contained, every number from the tidy table, text is data, warnings where they are due."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

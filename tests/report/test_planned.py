@@ -1,7 +1,5 @@
 """Tables of everything that a configuration plans, the paper's four and that of all runs: each row finds its run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

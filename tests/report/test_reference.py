@@ -1,7 +1,5 @@
 """A reference: small, whole, without a trace of the machine, and read by every command that reads results."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Cells and their five renderings: the right score in the right place, gaps named, the same in each rendering."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Parts of the page by themselves: companion files, vendored files, our scripts."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

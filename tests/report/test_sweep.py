@@ -1,7 +1,5 @@
 """A sweep's table and choice follow from the scores that they name; fresh seeds are never averaged with the others."""
 
-from __future__ import annotations
-
 import csv
 import math
 import random

@@ -1,7 +1,5 @@
 """Every cell against its baseline: the right two compared, corrected once per column; the A/A arm below the table."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -8,8 +8,6 @@ Debian's packages `slurm-wlm` and `munge` (Slurm 22.05), root, no systemd, no cg
 `python -m tests.slurm.cluster FOLDER`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One real Slurm for all tests here, a copy of the repository with a small experiment, and the page typed as it is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

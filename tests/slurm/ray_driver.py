@@ -3,8 +3,6 @@
 `python -m tests.slurm.ray_driver CODE|wait`
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Jobs stopped, cancelled or lost with their node, a Snakemake that is killed, and Ray over two nodes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

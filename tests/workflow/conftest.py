@@ -1,7 +1,5 @@
 """Snakemake in a copy of the repository, so that tests can edit files and configurations."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 python -m tests.workflow.memory_pass SIZES TOKENS PRECISION    prints bytes beyond the model and its gradients
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an edit makes again: the table of docs/provenance.md, asked of the hashes in an edited copy of the project."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

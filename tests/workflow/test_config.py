@@ -1,7 +1,5 @@
 """Configurations and the commands that read them. tests/test_wrong_inputs.py has what is refused."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

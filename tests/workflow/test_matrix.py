@@ -1,7 +1,5 @@
 """The paper's rows are planned at both scales, each run once; what is finished stays; a sweep trains nothing twice."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import re

@@ -1,7 +1,5 @@
 """`snakemake plan`: counts as the DAG has them, estimates of time and GPU memory, every missing thing named."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

@@ -3,8 +3,6 @@
 A server in a thread, which answers as each test says.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Downloads against a server on loopback: what is written is right, or nothing is written and the way out is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

@@ -1,7 +1,5 @@
 """From a tiny random model to samples: true, complete, reproducible, never drawn twice; their plans and prompts."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

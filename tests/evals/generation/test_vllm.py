@@ -3,8 +3,6 @@
 The model is random with heads of 32: vLLM's CPU attention has no kernel for the embedded models' heads of 16 and 20.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """A tiny random model with the project's tokenizer: `python -m tests.evals.generation.tiny --out FOLDER`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

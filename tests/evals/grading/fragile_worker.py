@@ -1,7 +1,5 @@
 """A worker whose comparisons do what their answer says: `python -m tests.evals.grading.fragile_worker`."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

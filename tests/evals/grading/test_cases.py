@@ -1,7 +1,5 @@
 """Answers beside golds: each is graded as it should be, or listed as a known error; order and company do not matter."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

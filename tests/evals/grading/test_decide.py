@@ -1,7 +1,5 @@
 r"""What is decided in the calling process: the last box, kinds of golds, numbers, tolerances; and no text raises."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

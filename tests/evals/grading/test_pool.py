@@ -1,7 +1,5 @@
 """Workers that are killed, by clock, memory, signals or what they must not do; and text that wants time or a shell."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

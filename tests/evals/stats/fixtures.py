@@ -1,7 +1,5 @@
 """Synthetic grades and samples by the documented columns, written the way the pipeline writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path

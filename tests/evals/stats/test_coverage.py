@@ -4,8 +4,6 @@ The intervals are the functions of `evals.stats` that the estimates use. docs/no
 the full simulation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """One checkpoint: the formulas against the textbook and brute force, avg@k, pass@k and maj@k, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

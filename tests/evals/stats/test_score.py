@@ -1,7 +1,5 @@
 """From files to scores.csv and back: right figures, same bytes, and an error naming the file for every broken input."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json
