@@ -99,13 +99,13 @@ class Entry:
 
 COLUMNS = tuple(field.name for field in fields(Entry))
 # How a cell is read, by the field's annotation: None is written as an empty cell, as the empty text is.
-READ: dict[str, Callable[[str], Any]] = {
-    "float | None": lambda cell: float(cell) if cell else None,
-    "int | None": lambda cell: int(cell) if cell else None,
-    "int": int,
-    "str | None": lambda cell: cell or None,
-    "tuple[int, ...]": lambda cell: tuple(map(int, cell.split())),
-    "tuple[str, ...]": lambda cell: tuple(cell.split()),
+READ: dict[Any, Callable[[str], Any]] = {
+    float | None: lambda cell: float(cell) if cell else None,
+    int | None: lambda cell: int(cell) if cell else None,
+    int: int,
+    str | None: lambda cell: cell or None,
+    tuple[int, ...]: lambda cell: tuple(map(int, cell.split())),
+    tuple[str, ...]: lambda cell: tuple(cell.split()),
 }
 
 
@@ -126,7 +126,7 @@ def read(path: Path | str) -> list[Entry]:
     entries = []
     for number, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
         try:
-            cells = {field.name: READ.get(str(field.type), str)(row[field.name]) for field in fields(Entry)}
+            cells = {field.name: READ.get(field.type, str)(row[field.name]) for field in fields(Entry)}
             entries.append(Entry(**cells))
         except ValueError as error:
             raise CorruptInputError(f"{path}: line {number}: {error}") from None
