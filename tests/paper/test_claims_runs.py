@@ -207,7 +207,7 @@ def test_theorem_against_always_and_against_a_coin(tmp_path: Path, shares: tuple
 def test_readings_of_collapse_are_entries_of_their_own(tmp_path: Path) -> None:
     """As printed one of three runs collapses, in the other reading all do."""
     printed, key = "tepo_kl_all+beta=1", "tepo_kl_all+beta=1+kl-estimator=k1"
-    collapsed = [{"reward": [0.003 * s] * ROLLOUTS, "collapsed": 7} for s in (0, 1, 2)]
+    collapsed = [{"reward": [0.5] * 4 + [0.003 * s] * (ROLLOUTS - 4), "collapsed": 7} for s in (0, 1, 2)]
     alive = [{"reward": rising(8)}, {"reward": rising(9)}]
     runs = {("q7", printed): collapsed[:1] + alive, ("q7", key): collapsed}
     found = judged_alone(tmp_path / "t", runs, "collapse-of-beta-1")
