@@ -75,7 +75,7 @@ EDITS: dict[str, tuple[Files, Files]] = {
     "comment read as text": itself(
         FROM_ROOT + "# is §\nLOW = (ROOT / 'methods/catalog/mine.py').read_text().split('# is ')[1][:3]"
     ),
-    # another file of the project: forms of an import that the hash follows are in tests/core/test_used_code.py
+    # another file of the project: forms of an import that the hash follows are in CLOSURES
     "plain import": both("from methods.minelib import LOW", LIB, "LOW = {}"),
     "computed module": both(
         "from importlib import import_module\nLOW = import_module('methods.mine' + 'lib').LOW", LIB, "LOW = {}"

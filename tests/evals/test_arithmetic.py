@@ -89,6 +89,10 @@ def test_answers_agree_with_an_independent_evaluator_and_every_written_step_is_t
             assert box == arithmetic.box(problem.answer)
             if family in ("swap", "sort", "iter"):  # a step's result is what the next goes on from, up to the answer
                 assert len(steps) == k
+                lefts, rights = zip(*(step.split("=") for step in steps), strict=True)
+                given = problem.prompt
+                told = {"swap": given[3:-1].split(","), "sort": [*given[1:-1]], "iter": [*given[8:9], *rights[:-1]]}
+                assert ([*lefts], rights[-1]) == (told[family], problem.answer), problem
                 continue
             for left, right in (step.split("=") for step in steps):
                 value = fold(left)

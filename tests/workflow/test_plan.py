@@ -250,6 +250,7 @@ MACHINES = [
     (preflight.glibc("glibc 2.9"), "glibc 2.9: vLLM needs 2.31"),
     (preflight.glibc("glibc 2.31"), None),
     (preflight.glibc("glibc 3.1"), None),
+    (preflight.glibc("musl 1.2"), None),
     (preflight.glibc(None), None),
     (preflight.attention("flash_attention_2", {"torch"}.__contains__), "flash-attn is not installed"),
     (preflight.attention("flash_attention_2", {"torch", "flash_attn"}.__contains__), None),

@@ -201,6 +201,7 @@ def html(*_: Any) -> Answer:
 
 FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the server does, what is said, times sent
     "429": (lambda *_: (429, {"Retry-After": "0"}, b"slow down"), "HTTP 429 Too Many Requests: slow down", 3),
+    "400": (lambda *_: (400, {}, b"too long"), "HTTP 400 Bad Request: too long", 1),
     "401": (lambda *_: (401, {}, f"wrong key {KEY}".encode()), "401 Unauthorized: wrong key (OPENAI_API_KEY)", 1),
     "gone": (lambda *_: None, "disconnected", 3),
     "page": (html, "no completion: <html> <b>please?[31m wait</b></html>", 3),
@@ -384,6 +385,7 @@ NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, what is said;
     ({"endpoint": "localhost:8000/v1"}, "--endpoint: not an address like .*'localhost:8000/v1'$"),
     ({"endpoint": "http:///v1"}, "--endpoint: not an address like .*'http:///v1'$"),
     ({"endpoint": "http://h:nine/v1"}, "--endpoint: not an address like .*'http://h:nine/v1'$"),
+    ({"endpoint": "ftp://h"}, "--endpoint: not an address like .*'ftp://h'$"),
     ({"endpoint": "http://[::1/v1"}, r"--endpoint: not an address like .*'http://\[::1/v1'$"),
     ({"chat": False}, "--tokenizer: give a folder"),
     (

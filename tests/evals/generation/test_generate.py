@@ -360,6 +360,7 @@ def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items
 
 def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
     assert made(tiny, items).deviations == ()
+    assert made(tiny, items).task_hash != made(tiny, items[::-1]).task_hash, "their order is part of the question"
     monkeypatch.setattr(draw, "PROMPT_LIMIT", 8)
     said = made(tiny, items[:3], reading="none").deviations
     assert [text.split(",")[0] for text in said] == [

@@ -211,7 +211,9 @@ def by_prime(pairs: list[tuple[str, str]]) -> list[bool]:
     responses = [Response("", n, "", stored, text, {}) for n, (stored, text) in enumerate(pairs)]
     with Judges(["prime"]) as judges:
         judges.judge(responses)
-    return [bool(response.right("prime")) for response in responses]
+    found = [response.right("prime") for response in responses]
+    assert None not in found, "every response has a verdict"
+    return [bool(right) for right in found]
 
 
 def test_real_outputs_agree_with_their_labels(shared: Path, grader: Grader) -> None:

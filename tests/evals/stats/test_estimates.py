@@ -119,6 +119,7 @@ GOOD_PAIR = {("difference" if k == "value" else k): v for k, v in GOOD.items()} 
         ({"se": 0.0}, "never 0"),
         ({"se": -0.1}, "never 0"),
         ({"se": float("nan")}, "None"),
+        ({"value": float("nan"), "low": None, "high": None}, "None"),
         ({"low": 0.5, "high": 0.5}, "point"),
         ({"low": None}, "two ends"),
         ({"high": None}, "two ends"),
