@@ -1,10 +1,12 @@
-"""What the pages hold: commands that work, links and names that exist, numbers that commands print, limits of size.
+"""What the pages hold: commands that work, links and names that exist, numbers that commands print, limits of size;
+and the examples in docstrings.
 
 A section of `docs/extend.md`, `docs/faq.md` or `docs/own-responses.md` is typed into a copy of the repository. A block
 with info string `<language> file=<path>` is a file, and `<language> append=<path>` is added to one. In a `console`
 block a line that starts with `$ ` is a command, and every other line must be printed by the command above it.
 """
 
+import doctest
 import os
 import re
 import shlex
@@ -14,10 +16,12 @@ import sys
 from collections.abc import Callable, Iterator
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests import house
 from tests.workflow.conftest import checkout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,6 +41,19 @@ ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|studies|test
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
 NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")
+
+
+EXAMPLES = [
+    pytest.param(name, marks=[pytest.mark.slow] if "verl" in name else [])  # importing verl takes ten seconds
+    for name, path in house.python_files(ROOT).items()
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_examples_in_docstrings_are_right(module: str) -> None:
+    found = doctest.testmod(import_module(module))
+    assert found.attempted > found.failed == 0
 
 
 def _copy(target: Path) -> Path:
