@@ -463,6 +463,7 @@ def test_refill_goes_on_where_it_was_left_and_ends_when_every_prompt_is_used() -
     assert [resumed.draw(4, {0, 1}) for _ in range(3)] == drawn[2:]
     assert all(len(set(d)) == 4 and not {0, 1} & set(d) for d in drawn)
     assert sorted(resumed.draw(9, {0, 1})) == [2, 3, 4, 5, 6, 7, 8]
+    assert rollouts.Refill(5, seed=1).draw(1, set(range(5))) == []
 
 
 def test_seeds_differ_by_every_part_of_the_name(tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ A, M, R = "actor_rollout_ref.actor", "actor_rollout_ref.model", "actor_rollout_r
 
 # key -> its value at the paper's scale, where verl has another default or two places; those in `OFF` too
 TRAPS: dict[str, Any] = {
+    "algorithm.adv_estimator": "methods",  # else verl's own advantage: replays do not read this key
     f"{A}.optim.lr": 5e-7,
     f"{A}.optim.weight_decay": 0.0,
     f"{A}.ppo_mini_batch_size": 16,  # in prompts: verl multiplies by n

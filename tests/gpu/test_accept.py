@@ -53,8 +53,11 @@ def test_a_model_folder_is_trained_in_place_of_random_weights(tmp_path: Path, mo
 
 
 def test_what_is_trained_has_the_size_that_throughput_names() -> None:
-    assert models.build(models.TOY).num_parameters() == models.TOY.parameters
+    untied = models.TOY.model_copy(update={"tie_word_embeddings": False, "num_key_value_heads": 1})
+    for shape in (models.TOY, untied):
+        assert models.build(shape).num_parameters() == shape.parameters
     counts = {size: shape.parameters for shape, size in runs.SIZES.items()}
+    assert set(counts) == {"0.5B", "1.5B"}
     table = estimate.read().sizes
     assert counts == pytest.approx({size: table[size].parameters for size in counts}, rel=0.01)
 

@@ -173,7 +173,7 @@ def corrected() -> tuple[str, ...]:
 
 
 def refused(text: str) -> bool:
-    """Two settings that contradict each other; `test_core.py` looks at the message."""
+    """Whether the catalog refuses it: a value that this method does not take."""
     try:
         catalog.parse(text)
     except ConfigError:
