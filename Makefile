@@ -85,8 +85,8 @@ gpu:
 	python -m tests.gpu.accept $(if $(MODEL),--model "$(MODEL)")
 
 check: $(VENV)/.test
-	ruff format --check $(PACKAGES) tests studies examples setup.py
-	ruff check $(PACKAGES) tests studies examples setup.py
+	ruff format --check $(PACKAGES) tests examples setup.py
+	ruff check $(PACKAGES) tests examples setup.py
 	mypy
 	mypy examples/*.py examples/trainer/direct.py
 	snakefmt --line-length 120 --check Snakefile workflow/rules
@@ -94,6 +94,6 @@ check: $(VENV)/.test
 	snakemake --configfile $(QUICK) --lint --quiet
 
 format: $(VENV)/.test
-	ruff format $(PACKAGES) tests studies examples setup.py
-	ruff check --fix $(PACKAGES) tests studies examples setup.py
+	ruff format $(PACKAGES) tests examples setup.py
+	ruff check --fix $(PACKAGES) tests examples setup.py
 	snakefmt --line-length 120 Snakefile workflow/rules

@@ -37,7 +37,7 @@ MARKDOWN = sorted(
     path for folder in (".", "docs", "docs/notebook", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
 )
 CHANGELOG = ROOT / "CHANGELOG.md"
-ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|studies|tests"
+ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|tests"
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
 NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")
