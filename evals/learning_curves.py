@@ -9,7 +9,7 @@ A run that is not finished has no figures, and a figure that does not exist is N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -312,6 +312,25 @@ def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:
         return found.values[key]
     score = tree.scores.get((checkpoint, key))
     return None if score is None else score.value
+
+
+def by_model_and_seed(
+    tree: Tree, method: str, measure: str, *, models: Collection[str] | None = None, step: int | None = None
+) -> dict[tuple[str, int], float]:
+    """A method's measure by model and seed, of every finished run that has it; without a sweep's fresh seeds.
+
+    method: its key, or its name in the configuration. measure: as in `figure`; a score is that after `step` rollouts,
+    or the scale's own number of them. models: keys of those that count, default all. Empty where the tree does not plan
+    the method or that measure.
+    """
+    key, found = tree.method_for(method), {}
+    for run in tree.averaged:
+        if run.method != key or (models is not None and run.model not in models) or tree.record(run) is None:
+            continue
+        checkpoint = Checkpoint(run, tree.matrix["table_step"] if step is None else step)
+        if (value := figure(tree, checkpoint, measure)) is not None:
+            found[run.model, run.seed] = value
+    return found
 
 
 def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
