@@ -5,7 +5,7 @@
     grades/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet      one row per response
     responses.parquet                                                of a reference: a sample of the two above
     scores.csv                                                       one row per checkpoint and benchmark
-    tables/table<n>.{csv,tidy.csv,md,tex}   tables/robust.{csv,md}   figures/figure<n>.{svg,png,pdf,csv}   report.html
+    tables/table<n>.{csv,tidy.csv,md,tex}   figures/figure<n>.{svg,png,pdf,csv}   report.html
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, step 0, with the seed
 of the runs that start from it; a model from the hub is one base for all seeds, with seed 0.

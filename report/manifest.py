@@ -53,7 +53,7 @@ KINDS = {  # the first pattern that fits; `*` also stands for several folders
     "README.md": "readme",
     "*": "other",
 }
-BY_HAND = ("decide", "graders")  # folders of `report.decide` and `evals.graders`, written at any time, with own hashes
+BY_HAND = ("graders",)  # folders of `evals.graders`, written at any time, with own hashes
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
 # Parts of a folder's name that say which run or checkpoint it is.
 DEPTH = {"runs": 3, "samples": 4, "grades": 4}

@@ -104,7 +104,7 @@ FILES = [
 ]
 COMMANDS = [
     ("evals.run --modle config", "--modle: unknown option; nearest: --model"),
-    ("report.decide --resluts results/quick", "--resluts: unknown option; nearest: --results"),
+    ("report.manifest --resluts results/quick", "--resluts: unknown option; nearest: --results"),
     ("report.difference tepo grpo --results x --compared choosen", "'choosen'; allowed: chosen, own; nearest: chosen"),
     ("report.difference 0.367:30 0.346:30", "0.367:30: no file or folder there; .* such as 0.367:30:32"),
     ("report.difference 36.7:30:32 0.346:30:32", r"36.7:30:32: score \(a fraction\): must be a number from 0 to 1"),
@@ -113,7 +113,6 @@ COMMANDS = [
     ("report.show runs --scale Quick", "results/Quick: no results there"),
     ("report.show table1 --results tree", "table1.tidy.csv: missing; run: python -m report.table --results tree"),
     ("report.build --results tree", "tree/matrix.json: the list of planned runs is not valid JSON .*"),
-    ("report.export --results tree --to evalresults --out x", "'evalresults'; .*nearest: eval-results"),
     ("evals.run --model nofolder --benchmarks syn_mix33 --out x", "'syn_mix33'; .*nearest: syn_mix3"),
     ("evals.run --model config --benchmarks syn_mix3 --out x", "config: no model there .*give the folder"),
     ("evals.run --model x --benchmarks syn_mix3 --limit 0 --out x", "--limit: must be a whole number from 1"),

@@ -16,7 +16,7 @@ from report.tables.tidy import Cell, Row, Table, checked_table, percent, with_in
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
-SECTIONS = {"sweep/sweep": "sweep", "sweep/frontier": "frontier", "tables/robust": "rliable"}  # file -> its command
+SECTIONS = {"sweep/sweep": "sweep", "sweep/frontier": "frontier"}  # file -> its command
 CHOICE = re.compile(r"<h4>(What chose the values)</h4>(.*?)(?=<h3>|\Z)", re.DOTALL)
 MARGIN = 0.04  # of the drawn range, left and right
 
@@ -58,7 +58,7 @@ def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bo
 
 
 def sections(tree: Tree) -> dict[str, str]:
-    """What other commands wrote to be read, as HTML: a sweep, methods at equal movement, robust aggregates."""
+    """What other commands wrote to be read, as HTML: a sweep, methods at equal movement."""
     found = {}
     for path, module in SECTIONS.items():
         if stored(tree.root / f"{path}.md") or (module == "sweep" and tree.matrix.get("sweep")):

@@ -1,4 +1,4 @@
-"""Logs of other tools, written by the tools themselves, become trees that grade, score, page and export read."""
+"""Logs of other tools, written by the tools themselves, become trees that grade, score, and page read."""
 
 import json
 import subprocess
@@ -21,7 +21,6 @@ from core.scores import read_scores
 from evals import adopt, data, sample_logs
 from evals.benchmark import benchmark
 from evals.fetch import fetch
-from report import export
 from report.build import of_evaluation
 
 ROWS = [
@@ -57,7 +56,7 @@ def scores(tree: Path) -> dict[tuple[str, str], float]:
     return {(row["model"], row["benchmark"]): row["score"] for row in rows if row["how"] != "not run"}
 
 
-def test_json_lines_become_a_tree_with_page_and_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = tmp_path / "tree"
     first, second = (written(tmp_path / f"{name}.jsonl", ROWS) for name in ("a", "b"))
     command(monkeypatch, "--from", "jsonl", first, second, "--benchmark", "sums", "--out", tree)
@@ -83,10 +82,6 @@ def test_json_lines_become_a_tree_with_page_and_export(tmp_path: Path, monkeypat
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "a temporary folder stayed"
 
     assert all(text in of_evaluation(open_tree(tree)) for text in ("sums", "more", 'id="samples"'))
-    list(export.eval_results(open_tree(tree), tmp_path / "yaml", ["sums=me/sums"]))
-    (entry,) = (tmp_path / "yaml/a").rglob("sums.yaml")
-    assert "value: 66.6" in entry.read_text()
-    assert "responses of a log of jsonl" in entry.read_text()
 
 
 AMBIGUOUS: dict[str, tuple[list[dict[str, Any]], str]] = {

@@ -9,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,9 +22,7 @@ from core.scores import MACRO, POOLED
 from evals import adopt, score
 from evals.stats import frontier
 from evals.stats.estimate import read_graded
-from evals.stats.sequential import decide
 from report import compare, difference, noise, sweep
-from report import decide as deciding
 from report import frontier as report_frontier
 from tests.report import synthetic
 from tests.report.conftest import Command
@@ -331,82 +328,6 @@ def test_curves_say_enough_where_nothing_is_scored_yet(scored_copy: Tree, comman
         code, _, line = command(difference.main, "tepo", b, "--results", scored_copy.root, *wanted)
         assert code != 0
         assert line.endswith(f"no seed of both tepo and {b} has a score{of}\n")
-
-
-def test_every_method_is_decided_against_the_baseline_from_its_scores(embedded: Tree) -> None:
-    rows = deciding.decisions(embedded, "score", 20, None)
-    assert len(rows) > 10
-    assert {row["baseline"] for row in rows} == {"grpo"}
-    row = next(row for row in rows if (row["model"], row["method"]) == ("tiny_qwen2", "tepo"))
-    scores = {
-        method: {
-            c.run.seed: score.value
-            for (c, key), score in embedded.scores.items()
-            if key == "avg_pooled"
-            and (c.run.model, c.run.method) == ("tiny_qwen2", method)
-            and c.step == max(embedded.runs[c.run]["steps"])
-        }
-        for method in ("tepo", "grpo")
-    }
-    differences = {seed: scores["tepo"][seed] - scores["grpo"][seed] for seed in scores["tepo"]}  # type: ignore[operator]
-    expected = decide(differences, alpha=0.05 / len(rows))
-    assert (row["verdict"], row["difference"], row["low"]) == (expected.verdict, expected.difference, expected.low)
-
-
-def test_the_line_names_what_is_open_and_the_next_seeds() -> None:
-    done = {"model": "m", "method": "gspo", "verdict": "lower", "seeds_left": 0, "more_starts": False}
-    rest = {"model": "m", "method": "tepo", "verdict": "undecided", "seeds_left": 3, "more_starts": False}
-    assert deciding.line([done, rest], [1, 2, 8], 4) == (
-        "1 of 2 decided (gspo lower); undecided: tepo; 3 seeds left of the budget; next: --config seeds=9,10,11"
-    )
-    assert "next" not in deciding.line([rest | {"seeds_left": 0}], [1], 4)
-    used = rest | {"seeds_left": 0, "more_starts": True, "clean_models": 4}
-    assert deciding.line([used], [1, 2], 4).endswith(
-        "; 0 seeds left of the budget; m: further seeds continue the same 4 clean models: set made_here.starts above 4 "
-        "in config/models/m.yaml"
-    )
-    assert deciding.line([done], [1], 4) == "1 of 1 decided (gspo lower); nothing is left to decide"
-    assert set(csv.DictReader([",".join(deciding.HEADER)]).fieldnames or ()) >= {"verdict", "low", "high", "e"}
-
-
-def test_without_the_baseline_there_is_nothing_to_decide(embedded: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(embedded.matrix, "baseline", "nobody")
-    with pytest.raises(MissingInputError, match="no finished run of nobody"):
-        deciding.decisions(embedded, "score", 20, None)
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> Tree:
-    """Three seeds that continue one clean model, to change."""
-
-    def one_start(matrix: dict[str, Any]) -> None:
-        matrix["baseline"] = "grpo"
-        matrix["models"][0]["starts"] = 1
-
-    return Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2, 3), change=one_start))
-
-
-def test_areas_are_read_from_curves_alone(three: Tree) -> None:
-    three.layout.scores.unlink()
-    again = Run("tiny_qwen2", "grpo@again", 1)  # runs with a variant are no reason to read scores
-    three.runs[again] = {"steps": [12]}
-    assert len(deciding.decisions(three, "area", 20, None)) > 1
-    with pytest.raises(MissingInputError, match="scores"):
-        deciding.decisions(three, "score", 20, None)
-
-
-def test_one_clean_model_is_counted_as_one_and_further_seeds_are_of_use(three: Tree) -> None:
-    rows = deciding.decisions(three, "area", 20, None)
-    assert {row["clean_models"] for row in rows} == {1}
-    left = [row for row in rows if row["verdict"] == "undecided"]
-    assert left
-    assert all((row["seeds_left"], row["more_starts"]) == (17, False) for row in left)
-
-
-def test_of_a_sweep_only_the_seeds_that_select_are_decided_on(three: Tree) -> None:
-    points = [{"model": run.model, "method": run.method, "base": run.method} for run in three.runs if run.seed == 1]
-    three.matrix |= {"sweep": {"points": points, "test_seeds": [3], "select_seeds": [1, 2]}}
-    assert {row["seeds"] for row in deciding.decisions(three, "area", 20, None)} == {2}
 
 
 # Two checkpoints, or two printed scores.

@@ -234,29 +234,28 @@ def test_what_is_not_finished_is_listed_as_missing(broken: Path) -> None:
 
 
 def test_what_is_made_by_hand_later_is_no_extra_file_and_is_held_by_its_own_hashes(broken: Path) -> None:
-    """`report.decide` is called after each batch of seeds: a manifest between two calls must not list the first."""
+    """`evals.graders` may be called again: a manifest between two calls must not list what the first wrote."""
     folder = broken / "graders" / TEPO.path
     folder.mkdir(parents=True)
     (folder / "syn_as3.parquet").write_bytes(b"verdicts")
     entry = {"sha256": sha256_file(folder / "syn_as3.parquet"), "rows": 1}
     write_json(folder / "graders.json", digests.with_own({"benchmarks": {"syn_as3": entry}}))
-    paths = [broken / "decide/decide.csv", broken / "graders/accuracy.csv"]
+    path = broken / "graders/accuracy.csv"
     for text in ("first\n", "second\n"):
-        for path in paths:
-            digests.write(path, text)
+        digests.write(path, text)
         assert verify.problems(Tree(broken)) == []
         write_json(broken / manifest.NAME, manifest.build(Tree(broken)))
     assert not [name for name in read_manifest(broken)["files"] if name.startswith(manifest.BY_HAND)]
-    for path in (*paths, folder / "syn_as3.parquet"):
-        before = path.read_bytes()
-        flip(path, 0.5)
+    for written in (path, folder / "syn_as3.parquet"):
+        before = written.read_bytes()
+        flip(written, 0.5)
         (line,) = verify.problems(Tree(broken))
-        assert line.startswith(f"chain: {path}: ")
-        path.write_bytes(before)
+        assert line.startswith(f"chain: {written}: ")
+        written.write_bytes(before)
     content = read_manifest(broken)
-    content["files"]["decide/decide.csv"] = manifest.file_entry(broken, paths[0])  # as an older version did
+    content["files"]["graders/accuracy.csv"] = manifest.file_entry(broken, path)  # as an older version did
     write_json(broken / manifest.NAME, content)
-    digests.write(paths[0], "third\n")
+    digests.write(path, "third\n")
     assert verify.problems(Tree(broken)) == []
 
 

@@ -19,7 +19,7 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import build, convergence, difference, draw, figures, frontier, rliable, sweep
+from report import build, convergence, difference, draw, figures, frontier, sweep
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from report.tables import spec, tidy
@@ -215,9 +215,8 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
     synthetic.score(Tree(tree.root))
     tree = finish(Tree(tree.root))
     write_files(tree)
-    for write in (sweep.write, frontier.write, rliable.write):
+    for write in (sweep.write, frontier.write):
         write(tree)
-    assert len((tree.layout.tables / "robust.csv").read_text(encoding="utf-8").splitlines()) == 1
     assert "TEPO, learning rate 0.0002" in build.build(tree.root)
 
 

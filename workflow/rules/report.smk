@@ -35,7 +35,6 @@ localrules:
     matrix,
     verify,
     table,
-    robust,
     figure,
     convergence,
     report,
@@ -89,23 +88,6 @@ rule table:
         code=lambda wc: code_hashes.command("report.table"),
     shell:
         "TEPO_CODE={params.code} quiet {log} python -m report.table --results {params.root} --table {wildcards.number}"
-
-
-rule robust:
-    input:
-        matrix=RESULTS.matrix,
-        table=multiext(f"{RESULTS.tables}/tableruns", ".tidy.csv", ".sha256"),
-    output:
-        multiext(f"{RESULTS.tables}/robust", ".csv", ".md", ".sha256"),
-    log:
-        f"{LOGS}/robust.log",
-    conda:
-        "../../environment.yml"
-    params:
-        root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.rliable"),
-    shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.rliable --results {params.root}"
 
 
 rule figure:
@@ -283,7 +265,6 @@ rule report:
         scores=RESULTS.scores,
         runs=PLAN.of_runs("run.json"),
         tables=expand(rules.table.output, number=TABLES),
-        robust=rules.robust.output,
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
         sweep=[rules.sweep_table.output, rules.frontier.output] if SWEEP else [],

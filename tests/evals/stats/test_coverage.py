@@ -14,7 +14,7 @@ from numpy.random import Generator
 from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
-from evals.stats import intervals, robust
+from evals.stats import intervals
 from evals.stats.frontier import Frontier, common, compare, gap, of_arms
 from evals.stats.intervals import Array, Bounds
 
@@ -140,60 +140,6 @@ def test_scores_and_differences_of_few_seeds_are_covered(seeds: int) -> None:
     assert 93 <= sum(scores) / len(scores) <= 99.9
     assert min(differences) > 90
     assert 92 <= sum(differences) / len(differences) <= 97
-
-
-# Robust aggregates: two methods with a gap, scored on seven benchmarks. A seed's effect is 80 % common to benchmarks.
-
-
-@pytest.mark.parametrize("seeds", [4, 8])
-def test_intervals_over_whole_runs_are_covered_and_the_bootstrap_by_benchmark_is_not(seeds: int) -> None:
-    rng = np.random.default_rng([8, seeds])
-
-    def effect(repeats: int) -> Array:
-        shape = (repeats, seeds)
-        return np.sqrt(0.8) * rng.standard_normal((*shape, 1)) + np.sqrt(0.2) * rng.standard_normal((*shape, 7))
-
-    def scores(repeats: int) -> tuple[Array, Array]:
-        common, level_T = np.sqrt(COMMON) * effect(repeats), np.linspace(-0.5, 1.0, 7)
-        logit = [level_T + gap + 0.4 * (common + np.sqrt(1 - COMMON) * effect(repeats)) for gap in (0.15, 0.0)]
-        x, y = (rng.binomial(ANSWERS, sigmoid(side)) / ANSWERS for side in logit)
-        return x, y
-
-    x, y = scores(20_000)
-    won, iqm = float(((x > y) + 0.5 * (x == y)).mean()), float(robust.interquartile_mean(x).mean())
-    found: dict[str, list[Bounds]] = {"paired": [], "iqm": [], "bootstrap": []}
-    for a, b in zip(*scores(400), strict=True):
-        for name, estimate in (
-            ("paired", robust.paired_improvement(a, b, range(seeds))),
-            ("iqm", robust.interval(robust.interquartile_mean, a, range(seeds))),
-        ):
-            found[name].append(Bounds(np.asarray(estimate.low), np.asarray(estimate.high)))
-        if len(found["bootstrap"]) < 100:
-            found["bootstrap"].append(robust.bootstrap(robust.interquartile_mean, a))
-    shares = {
-        name: coverage(Bounds(*map(np.array, zip(*ends, strict=True))), won if name == "paired" else iqm)
-        for name, ends in found.items()
-    }
-    assert 92 <= shares["paired"] <= 99.5
-    assert 92 <= shares["iqm"] <= 98
-    assert shares["bootstrap"] < 80, "each benchmark's runs drawn by themselves"
-
-
-def test_seeds_of_one_clean_model_are_one_unit() -> None:
-    rng = np.random.default_rng(9)
-    x, y = rng.uniform(size=(2, 4, 7))
-    twice = [np.repeat(side, 2, 0) for side in (x, y)]
-    clusters = [0, 0, 1, 1, 2, 2, 3, 3]
-    for once, doubled in (
-        (robust.paired_improvement(x, y, range(4)), robust.paired_improvement(*twice, clusters)),
-        (robust.interval(lambda s: s.mean((-2, -1)), x, range(4)),
-         robust.interval(lambda s: s.mean((-2, -1)), twice[0], clusters)),
-    ):  # fmt: skip
-        assert (doubled.low, doubled.high) == pytest.approx((once.low, once.high), abs=1e-12)
-        assert doubled.how.endswith("over 4 clean models, 8 seeds")
-    with pytest.raises(CorruptInputError, match="3 clusters"):
-        robust.paired_improvement(x, y, range(3))
-    assert robust.paired_improvement(x[:1], y[:1], range(1)).low is None, "one seed"
 
 
 SEEDS = 8

@@ -30,7 +30,6 @@ from evals.stats.compare import (
     with_choice,
 )
 from evals.stats.estimate import Comparison, Estimate, Samples, estimate, generation_se, macro, maj_at_k, pooled
-from evals.stats.sequential import decide, half_width, log_e
 from evals.stats.sizes import Error, Score, measured_parts, samples_needed, score_errors, units_needed
 from tests.evals.stats.fixtures import beta, samples
 
@@ -340,55 +339,6 @@ def test_holm() -> None:
     for p in (-0.1, 1.5, float("nan")):
         with pytest.raises(ConfigError, match=r"p\[1\]"):
             holm([0.5, p])
-
-
-def test_looking_after_every_seed_errs_in_at_most_5_percent() -> None:
-    value_RS = np.random.default_rng(0).standard_normal((4000, 20))
-    crossed = np.zeros(4000, bool)
-    for n in range(2, 21):
-        seen = value_RS[:, :n]
-        crossed |= np.abs(seen.mean(1)) > half_width(seen, 0.05)
-    assert crossed.mean() < 0.05
-
-
-def test_the_interval_holds_the_means_that_the_e_value_does_not_reject() -> None:
-    value_S = np.random.default_rng(1).standard_normal(8) + 0.3
-    half = float(half_width(value_S, 0.05))
-    for end in (value_S.mean() - half, value_S.mean() + half):
-        assert float(log_e(value_S, end)) == pytest.approx(math.log(20), rel=1e-9)
-    assert float(log_e(value_S, float(value_S.mean()))) < 0
-
-
-def test_two_seeds_decide_nothing_and_a_level_that_is_none_is_refused() -> None:
-    assert math.isinf(float(half_width([0.1, 0.1001], 0.05)))
-    assert decide({1: 0.1, 2: 0.1001}, alpha=0.05).verdict == "undecided"
-    with pytest.raises(ConfigError, match="alpha = 1"):
-        decide({1: 0.1, 2: 0.2, 3: 0.3}, alpha=1.0)
-
-
-def test_seeds_of_the_same_clean_models_neither_decide_nor_err_more_often() -> None:
-    """Looks after every seed up to 20: false verdicts, and the interval of 200 seeds of four clean models."""
-    for clean, icc in ((4, 0.9), (4, 0.3), (8, 0.9)):
-        rng, wrong = np.random.default_rng([clean, round(10 * icc)]), 0
-        for _ in range(150):
-            value, clusters = drawn(rng, clean, 20, icc)
-            wrong += decide(value, alpha=0.05, clusters=clusters).verdict != "undecided"
-        assert wrong / 150 <= 0.05
-    value, clusters = drawn(np.random.default_rng(2), 4, 200, 0.9)
-    found = decide(value, alpha=0.05, clusters=clusters)
-    assert (found.verdict, found.seeds, found.clean_models) == ("undecided", 200, 4)
-    assert decide(value, alpha=0.05).verdict != "undecided", "counted apart, the same seeds decide what is not there"
-
-
-@pytest.mark.parametrize(("shift", "verdict"), [(0.5, "higher"), (-0.5, "lower"), (0.0, "equal")])
-def test_the_first_verdict_stays(shift: float, verdict: str) -> None:
-    value = dict(enumerate(shift + 0.01 * np.random.default_rng(2).standard_normal(20)))
-    found = decide(value, alpha=0.05, margin=0.05)
-    assert found.verdict == verdict
-    assert found.seeds < 20
-    later = {seed: x if seed < found.seeds else -9.0 for seed, x in value.items()}
-    assert decide(later, alpha=0.05, margin=0.05) == found
-    assert (found.low > 0, found.high < 0) == (verdict == "higher", verdict == "lower")
 
 
 SPREAD = 0.73

@@ -325,7 +325,6 @@ OWNERS = {
     "scores.csv": ("core.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.tables.tidy", "TIDY"),
-    "robust.csv": ("report.rliable", "HEADER"),
     "figures/&lt;figure&gt;.csv": ("report.draw", "HEADER"),
     "convergence.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
