@@ -3,8 +3,8 @@
     python -m evals.adopt --from lm-eval out/my-model/samples_aime24_*.jsonl --out TREE
     python -m evals.adopt --from jsonl a.jsonl b.jsonl --fields response=text,gold=answer --benchmark mine --out TREE
 
-Formats: lm-eval (--log_samples), lighteval (details), verl (validation_data_dir), inspect (.eval or .json), jsonl. One
-FILE is one model on one benchmark; another call adds to TREE. Each response keeps the tool's verdict (`tool_correct`).
+Formats: lm-eval (--log_samples), inspect (.json), jsonl. One FILE is one model on one benchmark; another call adds to
+TREE. Each response keeps the tool's verdict (`tool_correct`).
 
 A benchmark is called as the log calls it. With the problems and golds of a registered one in --data, it is that one;
 else TREE/data defines it by the golds of the log.

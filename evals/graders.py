@@ -204,7 +204,7 @@ class Judges(AbstractContextManager["Judges"]):
         }
         self.names = [name for name in self.names if name not in self.not_run]
         self.versions: dict[str, str | None] = {}
-        for package in filter(None, {OTHERS[name].package for name in self.names}):
+        for package in {OTHERS[name].package for name in self.names}:
             at = importlib.metadata.distributions(name=package, path=[folder] if folder else [])
             self.versions[package] = next((found.version for found in at), version(package))
 

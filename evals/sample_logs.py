@@ -1,14 +1,12 @@
 """Read the sample logs of other tools as one kind of record; `python -m evals.adopt` makes a results tree of them.
 
 A format names the fields that its tool writes for each role (`ROLES`); `--fields` replaces a name, also by a path such
-as `doc.answer`. Files are read as streams, one sample at a time. Whatever is wrong is one line with file and line.
+as `doc.answer`. JSON lines are read one sample at a time. Errors name file and line.
 """
 
 import codecs
 import json
 import re
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,14 +18,14 @@ from core.files import parse_json, read_json
 
 ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
 ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered as they follow in the file
-MOST_BYTES = 64 * 2**20  # of one line or sample; of a log that is one JSON document four times as much
+MOST_BYTES = 64 * 2**20  # of one line
 
 Row = Mapping[str, Any]
 Rows = Callable[[], Iterator[tuple[str, Row]]]  # (file and line, row); each call reads the file again
 Names = Mapping[str, Sequence[str]]
 
-# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is no verdict. verl writes
-# NumPy's numbers as text; a table made into JSON lines may have any of them as text.
+# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and a
+# table made into JSON lines, have numbers as text.
 VERDICTS: Mapping[Any, bool] = {
     1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "true": True,
     "false": False, "1.0": True, "0.0": False, "-1.0": False, "1": True, "0": False, "-1": False,
@@ -254,7 +252,7 @@ def _opened(path: Path) -> IO[bytes]:
     if not path.exists():
         raise MissingInputError(f"{path}: no log there")
     if not path.is_file():
-        raise CorruptInputError(f"{path}: is no file")
+        raise CorruptInputError(f"{path}: is not a file")
     return path.open("rb")
 
 
@@ -279,8 +277,8 @@ def lm_eval(path: Path) -> Log:
     """`<model>/samples_<task>_<date>.jsonl`; the responses are those before lm-eval's filters."""
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
     results = path.with_name(f"results_{name[2]}.json") if name else path
-    told = read_json(results, "results of lm-eval") if name and results.is_file() else {}
-    told = told.get("model_name") if isinstance(told, dict) else None
+    recorded = read_json(results, "results of lm-eval") if name and results.is_file() else {}
+    recorded = recorded.get("model_name") if isinstance(recorded, dict) else None
     prompt = "arguments.gen_args_0.arg_0"
     names = {
         "response": ("resps.0",),
@@ -289,7 +287,7 @@ def lm_eval(path: Path) -> Log:
         "problem": ("doc.problem", "doc.question", "doc.Problem", "doc.Question", prompt),
         "prompt": (prompt,),
     }
-    model = told if isinstance(told, str) and told else path.absolute().parent.name
+    model = recorded if isinstance(recorded, str) and recorded else path.absolute().parent.name
     return Log(path, model, name[1] if name else path.stem, lambda: json_lines(path), names, _metrics)
 
 
@@ -298,49 +296,35 @@ def _metrics(row: Row) -> Sequence[str]:
     return [name for name in metrics if isinstance(name, str) and name in row] if isinstance(metrics, list) else ()
 
 
-# --- verl: `trainer.validation_data_dir`, written by RayPPOTrainer._write_generations ---------------------------------
-
-
-def verl(path: Path) -> Log:
-    """`<folder>/<step>.jsonl`. verl repeats a prompt for its samples and numbers none: their order does."""
-    names = {
-        "response": ("output",),
-        "gold": ("gts",),
-        "sample": (ORDER,),
-        "problem": ("input",),
-        "prompt": ("input",),
-        "correct": ("acc", "score"),
-    }
-    folder = path.absolute().parent.name
-    return Log(path, f"{folder}-step{path.stem}", folder, lambda: json_lines(path), names)
-
-
-# --- inspect: .eval (a zip archive) or .json, written by inspect_ai/log/_recorders ------------------------------------
+# --- inspect: a .json log, written by inspect_ai/log/_recorders -------------------------------------------------------
 
 
 def inspect(path: Path) -> Log:
     """A log of one task and model. Raises CorruptInputError for a run that did not end in success."""
-    head = _json_log(path) if path.suffix == ".json" else next(_archived(path, "header.json"), (path, None))[1]
-    run = head.get("eval") if head is not None else None
-    if head is None or not isinstance(run, dict):
-        raise CorruptInputError(f"{path}: header: no finished log of inspect")
-    if head.get("status") != "success":
+    if path.suffix != ".json":
+        raise ConfigError(
+            f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR {path.name}"
+        )
+    with _opened(path) as stream:
+        try:
+            log = _object(parse_json(stream.read().decode("utf-8-sig"), str(path)), str(path))
+        except UnicodeDecodeError as error:
+            raise CorruptInputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    run, samples = log.get("eval"), log.get("samples")
+    if not isinstance(run, dict) or not isinstance(samples, list):
+        raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")
+    if log.get("status") != "success":
         raise CorruptInputError(
-            f"{path}: status: {_short(head.get('status'))}, only a run that ended in success is whole"
+            f"{path}: status: {_short(log.get('status'))}, only a run that ended in success is complete"
         )
 
     def rows() -> Iterator[tuple[str, Row]]:
-        if path.suffix != ".json":
-            samples = _archived(path, "samples/")
-        else:
-            listed = _json_log(path).get("samples")
-            listed = listed if isinstance(listed, list) else []
-            samples = ((f"{path}: sample {number}", sample) for number, sample in enumerate(listed, 1))
-        for where, sample in samples:
+        for number, sample in enumerate(samples, 1):
+            where = f"{path}: sample {number}"
             # tolerated by fail_on_error; inspect scores no such sample
             if _object(sample, where).get("error") is not None:
                 raise CorruptInputError(
-                    f"{where}: error: {_short(_value(sample, 'error.message'))}, the sample has no whole response; "
+                    f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
                     "type inspect eval-retry LOG and adopt the new log"
                 )
             yield where, sample
@@ -361,105 +345,4 @@ def _scorers(row: Row) -> Sequence[str]:
     return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
 
 
-def _json_log(path: Path) -> dict[str, Any]:
-    with _opened(path) as stream:
-        if path.stat().st_size > 4 * MOST_BYTES:
-            raise CorruptInputError(f"{path}: larger than {4 * MOST_BYTES // 2**20} MiB; inspect log convert --to eval")
-        try:
-            value = parse_json(stream.read().decode("utf-8-sig"), str(path))
-        except UnicodeDecodeError as error:
-            raise CorruptInputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    return _object(value, str(path))
-
-
-NO_ARCHIVE = (
-    zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error, UnicodeDecodeError,
-)  # fmt: skip
-
-
-def _archived(path: Path, begin: str) -> Iterator[tuple[str, Row]]:
-    """The JSON objects of an archive's entries whose names begin so."""
-    with _opened(path) as stream:
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                for entry in archive.infolist():
-                    if entry.filename.startswith(begin) and entry.filename.endswith(".json"):
-                        where = f"{path}: {entry.filename[:100]!r}"
-                        text = _unpacked(archive, entry, stream, where).decode("utf-8")
-                        yield where, _object(parse_json(text, where), where)
-        except NO_ARCHIVE as error:
-            raise CorruptInputError(f"{path}: not a whole archive ({' '.join(str(error).split())[:200]})") from error
-
-
-ZSTANDARD = 93  # inspect's, which zipfile of Python 3.11 lacks
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, stream: IO[bytes], where: str) -> bytes:
-    if entry.compress_type == ZSTANDARD:
-        import pyarrow as pa
-
-        stream.seek(entry.header_offset + 26)
-        name, extra = (int.from_bytes(stream.read(2), "little") for _ in range(2))
-        stream.seek(name + extra, 1)
-        packed = pa.BufferReader(stream.read(min(entry.compress_size, MOST_BYTES)))
-        data = bytes(pa.input_stream(packed, compression="zstd").read(MOST_BYTES + 1))
-    else:
-        with archive.open(entry) as file:
-            data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise CorruptInputError(f"{where}: larger than {MOST_BYTES // 2**20} MiB")
-    if zlib.crc32(data) != entry.CRC:
-        raise zipfile.BadZipFile(f"{entry.filename}: damaged")
-    return data
-
-
-# --- lighteval: details, written by lighteval/logging/evaluation_tracker.py -------------------------------------------
-
-
-def lighteval(path: Path) -> Log:
-    """`details/<model>/<date>/details_<task>|<shots>_<date>.parquet`; gold: the choice of `gold_index`."""
-    task = re.sub(r"^details_|_\d{4}-\d\d-\d\dT[\d.-]+$", "", path.stem)
-    task = re.sub(r"\|\d+$", "", task).rpartition("|")[2]
-    names = {
-        "response": ("model_response.text",),
-        "gold": ("gold",),
-        "id": ("doc.id",),
-        "problem": ("doc.query",),
-        "prompt": ("model_response.input", "doc.query"),
-    }
-    return Log(path, path.absolute().parent.parent.name, task, lambda: _details(path), names, _details_metrics)
-
-
-def _details(path: Path) -> Iterator[tuple[str, Row]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    with _opened(path) as stream:
-        try:
-            for batch in pq.ParquetFile(stream).iter_batches(batch_size=64, use_threads=False):
-                for row in batch.to_pylist():
-                    number += 1
-                    choices, index = (_value(row, name) for name in ("doc.choices", "doc.gold_index"))
-                    index = index[0] if isinstance(index, list) and len(index) == 1 else index
-                    if isinstance(choices, list) and isinstance(index, int) and 0 <= index < len(choices):
-                        row = row | {"gold": choices[index]}
-                    yield f"{path}: row {number}", row
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise CorruptInputError(f"{path}: row {number + 1}: {' '.join(str(error).split())[:200]}") from error
-
-
-def _details_metrics(row: Row) -> Sequence[str]:
-    metric = row.get("metric")
-    if not isinstance(metric, dict):
-        return ()
-    return [f"metric.{name}" for name, value in metric.items() if value is not None]
-
-
-FORMATS: Mapping[str, Callable[[Path], Log]] = {
-    "lm-eval": lm_eval,
-    "lighteval": lighteval,
-    "verl": verl,
-    "inspect": inspect,
-    "jsonl": jsonl,
-}
+FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "inspect": inspect, "jsonl": jsonl}

@@ -3,13 +3,10 @@ r"""Other people's graders, called as their own code calls them, in workers that
     math_verify    math-verify with its defaults, the gold in a box, as its documentation shows
     minerva        lm-eval's minerva_math, its exact_match: the text after "Final Answer: The final answer is", by sympy
     exact_match    lm-eval's aime24 and aime25, their exact_match: the last box, else between dollars; MATH's rewriting
-    prime          the rules of the code behind the paper's baselines (`evals.grading.prime`)
-    verl_math      verl's reward for MATH (math_reward): the last box, MATH's rewriting
-    verl_dapo      verl's reward of DAPO (math_dapo): "Answer:" in the last 300 characters, else the box in the last 100
 
 They get the gold as stored, without an item's tolerance. Their own time limits need signals, which a worker's thread
-has not; its CPU limit stands in their place. A file of lm-eval or verl is loaded alone, as lm-eval loads its tasks: the
-packages around it take 8 seconds and start nothing that a grader needs.
+cannot use; its CPU limit replaces them. A task file of lm-eval is loaded alone, as lm-eval loads it: importing the
+package takes 8 seconds more.
 
     python -m evals.grading.others    a worker, as `python -m evals.grading.pool`
 """
@@ -25,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from core.errors import MissingInputError
-from evals.grading import pool, prime
+from evals.grading import pool
 from evals.grading.decide import Gold
 from evals.grading.normalise import LONGEST_ANSWER
 
@@ -37,9 +34,9 @@ Judgement = tuple[bool, str | None]
 class Other:
     """A grader: the package that has it, how it is called (module, gold, response), CPU seconds of one comparison."""
 
-    package: str | None  # a distribution; None: this project
+    package: str  # a distribution
     judge: Callable[[Any, str, str], Judgement]
-    files: tuple[str, ...] = ()  # in `site-packages`: the first that is there; none: the package is imported
+    file: str = ""  # its file in `site-packages`; empty: the package is imported
     seconds: float = 5.0  # as math-verify and minerva_math have
 
 
@@ -61,10 +58,6 @@ def _exact_match(module: Any, gold: str, response: str) -> Judgement:
     return right, _in_box(module, response)
 
 
-def _verl_math(module: Any, gold: str, response: str) -> Judgement:
-    return module.compute_score(response, gold) == 1.0, _in_box(module, response)
-
-
 def _in_box(module: Any, response: str) -> str | None:
     box: str | None = module.last_boxed_only_string(response)
     try:
@@ -73,36 +66,26 @@ def _in_box(module: Any, response: str) -> str | None:
         return box
 
 
-def _verl_dapo(module: Any, gold: str, response: str) -> Judgement:
-    score = module.compute_score(response, gold)
-    return bool(score["acc"]), None if score["pred"] in (None, "[INVALID]") else str(score["pred"])
-
-
-_REWARDS = "verl/utils/reward_score"
 OTHERS = {
     "math_verify": Other("math-verify", _math_verify),
-    "minerva": Other("lm-eval", _minerva, ("lm_eval/tasks/minerva_math/utils.py",)),
-    "exact_match": Other("lm-eval", _exact_match, ("lm_eval/tasks/aime/utils.py",)),
-    "prime": Other(None, lambda _, gold, response: prime.judge(gold, response), seconds=prime.CPU_SECONDS),
-    "verl_math": Other("verl", _verl_math, (f"{_REWARDS}/math_reward.py", f"{_REWARDS}/math.py")),
-    "verl_dapo": Other("verl", _verl_dapo, (f"{_REWARDS}/math_dapo.py",)),
+    "minerva": Other("lm-eval", _minerva, "lm_eval/tasks/minerva_math/utils.py"),
+    "exact_match": Other("lm-eval", _exact_match, "lm_eval/tasks/aime/utils.py"),
 }
 
 
 # In a worker
 
 
-def _module(other: Other) -> ModuleType | None:
-    """Load what a grader is in. Raises ImportError, or what its own file raises."""
-    if not other.files:
-        return importlib.import_module(other.package.replace("-", "_")) if other.package else None
-    spec = importlib.util.find_spec(other.files[0].partition("/")[0])
+def _module(other: Other) -> ModuleType:
+    """Load what a grader is in. Raises ImportError, or what its file raises."""
+    if not other.file:
+        return importlib.import_module(other.package.replace("-", "_"))
+    spec = importlib.util.find_spec(other.file.partition("/")[0])
     if spec is None or not spec.submodule_search_locations:
         raise MissingInputError(f"{other.package} is not installed")
-    root = Path(next(iter(spec.submodule_search_locations))).parent
-    path = next((root / name for name in other.files if (root / name).is_file()), None)
-    if path is None:
-        raise MissingInputError(f"{root / other.files[0]}: missing in the installed {other.package}")
+    path = Path(next(iter(spec.submodule_search_locations))).parent / other.file
+    if not path.is_file():
+        raise MissingInputError(f"{path}: missing in the installed {other.package}")
     file = importlib.util.spec_from_file_location(f"others_{path.parent.name}_{path.stem}", path)
     assert file is not None
     assert file.loader is not None

@@ -27,7 +27,7 @@ from evals.grading.others import OTHERS
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
 HELD_OUT = read_jsonl(LABELS)
 AT, KEY = Checkpoint.base("model"), "mine"
-QUICK = ("ours", "exact_match", "prime", "tool")
+QUICK = ("ours", "exact_match", "tool")
 
 
 def write_tree(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Tree:
@@ -74,7 +74,7 @@ def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: 
     found, rows = verdicts(tree), table(tree, "accuracy").set_index("grader")
     labels = {(data.item_id(row["problem"]), n % 2): row["label"] for n, row in enumerate(HELD_OUT)}
     right = found == Verdict.CORRECT
-    for name in ("ours", "exact_match", "prime"):
+    for name in ("ours", "exact_match"):
         errors = Counter((labels[place], right[name][place]) for place in labels)
         wanted = {"labelled": 32, "right_called_wrong": errors[True, False], "wrong_called_right": errors[False, True]}
         assert rows.loc[name, list(wanted)].map(int).to_dict() == wanted
@@ -95,7 +95,7 @@ def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: 
 
 def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path) -> None:
     tree = write_tree(tmp_path, [HELD_OUT[n] | {"correct": None} for n in [10] * 6 + [18] * 6])
-    names = ("ours", "minerva", "verl_math", "prime", "tool")
+    names = ("ours", "minerva", "exact_match", "tool")
     with graders.Judges(names) as judges:
         found = graders.compare(tree, tmp_path, judges, names=names, data=tree.root / "data", labels=None)
         assert len(judges.known) == 2 * len(judges.names)
@@ -105,11 +105,9 @@ def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path
     wanted = {}
     if not str(version("antlr4-python3-runtime")).startswith("4.11"):
         wanted["minerva"] = "antlr4-python3-runtime==4.11"
-    if version("verl") is None:
-        wanted["verl_math"] = "verl is not installed"
     assert found.not_run.keys() == wanted.keys()
     assert all(reason in found.not_run[name] for name, reason in wanted.items())
-    assert ran == {"ours", "minerva", "verl_math", "prime"} - wanted.keys()
+    assert ran == {"ours", "minerva", "exact_match"} - wanted.keys()
     assert read_json(tmp_path / AT.path / graders.RECORD)["not_run"].keys() == {"tool", *wanted}
 
 
@@ -126,11 +124,6 @@ def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path) -> None:
         "math_verify": lambda g, t: math_verify.verify(math_verify.parse(f"\\boxed{{{g}}}"), math_verify.parse(t)),
         "exact_match": lambda g, t: process_results({"answer": g}, [t])["exact_match"] == 1,
     }
-    if version("verl"):
-        from verl.utils.reward_score import default_compute_score as score
-
-        own["verl_math"] = lambda g, t: score("lighteval/MATH", t, g) == 1.0
-        own["verl_dapo"] = lambda g, t: score("math_dapo", t, g)["acc"]
     golds, texts = ([row[name] for row in rows] for name in ("gold", "output"))
     responses = [graders.Response("", n, "", g, t, {}) for n, (g, t) in enumerate(zip(golds, texts, strict=True))]
     with graders.Judges(own) as judges:
@@ -170,7 +163,7 @@ def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pyte
 
 def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = {
-        "nearest: prime": (tree.root, "--graders", "ours,prim"),
+        "nearest: minerva": (tree.root, "--graders", "ours,minerv"),
         "holds no graded responses": (ROOT / "results" / "reference" / "beyond", "--graders", "ours"),
         "no results there": (tmp_path, "--graders", "ours"),
         "set --data to the folder that holds them": (tree.root, "--graders", "ours", "--data", tmp_path),

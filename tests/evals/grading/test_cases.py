@@ -13,7 +13,6 @@ from core.files import read_jsonl
 from core.provenance import ROOT
 from evals import data
 from evals.benchmark import PAPER, benchmark
-from evals.graders import Judges, Response
 from evals.grading import Rule, Verdict, expressions, symbolic
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
@@ -206,48 +205,10 @@ def test_all_scientific_golds_accept_their_latex_form(shared: Path, grader: Grad
     assert [grade.verdict for grade in grader.grade(questions)] == [Verdict.CORRECT] * 58
 
 
-def by_prime(pairs: list[tuple[str, str]]) -> list[bool]:
-    """Whether the PRIME grader calls each (gold, response) right."""
-    responses = [Response("", n, "", stored, text, {}) for n, (stored, text) in enumerate(pairs)]
-    with Judges(["prime"]) as judges:
-        judges.judge(responses)
-    found = [response.right("prime") for response in responses]
-    assert None not in found, "every response has a verdict"
-    return [bool(right) for right in found]
-
-
 def test_real_outputs_agree_with_their_labels(shared: Path, grader: Grader) -> None:
     outputs = read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
-    pairs = [(str(row["gold"]), str(row["output"])) for row in outputs]
-    grades = grader.grade([Question(gold(stored), text) for stored, text in pairs])
-    for right in ([grade.verdict is Verdict.CORRECT for grade in grades], by_prime(pairs)):
-        count = Counter((bool(row["label"]), verdict) for row, verdict in zip(outputs, right, strict=True))
-        # the one is a thousands separator that the label counts as wrong
-        assert count == {(True, True): 176, (False, True): 1, (False, False): 23}
-
-
-# The PRIME grader's rules, for comparison.
-
-PRIME = {
-    "equal": ("5", r"\boxed{5}", True),
-    "dfrac": (r"\frac{3}{7}", r"\boxed{\dfrac37}", True),
-    "slash": (r"\frac{3}{7}", r"\boxed{3/7}", True),
-    "unit": ("12", r"\boxed{12\text{ cm}}", True),
-    "thousands": ("12000", r"\boxed{12,000}", True),
-    "short name": ("5", r"\boxed{x=5}", True),
-    "root": (r"\sqrt{8}", r"\boxed{2\sqrt{2}}", True),
-    "tuple": (r"(\sqrt{8},1)", r"\boxed{(2\sqrt{2},1)}", True),
-    "fbox": ("5", r"\fbox{5}", True),
-    "wrong": ("5", r"\boxed{6}", False),
-    "no box": ("5", "It is 5.", False),
-    "open box": ("5", r"\boxed{5", False),
-    "fbox after an open box": ("5", r"\boxed{6 \fbox{5}", False),
-    "no rewriting of e-notation": ("4.7e33", r"\boxed{4.7\times10^{33}}", False),
-    "no tolerance": ("0.33", r"\boxed{0.333}", False),
-    "looping answer": ("5", r"\boxed{" + "1+1+1+1+1+1+1+1+" * 20 + "}", False),
-}
-
-
-def test_the_rules_of_the_prime_grader() -> None:
-    verdicts = by_prime([(stored, response) for stored, response, _ in PRIME.values()])
-    assert dict(zip(PRIME, verdicts, strict=True)) == {name: row[2] for name, row in PRIME.items()}
+    grades = grader.grade([Question(gold(str(row["gold"])), str(row["output"])) for row in outputs])
+    right = [grade.verdict is Verdict.CORRECT for grade in grades]
+    count = Counter((bool(row["label"]), verdict) for row, verdict in zip(outputs, right, strict=True))
+    # the one is a thousands separator that the label counts as wrong
+    assert count == {(True, True): 176, (False, True): 1, (False, False): 23}
