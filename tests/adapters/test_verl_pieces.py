@@ -11,12 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from core.errors import BenchError, ConfigError, MissingInputError
@@ -136,44 +134,6 @@ def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
         buffer._wait_for_rows("train")
 
 
-def test_the_trace_has_the_prompt_of_every_response_also_of_one_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollout that begins in one pass over the prompts and ends in the next may hold one twice."""
-    import torch
-
-    from methods.adapters.verl import trainer as module
-    from methods.training.rollouts import Refill
-
-    for name in ("on_step_begin", "on_step_end"):
-        monkeypatch.setattr(module.PPOTrainerSync, name, lambda self: None)
-    traced: list[Any] = []
-    trainer: Any = object.__new__(module.MethodTrainer)
-    trainer.spec = check(worlds.spec(Path("world"), trainer="verl", samples_per_prompt=2))
-    trainer.global_steps, trainer.refill = 1, Refill(4, seed=0)
-    trainer.train_dataset = [{"raw_prompt": "", "dummy_tensor": torch.zeros(1)}] * 4
-    trainer._submit_batch_to_rollout = len
-    trainer.watchdog = SimpleNamespace(restart=lambda _: None)
-    trainer.recorder = SimpleNamespace(
-        run=SimpleNamespace(trace=SimpleNamespace(sampled=lambda *columns: traced.append(columns))),
-        write_row=lambda *_, **__: None,
-        end_rollout=lambda _: ([], False),
-        stopped=False,
-        collapsed_at=None,
-    )
-    trainer.config = SimpleNamespace(
-        actor_rollout_ref=SimpleNamespace(actor=SimpleNamespace(optim=SimpleNamespace(lr=1)))
-    )
-    trainer.on_step_begin()
-    trainer._divergences = {}
-    trainer._batch([3, 1, 3])
-    assert trainer._refill(9) == 2, "all that are left"
-    rows = [module.Response(f"{g}_{i}_0", str(g), 0.0, 3, False, None) for g in range(5) for i in range(2)]
-    trainer.replay_buffer = SimpleNamespace(rollout=module.Rollout(rows, [], 2))
-    trainer.on_step_end()
-    ((prompts, *_),) = traced
-    assert prompts[::2] == prompts[1::2]
-    assert (prompts[::2][:3], sorted(prompts[::2][3:])) == ([3, 1, 3], [0, 2])
-
-
 def saved_by(ranks: int, state: Path, step: int = 1) -> Path:
     """A state as verl leaves it, saved by so many ranks."""
     actor = state / f"global_step_{step}" / "actor"
@@ -271,29 +231,21 @@ def test_a_wait_without_end_is_ended() -> None:
 
     with pytest.raises(StalledError, match=r"verl: rollout 3: sampling: no end after 0.2 s"):
         wait()
-    assert watch.last is not None
-    watch.last.cancel()  # it would end pytest
     assert signal.getsignal(signal.SIGALRM) is before, "the handler was not put back"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the timer still runs"
 
 
-HANGING = {
-    "the way out hangs, as Ray's shutdown can": "try: wait()\n    finally: wait()",
-    "no signal is seen": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); wait()",
-}
-
-
-def test_what_hangs_all_the_same_is_ended_and_reports_why() -> None:
-    for case, hanging in HANGING.items():
-        program = (
-            "import signal, threading; from methods.adapters.verl import processes; processes.LAST_SECONDS = 0.2\n"
-            "watch, wait = processes.Watchdog(0.2), lambda: threading.Event().wait(60)\n"
-            f"with watch.watching():\n    {hanging}"
-        )
-        line = [sys.executable, "-c", program]
-        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
-        said = "error: verl: starting: no end after 0.2 s; run the same command to go on\n"
-        assert (done.returncode, done.stderr) == (2, said), case
+def test_a_wait_that_no_signal_ends_is_ended_with_a_traceback() -> None:
+    """Also a clean-up that hangs, as Ray's shutdown can."""
+    program = (
+        "import threading; from methods.adapters.verl import processes; processes.LAST_SECONDS = 0.2\n"
+        "wait = lambda: threading.Event().wait(60)\n"
+        "with processes.Watchdog(0.2).watching():\n    try: wait()\n    finally: wait()"
+    )
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Timeout (0:00:00.400000)!" in done.stderr
 
 
 VERSIONS: dict[str, tuple[dict[str, str | None], str, type[BenchError], str]] = {
@@ -400,48 +352,18 @@ def test_weights_that_do_not_fit_the_base_are_refused(world: Path, tmp_path: Pat
         checkpoint.write_model(actor, world / "base", tmp_path / "part")
 
 
-# --- the folder in /tmp -----------------------------------------------------------------------------------------------
+# --- the folder in /tmp and the ports ---------------------------------------------------------------------------------
 
 
-def test_the_folder_and_its_token_are_closed_to_other_users_and_nothing_else_is_removed(
+def test_the_folder_is_closed_to_other_users_and_nothing_else_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "PLACE", tmp_path)
     (tmp_path / f"tepo-{os.getpid()}-others").mkdir()
-    before = os.umask(0)
-    try:
-        with processes.short_folder() as name:
-            variables = processes.own_token(Path(name))
-            token = Path(variables["RAY_AUTH_TOKEN_PATH"])
-            assert variables["RAY_AUTH_MODE"] == "token"
-            assert (token.parent, len(token.read_text(encoding="utf-8"))) == (Path(name), 64)
-            assert [stat.S_IMODE(path.stat().st_mode) for path in (Path(name), token)] == [0o700, 0o600]
-            assert len(Path(name).name) < 24
-    finally:
-        os.umask(before)
+    with processes.short_folder() as name:
+        assert stat.S_IMODE(Path(name).stat().st_mode) == 0o700
+        assert len(Path(name).name) < 24
     assert [path.name for path in tmp_path.iterdir()] == [f"tepo-{os.getpid()}-others"]
-
-
-# --- sockets ----------------------------------------------------------------------------------------------------------
-
-
-def listening(port: int) -> set[str]:
-    found = (c for c in psutil.Process().net_connections("inet") if c.status == "LISTEN")
-    return {connection.laddr.ip for connection in found if connection.laddr.port == port}
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
-def test_torchs_store_listens_on_the_address_that_it_is_given(address: str) -> None:
-    importlib.import_module("methods.adapters.verl.network")
-    rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
-    wait = timedelta(seconds=30)
-    store = rendezvous._create_c10d_store(address, 0, 0, 1, wait)
-    assert listening(store.port) <= {"127.0.0.1", "::1"}
-    assert len(listening(store.port)) == 1
-    shared = rendezvous._create_c10d_store(address, store.port, 0, 1, wait)  # as a second group on the same port has it
-    client = rendezvous._create_c10d_store(address, store.port, 1, 1, wait)
-    store.set("key", "value")
-    assert shared.get("key") == client.get("key") == b"value"
 
 
 def test_the_port_of_a_worker_group_is_none_that_a_connection_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -451,36 +373,3 @@ def test_the_port_of_a_worker_group_is_none_that_a_connection_can_have(monkeypat
     # between the ports of Ray's workers and those that Linux gives connections
     assert all(19999 < first < end == 32768 for first, end in ranges)
     assert len({first for first, _ in ranges}) > 1, "groups that begin together draw different ports"
-
-
-PEERS = {"the run's own": (b"token", True), "without keys": (None, False), "of another run": (b"another", False)}
-
-
-@pytest.mark.parametrize("peer", PEERS)
-def test_the_queue_hears_only_who_has_the_runs_token(peer: str) -> None:
-    import zmq
-    from transfer_queue.utils import zmq_utils
-    from zmq.utils.monitor import recv_monitor_message
-
-    network = importlib.import_module("methods.adapters.verl.network")
-    stock = getattr(zmq_utils.create_zmq_socket, "__wrapped__", zmq_utils.create_zmq_socket)
-    token, heard = PEERS[peer]
-    with zmq.Context() as context:
-        server = network._authenticated(stock, b"token")(context, zmq.ROUTER, "127.0.0.1")
-        create = stock if token is None else network._authenticated(stock, token)
-        client = create(context, zmq.DEALER, "127.0.0.1", identity=b"TQ_STORAGE_stranger")
-        events = server.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        )
-        port = server.bind_to_random_port("tcp://127.0.0.1")
-        client.connect(f"tcp://127.0.0.1:{port}")
-        client.send(b"message")
-        try:
-            assert events.poll(30_000)
-            succeeded = recv_monitor_message(events)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            assert succeeded == heard
-            assert bool(server.poll(30_000 if heard else 300)) == heard
-        finally:
-            server.disable_monitor()
-            client.close(linger=0)
-            server.close(linger=0)

@@ -6,6 +6,7 @@ What differs from stock verl, and why, is listed at the top of `trainer`. This m
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,7 +123,7 @@ def check_versions(device: str) -> None:
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    from methods.adapters.verl.processes import environment, own_token, short_folder
+    from methods.adapters.verl.processes import environment, short_folder
 
     sizes = plan(spec.training, catalog.parse(spec.method))
     check_versions(spec.training.device)
@@ -131,9 +132,8 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE
         # datasets would copy every prompt table into the home folder.
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
-        if "RAY_ADDRESS" not in os.environ:
-            os.environ.pop("RAY_AUTH_TOKEN", None)  # of another Ray; it would count before the file
-            os.environ.update(own_token(short))
+        if "RAY_ADDRESS" not in os.environ:  # the run's Ray refuses programs without this token
+            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         from methods.adapters.verl.trainer import drive
 
         return drive(spec, run, stop, sizes, short)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import secrets
 import signal
 import socket
-import threading
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 # For any one wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
 SECONDS = 4 * 3600.0
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
-# A run whose Ray is its own lies on one machine, and nothing outside it has to reach its processes. What none of these
-# variables reaches, `network` does.
+# A run whose Ray is its own lies on one machine, and nothing outside it has to reach its processes.
 LOOPBACK = {
     # Ray takes the loopback address as its node's (its documentation has the variable for firewalls of other systems;
     # `_node_ip_address` does not do it: Ray replaces a loopback address by the machine's own). verl and the transfer
@@ -51,28 +51,21 @@ class WorkerDiedError(BenchError, RuntimeError):
 class Watchdog:
     """A time limit on every wait of the driver, and a check of workers that it does not wait for by name.
 
-    A signal interrupts the wait with `StalledError`. If Python cannot handle the signal, or the clean-up after it hangs
-    (Ray's shutdown can), `last` ends the process LAST_SECONDS later, so that no job hangs for ever.
+    A signal interrupts the wait with `StalledError`. Where Python cannot handle the signal, or the clean-up after it
+    hangs (Ray's shutdown can), `faulthandler` ends the process LAST_SECONDS later, with the traceback of every thread.
     """
 
     def __init__(self, seconds: float | None = None):
         self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
         self.stalled: StalledError | None = None
-        self.last: threading.Timer | None = None
         self._error = StalledError()
         self._pings: dict[Any, Any] = {}  # actor -> its answer to come
-        self._armed = threading.current_thread() is threading.main_thread()  # only there can a signal be received
 
     def restart(self, what: str) -> None:
         """The next wait begins; the one before is over."""
         self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
-        if self._armed:
-            signal.setitimer(signal.ITIMER_REAL, self.seconds)
-            if self.last is not None:
-                self.last.cancel()
-            self.last = threading.Timer(self.seconds + LAST_SECONDS, _end, (str(self._error),))
-            self.last.daemon = True
-            self.last.start()
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        faulthandler.dump_traceback_later(self.seconds + LAST_SECONDS, exit=True, file=sys.__stderr__)
 
     def check_alive(self, actors: Sequence[Any]) -> None:
         """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
@@ -89,9 +82,6 @@ class Watchdog:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the waits of the block; the first one begins at once. The former signal handler is put back."""
-        if not self._armed:
-            yield
-            return
         before = signal.signal(signal.SIGALRM, self._expire)
         self.restart("starting")
         try:
@@ -103,18 +93,11 @@ class Watchdog:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-            if self.last is not None and self.stalled is None:
-                self.last.cancel()
+            faulthandler.cancel_dump_traceback_later()
 
     def _expire(self, *_: object) -> None:
         self.stalled = self._error
         raise self.stalled
-
-
-def _end(cause: str) -> None:
-    """End the process at once, after saying why: no other code will run."""
-    os.write(2, f"error: {cause}\n".encode())
-    os._exit(2)
 
 
 def workers_cpu_seconds() -> float:
@@ -134,8 +117,6 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
 
     folder: for what is over with the run, such as compiled kernels unless the user keeps them elsewhere.
     """
-    # imported at the end of `import verl` in every process, before anything listens or asks for the platform
-    imported = ["methods.adapters.verl.network"]
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "HF_HUB_OFFLINE": "1",
@@ -148,8 +129,9 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
         "VERL_USE_EXTERNAL_PLUGINS": "none",  # verl would log a plugin's failure at DEBUG only
     }
     if training.device == "cpu":
-        imported.append("methods.adapters.verl.cpu_platform")
         variables |= {
+            # imported at the end of `import verl` in every process, before anything asks for the platform
+            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
             "VERL_PLATFORM": "cpu",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -159,7 +141,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
         }
     if "RAY_ADDRESS" not in os.environ:
         variables |= LOOPBACK
-    return variables | engine_caches(folder / "caches") | {"VERL_USE_EXTERNAL_MODULES": ",".join(imported)}
+    return variables | engine_caches(folder / "caches")
 
 
 @contextmanager
@@ -169,17 +151,12 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    from methods.adapters.verl import network
-
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     arguments: dict[str, Any] = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     runtime, ours = get_ppo_ray_runtime_env(config), arguments.pop("runtime_env")
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
-    runtime["worker_process_setup_hook"] = network.INSTALL
     address = os.environ.get("RAY_ADDRESS")
-    if network.ray_token() is None:
-        print(f"verl: Ray at {address} asks for no token: whoever reaches it can run code as this user", flush=True)
     try:
         if address:  # a cluster that a launcher started: its sizes are its own
             ray.init(address=address, runtime_env=runtime)
@@ -208,7 +185,7 @@ def _start(**arguments: Any) -> None:
 
 
 def short_folder() -> TemporaryDirectory[str]:
-    """A folder for Ray's sockets, logs and token, closed to other users. A killed process leaves it behind."""
+    """A folder for Ray's sockets and logs, closed to other users. A killed process leaves it behind."""
     # mkdtemp's folders have mode 0700. Ray opens its own to everybody, so it gets one inside.
     return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
@@ -228,12 +205,3 @@ def free_port() -> int:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port))
             return port
-
-
-def own_token(folder: Path) -> dict[str, str]:
-    """A new token in `folder`, and the variables that make a Ray started from here ask for it."""
-    # In a file, not in a variable: every process of the user's jobs could inherit that one and log it.
-    path = folder / "token"
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
-        stream.write(secrets.token_hex(32))
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}
