@@ -19,7 +19,7 @@ from snakemake.cli import parse_config
 from snakemake.settings.types import DeploymentMethod
 
 from core import errors
-from workflow import command_line, plan, ray_nodes, resources
+from workflow import command_line, plan, resources
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = {
@@ -162,7 +162,7 @@ def snakemake(words: list[str]) -> None:
     parser.add_argument("--sdm")
     args = parser.parse_args(words)
     args.executor = args.profile or "local"
-    args.dryrun = False
+    args.dryrun = args.quiet = args.verbose = args.printshellcmds = False
     args.max_jobs_per_timespan = None
     # As profiles/slurm says, unless the command line does.
     conda = args.profile is not None and args.sdm is None
@@ -242,11 +242,3 @@ def test_without_its_environment_a_command_says_what_to_activate(module: str) ->
     assert re.fullmatch(r"error: No module named '\w+', .*activate the environment: source .*\n", done.stderr), (
         done.stderr
     )
-
-
-def test_the_options_of_a_command_behind_two_dashes_are_its_own() -> None:
-    own = ["--nodes", "2", "--gpus-per-node", "1", "--cores", "1"]
-    command = ["python", "-m", "methods.train", "--spec", "{}"]
-    assert ray_nodes.arguments([*own, "--", *command]).command == command
-    with pytest.raises(errors.ConfigError, match="--spec: unknown option"):
-        ray_nodes.arguments([*own, *command])

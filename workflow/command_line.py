@@ -1,22 +1,21 @@
-"""Check and convert what `snakemake` is called with, before Snakemake acts on it and reads the Snakefile.
+"""Check and convert the options of `snakemake` before it acts on them and reads the Snakefile.
 
 profiles/default, which every call in this folder reads, imports this module and calls `attach`. Jobs that Snakemake
 starts get the converted options and read no profile.
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
 - what is wrong with files, folders, targets and programs is one line and exit code 2, not a traceback;
-- Snakemake's own limit of jobs per second is taken off, because it makes the scheduler wake up ever more often.
+- a run prints a line for each finished job, a dry run every job with its inputs.
 """
 
 import json
-import logging
 import os
 import re
 import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,11 @@ from core.files import read_yaml
 COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
-
-TARGETS: list[str] = []  # as typed
 MAKE_NOTHING = {"plan", "verify"}  # targets
-FORCED: set[str] = set()  # what is made again whatever Snakemake knows of it: `--forcerun`, and what the Snakefile adds
+
+# Snakemake reads the Snakefile before its DAG settings are there, so that the Snakefile finds them here.
+TARGETS: list[str] = []  # as typed
+FORCED: set[str] = set()  # the set behind `--forcerun`, to which the Snakefile adds
 
 
 def makes_files() -> bool:
@@ -41,25 +41,12 @@ def makes_files() -> bool:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """A user's error ends the process as that of every command does (`core.errors.run`), not with a traceback."""
+    """End the process at a user's error as every command does (`core.errors.run`), not with a traceback."""
     try:
         yield
     except BenchError as error:
-        _drop_log()
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-
-
-def _drop_log() -> None:
-    """Remove the log that Snakemake has opened for a run which does not begin."""
-    for handler in logging.getLogger("snakemake.logging").handlers:
-        if isinstance(handler, logging.FileHandler):
-            handler.close()
-            log = Path(handler.baseFilename)
-            log.unlink(missing_ok=True)
-            for folder in log.parents[:2]:  # .snakemake/log
-                with suppress(OSError):  # something else is in it
-                    folder.rmdir()
 
 
 def attach() -> None:
@@ -69,12 +56,16 @@ def attach() -> None:
     convert: Callable[..., Any] = cli.args_to_api
     if getattr(convert, "checks_arguments", None):
         return
+    # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
     def converted(args: Namespace, parser: Any) -> Any:
         with one_line():
             check_arguments(args)
         FORCED.update(args.forcerun or ())
-        args.forcerun = FORCED  # the set itself: the Snakefile is read later, and adds to it
+        args.forcerun = FORCED
         return convert(args, parser)
 
     converted.checks_arguments = True  # type: ignore[attr-defined]
@@ -83,6 +74,8 @@ def attach() -> None:
 
 def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
+    from snakemake.settings.enums import Quietness
+
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
     for path in args.configfile or []:
         is_name = Path(path).suffix in (".yaml", ".yml", ".json")
@@ -94,20 +87,22 @@ def check_arguments(args: Namespace) -> None:
         read_yaml(path, "configuration")
     if args.config is not None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
+    if not (args.dryrun or args.quiet or args.verbose or args.printshellcmds):
+        # A job's inputs may be thousands of lines; what it prints and "3 of 12 steps (25%) done" show the progress.
+        args.quiet = {Quietness.RULES, Quietness.HOST}
     # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
     # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.
     limit = args.max_jobs_per_timespan
     if limit is not None and (limit.max_jobs, limit.timespan) == JOBS_PER_SECOND:
         args.max_jobs_per_timespan = None
-    _check_cluster(args)
-    own = Path(".snakemake")
-    for folder in (own if own.exists() else Path.cwd(), Path("results"), Path("logs")):
-        if folder.exists() and not os.access(folder, os.W_OK) and not args.dryrun:
-            raise ConfigError(f"{folder}: cannot be written, and results, logs and Snakemake's notes are kept here")
+    _check_machine(args)
 
 
 def converted_entry(entry: str) -> str:
-    """`a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text: `workflow.config` types it."""
+    """Return `a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text; `workflow.config` types it.
+
+    An entry that is converted already is returned unchanged.
+    """
     key, equals, text = entry.partition("=")
     where = f"{COMMAND_LINE} (--config)"
     if not equals:
@@ -134,18 +129,24 @@ def check_targets(rules: Iterable[str]) -> None:
             raise unknown(COMMAND_LINE, "target", target, names)
 
 
-def _check_cluster(args: Namespace) -> None:
+def _check_machine(args: Namespace) -> None:
+    """Raise where the folder or a program that the call needs is not usable here."""
     methods = args.software_deployment_method
     conda = {method for method in methods if method.name == "CONDA"}
     if args.dryrun:
         methods -= conda if shutil.which("conda") is None else set()  # a plan enters no environment
-    elif conda and shutil.which("conda") is None:
+        return
+    if conda and shutil.which("conda") is None:
         raise MissingInputError(
             "conda: not found, and the profile's jobs enter conda environments (docs/cluster.md); install it, or let "
             "jobs run in the environment that is active: --sdm env-modules"
         )
-    if args.executor == "slurm" and not args.dryrun and shutil.which("sbatch") is None:
+    if args.executor == "slurm" and shutil.which("sbatch") is None:
         raise MissingInputError(
             "sbatch: not found: this machine has no Slurm; type the command on a login node of the cluster, or leave "
             "out the profile to run here"
         )
+    notes = Path(".snakemake")
+    for folder in (notes if notes.exists() else Path.cwd(), Path("results"), Path("logs")):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise ConfigError(f"{folder}: cannot be written, and results, logs and Snakemake's notes are kept here")

@@ -92,10 +92,7 @@ def pattern(models: Iterable[str]) -> str:
 
 def launch(need: Need) -> str:
     """The prefix of a command that needs Ray on all nodes of its job."""
-    return (
-        f"python -m workflow.ray_nodes --nodes {need.nodes} --gpus-per-node {need.gpus // need.nodes}"
-        f" --cores {need.cores} --"
-    )
+    return f"workflow/ray_nodes.sh {need.nodes} {need.gpus // need.nodes} {need.cores}"
 
 
 def generate(config: Mapping[str, Any]) -> Need:
@@ -110,8 +107,7 @@ def generate(config: Mapping[str, Any]) -> Need:
 def shell_prefix(loggers: Iterable[str]) -> str:
     """The environment of a job's shell, as Snakemake formats it, and the function `quiet LOG COMMAND` for cheap jobs.
 
-    What takes long or is looked at goes to terminal and log (tee). A cheap job is one line of `workflow.progress`, and
-    its log if it fails.
+    What takes long or is looked at goes to terminal and log (tee); of a cheap job only a failure's log is printed.
     """
     # One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost 3-30x on busy
     # cores. Another value of NUMERIC is another result, so it is in the `code` of a rule, as TEPO_CODE is.

@@ -1,7 +1,6 @@
 """Configurations and the commands that read them. tests/test_wrong_inputs.py has what is refused."""
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 from snakemake.cli import parse_args, parse_config
-from snakemake.logging import LogEvent
 
 from core.declared import Declared
 from core.errors import BenchError, ConfigError
@@ -22,10 +20,11 @@ from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
-from workflow import command_line, matrix, progress
+from workflow import command_line, matrix, resources
 from workflow import config as configuration
 from workflow import plan as planning
 from workflow.plan import plan
+from workflow.resources import Need
 
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
@@ -220,7 +219,8 @@ def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick
 
 def typed(**given: Any) -> Namespace:
     usual: dict[str, Any] = {"targets": [], "configfile": None, "config": None, "executor": "local", "dryrun": False}
-    return Namespace(**usual | {"software_deployment_method": set(), "max_jobs_per_timespan": None} | given)
+    usual |= {"quiet": None, "verbose": False, "printshellcmds": False, "max_jobs_per_timespan": None}
+    return Namespace(**usual | {"software_deployment_method": set()} | given)
 
 
 @pytest.mark.parametrize(
@@ -274,58 +274,6 @@ def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatc
     assert not list(tmp_path.iterdir())
 
 
-def record(message: str | None, level: int = logging.INFO, **said: Any) -> logging.LogRecord:
-    made = logging.LogRecord("snakemake.logging", level, __file__, 1, message, None, None)
-    made.__dict__.update(said)
-    return made
-
-
-def begun(job: int, rule: str, **wildcards: str) -> logging.LogRecord:
-    return record("...", event=LogEvent.JOB_INFO, jobid=job, rule_name=rule, wildcards=wildcards, log=["logs/a.log"])
-
-
-def failed(job: int, rule: str) -> logging.LogRecord:
-    return record("...", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job, rule_name=rule, log=["logs/a.log"])
-
-
-def said_by(records: list[logging.LogRecord]) -> list[str]:
-    lines = progress.Lines()
-    return [lines.format(entry) for entry in records if lines.filter(entry)]
-
-
-def test_a_run_says_one_line_a_job_with_its_share() -> None:
-    start = [begun(n, "train", model="m", seed=str(n)) for n in (1, 2)]
-    ended = [record("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=n) for n in (2, 1)]
-    counts = [record(None, event=LogEvent.PROGRESS, done=n, total=12) for n in (3, 4)]
-    lines = said_by(
-        [
-            record("Building DAG of jobs..."), record("Select jobs to execute..."), record("Execute 2 jobs..."),
-            *start, ended[0], counts[0], ended[1], counts[1], record("Complete log(s): x"),
-        ]
-    )  # fmt: skip
-    assert lines == ["[ 3 of 12,  25 %] train m/2 (0 s)", "[ 4 of 12,  33 %] train m/1 (0 s)"]
-
-
-def test_a_failure_is_one_line_and_other_errors_stay() -> None:
-    closing = [
-        record("RuleException:\nCalledProcessError in file", logging.ERROR, event=LogEvent.ERROR),
-        record("WorkflowError:\nAt least one job did not complete", logging.ERROR, event=LogEvent.ERROR),
-    ]
-    other = record("LockException:\nDirectory cannot be locked", logging.ERROR, event=LogEvent.ERROR)
-    twice = [record("Will exit after finishing currently running jobs (scheduler).")] * 3
-    assert said_by([begun(3, "grade", step="4"), failed(3, "grade"), *closing, other, *twice]) == [
-        "failed: grade 4; the reason is above and in logs/a.log",
-        "LockException:\nDirectory cannot be locked",
-        "Will exit after finishing currently running jobs (scheduler).",
-    ]
-
-
-def test_ctrl_c_stops_jobs_and_is_no_failure() -> None:
-    asked = record("Terminating processes on user request, this might take some time.")
-    said = said_by([begun(3, "train", seed="4"), asked, failed(3, "train")])
-    assert said[1:] == ["stopped: train 4; the same command goes on"]
-
-
 QUICK_TREE = ("--configfile", "config/quick.yaml")
 
 
@@ -344,14 +292,13 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
 
 
 @pytest.mark.slow
-def test_nonsense_is_one_line_before_any_job_and_leaves_no_file(clone: Path) -> None:
-    """Not a dry run, which has no log. tests/test_wrong_inputs.py has all the others."""
-    before = sorted(clone.rglob("*"))
+def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
+    """Not a dry run. tests/test_wrong_inputs.py has all the others."""
     done = run_snakemake(clone, "audit", "--config", "training.rolouts=3")
     assert done.returncode == 2
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line or "Traceback" in line]
     assert re.match(r"error: command line.*training.rolouts: unknown key.*nearest: rollouts", line)
-    assert [path for path in sorted(clone.rglob("*")) if path not in before and "__pycache__" not in path.parts] == []
+    assert not any((clone / folder).exists() for folder in ("results", "logs"))
 
 
 @pytest.mark.slow
@@ -424,3 +371,30 @@ def test_a_tree_without_snakemakes_notes_is_held_against_its_records(tmp_path: P
     record.write_text(json.dumps(content))
     os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert planned(run_snakemake(target, "-n", *QUICK_TREE).stdout)["train"] == 1
+
+
+def test_ray_runs_on_every_node_of_a_job_and_the_command_on_the_first(tmp_path: Path) -> None:
+    """With stand-ins for srun and Ray: two nodes need a cluster. USR1 is Slurm's warning before the time limit."""
+    stubs = {
+        "srun": 'printf "srun %s\\n" "$*" | head -1; while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "ray": 'kill -USR1 $$; while [[ $1 != -- ]]; do shift; done; shift; exec "$@"',
+    }
+    for name, text in stubs.items():
+        write_text(tmp_path / name, f"#!/usr/bin/env bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    line = [
+        *resources.launch(Need(16, 2, 4, 8000, 10)).split(),
+        "bash",
+        "-c",
+        "echo $RAY_ADDRESS $TEPO_ENGINE_CACHE; exit 75",
+    ]
+    environment = os.environ | {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_JOB_ID": f"9{os.getpid()}",
+    }
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 75, "saved and to be continued, which must reach Snakemake"
+    step, said = done.stdout.splitlines()
+    assert re.match(r"srun --overlap --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=4 --mem=0 bash", step)
+    assert re.fullmatch(rf"\S+:6379 /tmp/ray-9{os.getpid()}/caches", said)
+    assert not Path(f"/tmp/ray-9{os.getpid()}").exists()

@@ -11,14 +11,11 @@ from workflow import (
     matrix,
     plan as planning,
     preflight,
-    progress,
     resources,
     sweep,
 )
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
-
-progress.attach(workflow.output_settings, main=MAIN)
 
 # On a cluster (with a number of nodes) jobs run elsewhere.
 ONE_MACHINE = workflow.global_resources["_nodes"].value is None
