@@ -20,68 +20,14 @@ Value: TypeAlias = float | str | None  # of an option
 Settings: TypeAlias = Mapping[str, Any]  # option name -> value, for every option of an entry
 
 
-@dataclass(frozen=True)
-class Reading:
-    """An ambiguity of the paper that a method settles. `methods/readings.yaml` holds what is printed of it."""
-
-    name: str  # as it is set in a key
-    labels: tuple[str, ...]  # the default first; examples where the option of this name is a number
-    # Label -> the options that it stands for (`seq-eps=gspo`: low, high). None: it is the value of the option `name`.
-    settings: Mapping[str, Mapping[str, Value]] | None = None
-
-
+# What the paper leaves open and a method settles: name -> its number in docs/notebook/readings.md.
 READINGS = {
-    reading.name: reading
-    for reading in (
-        Reading("clip-form", ("ppo", "eq4", "none")),
-        Reading("gradient", ("autograd", "alg1_line21")),
-        Reading("kl-anchor", ("old", "ref")),
-        Reading("kl-estimator", ("k3", "abs", "k1", "k2", "k3_is", "full")),
-        Reading("dh-def", ("entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")),
-        Reading("dh-tol", ("auto",)),
-        Reading("mask-norm", ("tokens", "masked")),
-        Reading("prefix-grad", ("through", "own_token", "stop")),
-        Reading(
-            "seq-eps",
-            ("clip-higher", "symmetric", "gspo"),
-            {"symmetric": {"high": 0.2}, "gspo": {"low": 0.0003, "high": 0.0004}},
-        ),
-        Reading("beta", ("0.001", "1")),
-        Reading("adv-std", ("unbiased", "biased", "unbiased-1e-4")),
-        Reading("entropy-alpha", ("original", "printed"), {"printed": {"alpha": 0.0004}}),
-        Reading("gpg-scale", ("one", "std", "informative", "inverse-accuracy")),
-        Reading("cov-clip", ("official", "clip-higher"), {"clip-higher": {"low": 0.2, "high": 0.28}}),
-        Reading(
-            "cispo",
-            ("upper", "verl", "two-sided", "cap", "one-update"),
-            {"verl": {"low": 10.0, "high": 0.2}, "two-sided": {"low": 0.2}, "cap": {"high": 3.0}},
-        ),
-        Reading(
-            "ent-coef", ("1e-3", "1e-4", "5e-3"), {"1e-4": {"coefficient": 0.0001}, "5e-3": {"coefficient": 0.005}}
-        ),
-        Reading("panel-b-base", ("mixed", "grpo", "tepo"), {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}}),
-        Reading(
-            "steer",
-            ("sequence", "token", "linear", "min-max", "ratio", "0.7"),
-            {
-                "token": {"ratio": "token"},
-                "linear": {"map": "linear"},
-                "min-max": {"map": "min-max"},
-                "ratio": {"omega": "ratio"},
-                "0.7": {"lambda-min": 0.7},
-            },
-        ),
-        Reading("agg-scope", ("minibatch", "group", "microbatch")),
-        Reading("dual-clip", ("off", "3", "10")),
-        Reading("reward", ("binary", "signed")),
-        Reading("gmpo-eps", ("original", "verl"), {"verl": {"low": 0.2, "high": 0.2}}),
-        Reading("dppo-cap", ("20", "3", "off"), {"3": {"cap": 3.0}, "off": {"cap": None}}),
-        Reading("kl-clamp", ("none", "10")),
-        Reading("entropy-of", ("current", "old")),
-        Reading("dppo-anchor", ("old", "sampler")),
-        Reading("whiten-std", ("unbiased", "biased")),
-    )
-}
+    "clip-form": "R1", "gradient": "R2", "kl-anchor": "R3", "kl-estimator": "R4", "dh-def": "R5", "dh-tol": "R6",
+    "mask-norm": "R7", "prefix-grad": "R8", "seq-eps": "R9", "beta": "R10", "adv-std": "R11", "entropy-alpha": "R12",
+    "gpg-scale": "R13", "cov-clip": "R14", "cispo": "R16", "ent-coef": "R17", "panel-b-base": "R18", "steer": "R19",
+    "agg-scope": "R20", "dual-clip": "R21", "reward": "R28", "gmpo-eps": "R31", "dppo-cap": "R32", "kl-clamp": "R33",
+    "entropy-of": "R35", "dppo-anchor": "R36", "whiten-std": "R37",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,7 +41,7 @@ class Option:
     printed: str = "-"  # what the TEPO paper prints, and where
     original: str = "-"  # what the method's own paper or code has
     choices: tuple[str, ...] = ()  # the words allowed; empty for a number
-    reading: str | None = None  # the ambiguity of the paper that this option settles, by the name of its `Reading`
+    reading: str | None = None  # which of `READINGS` it settles, alone or with other options
     least: float = 0.0
     most: float = math.inf
     blank: str | None = None  # the word for None, such as `off`; without it None is not allowed
@@ -136,10 +82,9 @@ class Option:
         return replace(self, **changes)
 
 
-def of_reading(name: str, **changes: Any) -> Option:
-    """The option that settles the reading `name`: a word among its labels, the first by default."""
-    labels = READINGS[name].labels
-    return replace(Option(name, labels[0], choices=labels, reading=name), **changes)
+def of_reading(name: str, *choices: str, **more: Any) -> Option:
+    """The option that settles the reading `name`: a word, the first of `choices` by default, or without them a number."""
+    return Option(name, choices[0] if choices else None, choices=choices, reading=name, **more)
 
 
 LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
@@ -153,18 +98,21 @@ SEQ_HIGH = HIGH.with_(
 )
 COV_LOW = LOW.with_(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
 COV_HIGH = COV_LOW.with_(name="high")
-# choices=(): any number is allowed, the reading's labels are examples. least=1: the weight of an on-policy token is 1,
-# and a smaller bound would clip it.
-DUAL_CLIP = of_reading(
-    "dual-clip", default=None, choices=(), blank="off", least=1.0, original="3, verl; 10, DAPO's script"
-)
-CLIP_FORM = of_reading("clip-form", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
+# least=1: the weight of an on-policy token is 1, and a smaller bound would clip it.
+DUAL_CLIP = of_reading("dual-clip", blank="off", least=1.0, original="3, verl; 10, DAPO's script")
+CLIP_FORM = of_reading("clip-form", "ppo", "eq4", "none", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
 TOKEN_CLIP = (LOW, HIGH, DUAL_CLIP)
 SEQUENCE_CLIP = (SEQ_LOW, SEQ_HIGH, DUAL_CLIP, CLIP_FORM)
 
-ADV_STD = of_reading("adv-std", printed="std, eq. 9, no eps")
-AGG_SCOPE = of_reading("agg-scope", printed="group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage")
-GRADIENT = of_reading("gradient", printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO")
+ADV_STD = of_reading("adv-std", "unbiased", "biased", "unbiased-1e-4", printed="std, eq. 9, no eps")
+AGG_SCOPE = of_reading(
+    "agg-scope", "minibatch", "group", "microbatch",
+    printed="group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage",
+)  # fmt: skip
+GRADIENT = of_reading(
+    "gradient", "autograd", "alg1_line21",
+    printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO",
+)  # fmt: skip
 TOKEN_RATIO = Option(
     "ratio", "token", why="the row is Table 1's, digit for digit", choices=("token", "sequence"), reading="panel-b-base"
 )
@@ -174,14 +122,13 @@ BETA = Option(
     "beta", 0.001, reading="beta",
     why="Qwen2.5-7B's; Table 2 states none", printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
 )  # fmt: skip
-KL_ANCHOR = of_reading("kl-anchor", printed="old, eq. 4", original="ref, GRPO")
-KL_ESTIMATOR = of_reading("kl-estimator", original="k3, GRPO")
+KL_ANCHOR = of_reading("kl-anchor", "old", "ref", printed="old, eq. 4", original="ref, GRPO")
+KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is", "full", original="k3, GRPO")
 # most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 is the one that acts.
-KL_CLAMP = of_reading("kl-clamp", default=None, choices=(), blank="none", most=1e8, original="10, verl")
-DH_DEF = of_reading("dh-def")
-# choices=(): any number of nats is allowed, or `auto` for the tolerance of the entropies' dtype.
-DH_TOL = of_reading("dh-tol", default=None, choices=(), blank="auto")
-MASK_NORM = of_reading("mask-norm", printed="tokens, eq. 4")
+KL_CLAMP = of_reading("kl-clamp", blank="none", most=1e8, original="10, verl")
+DH_DEF = of_reading("dh-def", "entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")
+DH_TOL = of_reading("dh-tol", blank="auto")  # nats; auto: by the dtype of the entropies
+MASK_NORM = of_reading("mask-norm", "tokens", "masked", printed="tokens, eq. 4")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, KL_CLAMP, DH_DEF, DH_TOL, MASK_NORM)
 
 # least, most: the rho of a sampler that is the old policy is 1, and a bound beyond 1 would reject it.
@@ -251,15 +198,16 @@ class CatalogEntry:
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """The method with these options set and all others at their defaults."""
-        changes = self._resolve(settings)
-        bounds = kind_bounds(changes)
         options = (*self.options, *CORRECTION, *REJECTION)
+        if unfit := [name for name in settings if name not in {o.name for o in options}]:
+            raise unknown("method", self.key, unfit[0], [o.name for o in options])
+        bounds = kind_bounds(settings)
         values = {
-            o.name: o.parse(changes.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
+            o.name: o.parse(settings.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
         }
         for switch, group in (("rejection", REJECTION), ("correction", (*CORRECTION, *REJECTION))):
             if values[switch] == "none":
-                if idle := [o.name for o in group if o.name in changes and values[o.name] != o.default]:
+                if idle := [o.name for o in group if o.name in settings and values[o.name] != o.default]:
                     raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
                 options = tuple(o for o in options if o not in group)
         # only what differs from its default is in the key: two spellings of one method share one results folder
@@ -268,64 +216,16 @@ class CatalogEntry:
         parts = self.parts(values)
         if values["correction-on"] == "objective" and not parts.penalties:
             raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
+        own = [o for o in options if o.name == o.reading]  # a reading that concerns several options is in `params`
         return Method(
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
             source=self.source,
             parts=replace(parts, correction=correction_part(values)),
-            # an option that is a reading's choice of words is recorded once, among the readings
-            params={o.name: values[o.name] for o in options if not (o.choices and o.name == o.reading)},
-            readings={r.name: self._label(r, values) for r in self.readings()},
+            # a reading's choice of words is recorded once, among the readings
+            params={o.name: values[o.name] for o in options if not (o.choices and o in own)},
+            readings={o.name: o.spell(values[o.name]) for o in own},
         )
-
-    def readings(self) -> list[Reading]:
-        """The paper's ambiguities that bear on this method."""
-        return [r for r in READINGS.values() if any(o.reading == r.name for o in self.options)]
-
-    def labels(self, reading: Reading) -> tuple[str, ...]:
-        """The reading's values that this method can take."""
-        for option in self.options:
-            if option.name == reading.name and option.choices:
-                return option.choices
-        return reading.labels
-
-    def _resolve(self, settings: Mapping[str, object]) -> dict[str, object]:
-        """Option -> value for what the settings change; `ConfigError` if two settings change the same option.
-
-        A reading's label becomes the options that it stands for (`seq-eps=gspo`: `low` and `high`).
-        """
-        names = [o.name for o in (*self.options, *CORRECTION, *REJECTION)]
-        values: dict[str, object] = {}
-        set_by: dict[str, str] = {}
-        for key, setting in settings.items():
-            changes: Mapping[str, object] = {key: setting}
-            if key not in names:
-                reading = READINGS.get(key)
-                if reading is None or reading.settings is None or reading not in self.readings():
-                    raise unknown("method", self.key, key, names)
-                if str(setting) not in reading.labels:
-                    raise unknown(f"method {self.key}", key, setting, reading.labels)
-                changes = reading.settings.get(str(setting), {})
-            for name, value in changes.items():
-                if name not in names:  # a label may stand for options that this method does not have
-                    continue
-                if name in values:
-                    raise ConfigError(f"method {self.key}: {name}: set twice, by {set_by[name]} and by {key}")
-                values[name], set_by[name] = value, key
-        return values
-
-    def _label(self, reading: Reading, values: Mapping[str, Value]) -> str:
-        """The reading's label in force, or the options' values when no label stands for them."""
-        options = [o for o in self.options if o.reading == reading.name]
-        if reading.settings is None:
-            return options[0].spell(values[options[0].name])
-        # before the labels: a label that stands for no option of this method has the defaults' values too
-        if all(values[o.name] == o.default for o in options):
-            return reading.labels[0]
-        for label, settings in reading.settings.items():
-            if all(settings.get(o.name, o.default) == values[o.name] for o in options):
-                return label
-        return " ".join(f"{o.name}={o.spell(values[o.name])}" for o in options)
 
 
 def method(**described: Any) -> Callable[[Callable[[Settings], Parts]], CatalogEntry]:

@@ -1,4 +1,4 @@
-"""What docs/methods.md and docs/notebook/readings.md hold of the method catalog, between two marks in each place.
+"""What docs/methods.md holds of the method catalog, between two marks in each place.
 
 `python -m report.methods_page` writes it; a test fails while a page is out of date.
 """
@@ -11,9 +11,8 @@ from core.errors import CorruptInputError, Parser, run
 from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
-from methods.options import CAP, FLOOR, CatalogEntry, Option
+from methods.options import CAP, FLOOR, READINGS, CatalogEntry, Option
 from methods.parts.corrections import BOUNDS
-from methods.readings import NAMED, READINGS, Reading
 from report.tables.render import markdown_table
 
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
@@ -117,7 +116,7 @@ def _cells(option: Option) -> tuple[str, ...]:
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     if not allowed:
         allowed = f"number or `{option.blank}`" if option.blank else "number"
-    reading = f" ({NAMED[option.reading].id})" if option.reading else ""
+    reading = f" ({READINGS[option.reading]})" if option.reading else ""
     why = "-" if not option.why or option.why in AS_SOURCE else option.why
     return reading, f"`{option.spell(option.default)}`", allowed, option.printed, option.original, why
 
@@ -128,52 +127,10 @@ def _correction(kind: str) -> tuple[str, ...]:
     return f"`{kind}`", rho, weight, f"{FLOOR.spell(floor)}, {CAP.spell(cap)}", source, trl, verl
 
 
-# docs/notebook/readings.md
-
-
-def readings_parts() -> dict[str, str]:
-    return {
-        "methods": "\n".join(reading_section(reading) for reading in READINGS if reading.room == "methods"),
-        "training": settled_elsewhere("training"),
-        "evaluation": settled_elsewhere("evals"),
-    }
-
-
-def reading_section(reading: Reading) -> str:
-    values = "".join(
-        f"- {_value(reading, label)}: {meaning}{_sets(reading, label)}\n" for label, meaning in reading.values.items()
-    )
-    return f"### {reading.id} {reading.name}\n\n{reading.why}\n\n{values}"
-
-
-def settled_elsewhere(room: str) -> str:
-    """The table of the readings that training or evaluation settles."""
-    rows = []
-    for reading in READINGS:
-        if reading.room == room:
-            values = "; ".join(
-                f"{_value(reading, label)}: {meaning}" + (f" ({reading.how[label]})" if label in reading.how else "")
-                for label, meaning in reading.values.items()
-            )
-            rows.append((reading.id, reading.name, values, reading.why))
-    return table(("id", "reading", "values", "why"), rows)
-
-
-def _value(reading: Reading, label: str) -> str:
-    return f"**`{label}`**" if label == reading.default else f"`{label}`"
-
-
-def _sets(reading: Reading, label: str) -> str:
-    """The options that a label stands for; nothing where it is the value of an option of the reading's own name."""
-    settings = reading.settings.get(label, {})
-    options = ", ".join(f"`{name}={value}`" for name, value in settings.items())
-    return f" ({options})" if options else ""
-
-
 def pages() -> dict[str, str]:
     """Path below docs/ -> its text with each part between two marks made anew. CorruptInputError for other marks."""
     found = {}
-    for name, parts in (("methods.md", methods_parts()), ("notebook/readings.md", readings_parts())):
+    for name, parts in (("methods.md", methods_parts()),):
         text = read_text(ROOT / "docs" / name, "page")
         if (marks := [mark[2] for mark in MADE.finditer(text)]) != list(parts):
             raise CorruptInputError(f"docs/{name}: parts between marks: {', '.join(marks)}, not {', '.join(parts)}")

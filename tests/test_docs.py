@@ -29,7 +29,7 @@ TYPED = {
     f"{page}: {section.splitlines()[0]}": section
     for page in ("extend", "faq", "own-responses")
     for section in re.split(r"^## ", (ROOT / f"docs/{page}.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    if "\n$ " in section and "$ python -m methods.replay" not in section  # tests/adapters/test_replay.py has its runs
+    if "\n$ " in section
 }
 BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]*)(?:#([^)]*))?\)")

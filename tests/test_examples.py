@@ -108,7 +108,7 @@ SAME: dict[str, dict[str, Any]] = {
         "loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28, "use_vllm": True,
         "vllm_importance_sampling_correction": True,
     },
-    "gspo+seq-eps=gspo+adv-std=unbiased-1e-4": {
+    "gspo+low=0.0003+high=0.0004+adv-std=unbiased-1e-4": {
         "loss_type": "grpo", "epsilon_low": 3e-4, "epsilon_high": 4e-4, "importance_sampling_level": "sequence",
     },
 }  # fmt: skip

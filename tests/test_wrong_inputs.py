@@ -124,8 +124,6 @@ COMMANDS = [
     ("evals.adopt --from jsonl good.jsonl --benchmark b --out good.jsonl", "a file stands where a folder is needed"),
     ("evals.graders tree --graders ours,mathverify", "'mathverify'; .*nearest: math_verify"),
     ('methods.train --spec \'{"scale": "quick"}\' --out x', "spec: model: is missing; add this key"),
-    ("methods.replay tree tree", "tree: holds no recorded run; expected replay.json"),
-    ("methods.replay run --trainer trll --record a --out b", "'trll'; allowed: trl, verl; nearest: trl"),
     ("models.fetch --hub a/b --revision main --from nofolder --out x", "nofolder: model folder is missing"),
     ("models.training_data --source dapo --out x", "'dapo'; allowed: dapo_math_17k, math_train"),
     ("paper.claims.__main__ --results nope", "nope: no results there"),

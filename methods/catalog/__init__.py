@@ -71,17 +71,12 @@ def keys() -> tuple[str, ...]:
     return tuple(entries())
 
 
-def method(
-    key: str, params: Mapping[str, object] | None = None, readings: Mapping[str, object] | None = None
-) -> Method:
-    """The method `key` (or one of its other names) with these params and readings set."""
+def method(key: str, settings: Mapping[str, object] | None = None) -> Method:
+    """The method `key` (or one of its other names) with these options set."""
     entry, fixed = _entry(key)
-    sources = (fixed, params or {}, readings or {})
-    settings = {name: value for source in sources for name, value in source.items()}
-    if len(settings) < sum(map(len, sources)):
-        twice = [name for name in settings if sum(name in source for source in sources) > 1]
-        raise ConfigError(f"method {key!r}: {', '.join(twice)}: set twice (other name, params, readings)")
-    return entry.method(settings)
+    if twice := fixed.keys() & (settings or {}).keys():
+        raise ConfigError(f"method {key!r}: {', '.join(sorted(twice))}: set twice, by this other name too")
+    return entry.method({**fixed, **(settings or {})})
 
 
 def parse(text: str) -> Method:

@@ -76,7 +76,7 @@ def opo(s: Settings) -> Parts:
 
 WHITENED = (
     *clip("0.2, OpenRLHF and verl", why="upstream's"),
-    options.of_reading("whiten-std", original="biased, OpenRLHF; unbiased, verl"),
+    options.of_reading("whiten-std", "unbiased", "biased", original="biased, OpenRLHF; unbiased, verl"),
     options.AGG_SCOPE,
 )
 

@@ -103,7 +103,7 @@ def kl_cov(s: Settings) -> Parts:
         ),
         # least 1: below, the bonus could exceed |A| and flip its sign
         Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),
-        options.of_reading("entropy-of", original="current, 2506.14758's code"),
+        options.of_reading("entropy-of", "current", "old", original="current, 2506.14758's code"),
         *options.TOKEN_CLIP,
         options.AGG_SCOPE,
     ),

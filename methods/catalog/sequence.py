@@ -64,7 +64,7 @@ def tepo_seqsum(s: Settings) -> Parts:
         options.SEQ_LOW,
         options.SEQ_HIGH,
         options.DUAL_CLIP,
-        options.of_reading("prefix-grad"),
+        options.of_reading("prefix-grad", "through", "own_token", "stop"),
         options.AGG_SCOPE,
     ),
 )

@@ -66,9 +66,14 @@ def without_ratio(advantage: Part, s: Settings) -> Parts:
     equation="J = (1/N) sum_i sum_t A_i log pi(y_t),  A = alpha (R - mean R) / F_norm",
     options=(
         options.of_reading(
-            "gpg-scale", original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546"
-        ),
-        options.of_reading("reward"),
+            "gpg-scale",
+            "one",
+            "std",
+            "informative",
+            "inverse-accuracy",
+            original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546",
+        ),  # fmt: skip
+        options.of_reading("reward", "binary", "signed"),
         options.AGG_SCOPE,
     ),
 )
@@ -100,7 +105,7 @@ CAP = Option(
     "cap", 20.0, reading="dppo-cap", why="verl's default for this loss", original="large, section 5.4", blank="none",
     least=1.0,
 )  # fmt: skip
-ANCHOR = options.of_reading("dppo-anchor", original="sampler, 2602.04879's code and verl's example")
+ANCHOR = options.of_reading("dppo-anchor", "old", "sampler", original="sampler, 2602.04879's code and verl's example")
 TV = Option("low", 0.15, why="verl's example", original="0.15, verl's examples/dppo_trainer")
 KL = Option("low", 0.05, why="verl's example", original="0.05, verl's examples/dppo_trainer")
 

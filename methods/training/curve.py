@@ -23,8 +23,6 @@ from methods.training.movement import MOVEMENT, Update
 from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from methods.batch import Batch
     from methods.method import Method
     from methods.training.log import Log
@@ -135,14 +133,13 @@ class Recorder:
         index: int,
         batch: Batch | None,
         gradient_norm: float | None,
-        place: Tensor | None = None,
         moved: Update | None = None,
         divergences: Mapping[str, Figure] | None = None,
         **more: Figure,
     ) -> None:
         """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
 
-        place: of `Trace.trained`; divergences: of `movement.KL`, for a rollout's last row; more: loss, learning_rate,
+        divergences: of `movement.KL`, for a rollout's last row; more: loss, learning_rate,
         tokens, sequences, seconds_update, seconds_rollout.
         """
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
@@ -152,8 +149,6 @@ class Recorder:
             if rounding is not None:
                 self.run.event("unchanged", **rounding)
             self._unchanged_checked = True
-        if batch and self.run.trace and index < self.training.minibatches:
-            self.run.trace.trained(index, batch, place)
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy
         gradient_norm = gradient_norm if batch else None
@@ -182,8 +177,6 @@ class Recorder:
         After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
         """
         rollout, t = figures.rollout, self.training
-        if self.run.trace:
-            self.run.trace.write(rollout)
         self.progress.update(rollout, reward=figures.reward, entropy=self._entropy)
         if collapsed(self.run.curve.rewards, rollout):
             self.collapsed_at = rollout

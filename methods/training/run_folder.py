@@ -1,7 +1,6 @@
 """A run's folder: what is final, what is only there to resume from, and how they are told apart. No torch here.
 
     run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
-    trace/                                       with training.trace: see `methods.training.trace`
     state/identity.json                          hashes of specification, inputs and code that the state belongs to
     state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds SHA256SUMS
     state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
@@ -48,7 +47,6 @@ from core.provenance import environment, sha256_bytes, sha256_file
 from methods import catalog
 from methods.training.curve import Curve, first_rows
 from methods.training.spec import Spec
-from methods.training.trace import Trace, of_rollouts
 
 if TYPE_CHECKING:
     from methods.training.log import Log
@@ -70,7 +68,6 @@ class Mark:
     curve: str  # sha256 of the header and the first `update` rows of curve.csv
     checkpoints: Mapping[str, str]  # published before it; of each the sha256 of its SHA256SUMS
     identity: Mapping[str, str]  # of the run
-    trace: str = ""  # one digest over its files, with `training.trace`
 
 
 class RunFolder:
@@ -84,7 +81,6 @@ class RunFolder:
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
-        self.trace: Trace | None = None  # from `open` on, with `training.trace`
         self.log: Log | None = None  # loggers that get a copy of the curve
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
         self.mark = Mark(0, 0, 0, 0.0, 0.0, "", {}, self.identity)  # of the last state
@@ -142,8 +138,6 @@ class RunFolder:
         if start is not None:
             self.mark = self.earlier = _mark(start)
         self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check, self.log)
-        if self.spec.training.trace:
-            self.trace = Trace(self.folder / "trace", self.mark.rollout, self.spec.training)
         self.event("resume" if start else "start", update=self.mark.update)
         return start
 
@@ -162,7 +156,6 @@ class RunFolder:
             curve=self.curve.sha256(),
             checkpoints={folder.name: sha256_file(folder / digests.SUMS) for folder in published.values()},
             identity=self.identity,
-            trace=digests.tree(self.trace.digests) if self.trace else "",
         )
         write_json(state / MARK, asdict(self.mark))
         _sync(state)
@@ -217,9 +210,6 @@ class RunFolder:
             raise CorruptInputError(f"{self.state / 'curve.csv'}: is not what was written into it; {again}")
         for step in self.spec.checkpoints:
             outputs[f"checkpoints/step{step}"] = digests.tree(digests.check_folder(self.checkpoint(step), advice=again))
-        if self.trace:
-            self.trace.finish()
-            outputs["trace"] = digests.tree(digests.check_folder(self.trace.folder, advice=again))
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
@@ -272,7 +262,7 @@ class RunFolder:
                 raise CorruptInputError(f"{where}: {name}: is of another run")
         outputs = record["outputs"]
         names = {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}
-        if outputs.keys() != names | ({"trace"} if self.spec.training.trace else set()):
+        if outputs.keys() != names:
             raise CorruptInputError(f"{where}: outputs: {', '.join(sorted(outputs))} are not those of this run")
         for name, digest in outputs.items():
             path = self.folder / name
@@ -359,9 +349,6 @@ class RunFolder:
         curve = self.state / "curve.csv"
         if sha256_bytes(first_rows(curve, mark.update)) != mark.curve:
             raise CorruptInputError(f"{curve}: its first {mark.update} rows are not those that were written")
-        traced = self.spec.training.trace
-        if traced and digests.tree(of_rollouts(self.folder / "trace", mark.rollout)) != mark.trace:
-            raise CorruptInputError(f"{self.folder / 'trace'}: its first {mark.rollout} rollouts are not those written")
         for step, found in published.items():
             # None: of later steps a checkpoint is published once more anyway, of earlier ones it must be the same
             if step <= mark.rollout and found is None:

@@ -51,7 +51,6 @@ class Training(Declared):
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast, on cuda only
     cov_scope: Literal["minibatch", "microbatch"] = "minibatch"  # R15: where methods of scope batch take statistics
     sampler_check: bool = True  # end the run when sampler and trainer disagree; see `rollouts.SamplerCheck`
-    trace: bool = False  # keep what each rollout drew, sampled, rewarded and trained on: `methods.training.trace`
     max_prompt_tokens: Count = 2048  # reading R24
     nodes: Count = 1
     gpus_per_node: Count = 1

@@ -274,7 +274,7 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
         state=SimpleNamespace(global_step=0),
         eos_token_ids=[0],
         _tokenizer=SimpleNamespace(pad_token_id=0),
-        recorder=SimpleNamespace(run=SimpleNamespace(trace=None), rollout=lambda of, _: figures.append(of)),
+        recorder=SimpleNamespace(rollout=lambda of, _: figures.append(of)),
     )
     sampled = rows([3, 1, 2, 2, 5, 4], [0, 1, 0, math.nan, 1, 1 / 2])
     trainer._draw = lambda *_: ({}, sampled)

@@ -10,6 +10,7 @@ go to OUT.
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,10 @@ from torch.utils._pytree import tree_leaves
 from methods import catalog
 from methods.adapters.verl import checkpoint
 from methods.adapters.verl import worker as verl_worker
-from methods.adapters.verl.replay import training_worker
 from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
-from methods.training.spec import check
+from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.adapters.trl_conformance import as_verl
 
@@ -34,6 +34,19 @@ MAX_TOKENS = 10  # a limit that no response reaches
 _ENGINE = "actor_rollout_ref.actor.fsdp_config"
 HALF = {f"{_ENGINE}.dtype": "bfloat16", f"{_ENGINE}.mixed_precision.param_dtype": "bf16"}
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def training_worker(spec: Spec, folder: Path, changes: Mapping[str, Any] | None = None) -> Any:
+    """verl's own, as `ActorRolloutRefWorker` builds it out of our configuration. changes: of keys of verl's."""
+    from verl.workers.engine_workers import ActorRolloutRefWorker
+
+    from methods.adapters.verl.config import Files, compose, overrides
+
+    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
+    config = compose(overrides(spec, files) | dict(changes or {}))
+    worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
+    worker.init_model()
+    return worker.actor
 
 
 def sequences() -> tuple[list[torch.Tensor], torch.Tensor]:

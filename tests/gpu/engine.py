@@ -50,8 +50,7 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
 
     import torch
 
-    from methods.adapters.verl.replay import training_worker
-    from tests.adapters.verl_worker import HALF
+    from tests.adapters.verl_worker import HALF, training_worker
 
     # TF32 has ten bits of mantissa: float32 on the GPU would then not be float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False

@@ -29,6 +29,15 @@ MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and
 LEAVES = ("logp", "entropy", "full_logp")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
 SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
+# several options at once, as a method's source or another framework has them
+GSPO_BOUNDS = "low=0.0003+high=0.0004"
+LABELLED = {
+    **{key: [f"{key}+{GSPO_BOUNDS}"] for key in ("gspo", "tepo", "tepo_nokl", "tepo_seqsum", "prefix_is")},
+    **{key: [f"{key}+low=0.2+high=0.28"] for key in ("clip_cov", "kl_cov")},
+    "cispo": ["cispo+low=10+high=0.2", "cispo+low=0.2", "cispo+high=3"],
+    "gmpo": ["gmpo+low=0.2+high=0.2"],
+    **{key: [f"{key}+cap=3", f"{key}+cap=none"] for key in ("dppo_tv", "dppo_kl")},
+}
 NUMBER = re.compile(r"(?<![\w.])\d[\w.+-]*")
 
 
@@ -137,10 +146,9 @@ def other(name: str, default: Any) -> float:
 
 
 def changes(key: str) -> tuple[str, ...]:
-    """`key+reading=label`, `key+option=word`, `key+option=number`: one thing changed, everything once."""
-    entry = catalog.entries()[key]
-    texts = [f"{key}+{reading.name}={label}" for reading in entry.readings() for label in reading.labels]
-    for option in entry.options:
+    """`key+option=word`, `key+option=number`: one thing changed, everything once."""
+    texts = list(LABELLED.get(key, ()))
+    for option in catalog.entries()[key].options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
         texts += [f"{key}+{option.name}={value}" for value in values]
     return tuple(dict.fromkeys(texts))

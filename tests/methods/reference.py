@@ -720,7 +720,7 @@ MEANS: dict[str, dict[str, Settings]] = {
 
 
 def settings_of(text: str) -> Settings:
-    """What a key such as `tepo+beta=1+seq-eps=gspo` says, over what the method's source prints."""
+    """What a key such as `tepo+beta=1+low=0.0003` says, over what the method's source prints."""
     key, *changes = text.split("+")
     settings = dict(LOSSES[key].settings)
     for change in changes:

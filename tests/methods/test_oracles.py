@@ -74,7 +74,7 @@ PAIRS: list[tuple[str, str, Callable[[Fields], Answer]]] = [
      partial(verl, "kl_cov", kl_cov_ratio=2e-3, ppo_kl_coef=1.0, correction=TOKEN)),
     ("gpg", "verl gpg", partial(verl, "gpg")),
     ("clip_cov", "verl clip_cov", _clip_cov(low=1.0, high=1.0)),
-    ("clip_cov+cov-clip=clip-higher+fraction=0.2+lower=0.1+upper=2", "verl clip_cov, a wide band",
+    ("clip_cov+low=0.2+high=0.28+fraction=0.2+lower=0.1+upper=2", "verl clip_cov, a wide band",
      _clip_cov(clip_cov_ratio=0.2, clip_cov_lb=0.1, clip_cov_ub=2.0)),
     ("tepo_kl_all+beta=0.3+kl-estimator=k1", "verl, k1", partial(verl, "gspo", kl="k1", beta=0.3)),
     ("tepo_kl_all+beta=0.3+kl-estimator=abs", "verl, abs", partial(verl, "gspo", kl="abs", beta=0.3)),

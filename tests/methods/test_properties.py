@@ -335,7 +335,7 @@ def test_whatever_the_reading_the_fraction_selects_as_many() -> None:
     "text",
     [
         *("grpo", "grpo+dual-clip=3", "entropy_adv", "cispo", "gpg", "clip_cov+lower=1000+upper=1000"),
-        *("gspo", "tepo_nokl", "tepo_nokl+clip-form=eq4", "tepo_seqsum+seq-eps=gspo", "kl_cov+beta=0"),
+        *("gspo", "tepo_nokl", "tepo_nokl+clip-form=eq4", "tepo_seqsum+low=0.0003+high=0.0004", "kl_cov+beta=0"),
         *("prefix_is+prefix-grad=own_token", "prefix_is+prefix-grad=stop"),
     ],
 )

@@ -131,8 +131,7 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         output, first = self._draw(inputs, 0)
         draws = [first]
-        drawn = [example["index"] for example in inputs]
-        used = set(drawn)  # a refill adds no prompt that is there already
+        used = {example["index"] for example in inputs}  # a refill adds no prompt that is there already
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
             missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
             # twice what is missing, because some of the new groups will be constant too
@@ -141,7 +140,6 @@ class MethodTrainer(GRPOTrainer):
                 break
             used.update(indices)
             examples = [row for row in rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
-            drawn += [example["index"] for example in examples]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
         ungraded = (sampled.reward.isnan().nonzero().flatten() // t.samples_per_prompt).tolist()
@@ -149,9 +147,6 @@ class MethodTrainer(GRPOTrainer):
             informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter, ungraded
         )
         self.present.kept = self._with_advantage(sampled, kept_groups)
-        if trace := self.recorder.run.trace:
-            tokens = [ids[:n] for ids, n in zip(sampled.completion_ids, sampled.lengths.tolist(), strict=True)]
-            trace.sampled(drawn, tokens, sampled.reward.tolist(), kept_groups)
         self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
         return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
 
@@ -594,10 +589,8 @@ def build_trainer(
     stop: Callable[[], bool],
     sizes: Plan,
     reward: Reward,
-    trainer_class: type[MethodTrainer] = MethodTrainer,
-    recorder_class: type[Recorder] = Recorder,
 ) -> MethodTrainer:
-    """The trainer, ready to go. Replay brings classes of its own."""
+    """The trainer, ready to go."""
     t, method = spec.training, catalog.parse(spec.method)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -611,9 +604,9 @@ def build_trainer(
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
     rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
-    recorder = recorder_class(run, method, stop)
+    recorder = Recorder(run, method, stop)
     drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
-    trainer = trainer_class(
+    trainer = MethodTrainer(
         method=method,
         training=t,
         recorder=recorder,

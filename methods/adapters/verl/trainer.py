@@ -402,11 +402,6 @@ class MethodTrainer(PPOTrainerSync):
         t, step = self.spec.training, self.global_steps
         figures = rollout_figures(step, self.replay_buffer.rollout)
         updates = by_update(self._results)
-        if trace := self.recorder.run.trace:
-            rollout, size = self.replay_buffer.rollout, t.samples_per_prompt
-            rewards = [np.nan if row.reward is None else row.reward for row in rollout.rows]
-            drawn = [index for index in self._drawn for _ in range(size)]
-            trace.sampled(drawn, [row.ids for row in rollout.rows], rewards, rollout.kept_groups)
         # A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
         trained = min(figures.groups_kept, t.minibatches)
         for index in range(t.updates_per_rollout):
@@ -419,7 +414,6 @@ class MethodTrainer(PPOTrainerSync):
                 index,
                 batch,
                 None if update is None else self._gradient_norms[update],
-                place=torch.cat([result.place for result in results]) if results else None,
                 moved=results[0].moved if results else movement.Update(0.0, 1),
                 divergences=self._divergences if index == t.updates_per_rollout - 1 else None,
                 loss=sum(result.loss for result in results) if results else None,
