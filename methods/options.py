@@ -83,7 +83,7 @@ class Option:
 
 
 def of_reading(name: str, *choices: str, **more: Any) -> Option:
-    """The option that settles the reading `name`: a word, the first of `choices` by default, or without them a number."""
+    """The option that settles the reading `name`: a word among `choices`, by default the first; without, a number."""
     return Option(name, choices[0] if choices else None, choices=choices, reading=name, **more)
 
 

@@ -72,7 +72,7 @@ def without_ratio(advantage: Part, s: Settings) -> Parts:
             "informative",
             "inverse-accuracy",
             original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546",
-        ),  # fmt: skip
+        ),
         options.of_reading("reward", "binary", "signed"),
         options.AGG_SCOPE,
     ),

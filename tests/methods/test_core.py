@@ -23,7 +23,7 @@ from methods.options import READINGS
 from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from report import methods_page
-from tests.methods.batches import check_each, variants
+from tests.methods.batches import variants
 
 PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
 
