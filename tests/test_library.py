@@ -173,39 +173,3 @@ def test_the_api_page_is_complete() -> None:
     named = set(re.findall(r"`(\w+)", text))
     assert set(tepo_bench.__all__) <= named
     assert {field.name for field in dataclasses.fields(tepo_bench.Batch)} <= named
-
-
-USER = """
-import torch
-import tepo_bench
-
-method = tepo_bench.parse("tepo")
-x = torch.zeros(2, 3)
-batch = tepo_bench.Batch(
-    logp=x, old_logp=x, advantage=torch.zeros(2), mask=x == 0, group=torch.zeros(2), entropy=x, old_entropy=x
-)
-loss: torch.Tensor = method.loss(batch, tokens=6)
-metrics: dict[str, float | None] = method.diagnostics(batch)
-logp, entropy = tepo_bench.logp_and_entropy(x, x, torch.zeros(2, dtype=torch.long), chunk=2)
-total: torch.Tensor = logp + entropy
-"""
-# a line that is wrong -> mypy's code for it
-WRONG = {
-    'number: str = method.loss(batch)': "assignment",
-    'method.loss(batch, token=6)': "call-arg",
-    'tepo_bench.Batch(logp=x)': "call-arg",
-    'tepo_bench.pars("tepo")': "attr-defined",
-}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_users_file_is_type_checked_against_the_wheel(python: Path, tmp_path: Path) -> None:
-    """py.typed is there, and the annotations are those that a user needs."""
-    path = tmp_path / "user.py"
-    path.write_text(USER + "".join(f"{line}\n" for line in WRONG))
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), path.name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    first = USER.count("\n") + 1
-    expected = [(first + index, code) for index, code in enumerate(WRONG.values())]
-    lines = [line for line in done.stdout.splitlines() if ": error: " in line]
-    assert [(int(line.split(":")[1]), line.rpartition("[")[2].rstrip("]")) for line in lines] == expected, done.stdout

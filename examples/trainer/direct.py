@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from methods import catalog
-from methods.adapters import Outcome, Plan
+from methods.adapters import Outcome, Plan, checked, resolved
 from methods.batch import Batch
 from methods.diagnostics import NAMES
 from methods.training import rollouts
@@ -81,8 +80,7 @@ class _Loop:
 
         self.spec, self.run, self.method = spec, run, catalog.parse(spec.method)
         self.prompts = rollouts.prompts(spec)
-        module, _, name = spec.reward.partition(":")
-        self.reward = getattr(import_module(module), name)
+        self.reward = resolved(spec.reward)
         self.model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32)
         self.tokenizer = AutoTokenizer.from_pretrained(spec.base, padding_side="left")
         t = spec.training
@@ -116,9 +114,7 @@ class _Loop:
             for row, keep in zip(ids[:, width:], mask, strict=True)
         ]
         scores = self.reward(texts, responses, [row["answer"] for row in rows])
-        if len(scores) != len(rows) or not all(isinstance(score, float) for score in scores):
-            raise ConfigError(f"reward {self.spec.reward}: is not one number per response")
-        reward = torch.tensor(scores)
+        reward = torch.tensor(checked(f"reward {self.spec.reward}", scores, responses))
         kept = choose(informative(reward, n), t.prompts_per_rollout, t.filter)
         at = (torch.tensor(kept, dtype=torch.long).unsqueeze(1) * n + torch.arange(n)).flatten()
         advantage = torch.zeros(len(rows))

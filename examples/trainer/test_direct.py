@@ -26,12 +26,3 @@ def test_stopped_and_resumed_is_bit_equal(train, tmp_path):
     assert train(tmp_path / "stopped", "tepo", **sizes) == 0
     assert numbers(tmp_path / "stopped") == numbers(tmp_path / "straight")
     assert weights(tmp_path / "stopped", 3) == weights(tmp_path / "straight", 3)
-
-
-def test_at_the_first_minibatch_nothing_has_changed(train, tmp_path):
-    from core.files import read_growing_csv
-
-    assert train(tmp_path / "run", "tepo", trainer="direct") == 0
-    first, *later = read_growing_csv(tmp_path / "run" / "curve.csv")[:4]
-    assert (first["mask_fraction"], first["ratio_spread"]) == ("0.0", "0.0")
-    assert any(row["mask_fraction"] != "0.0" for row in later)

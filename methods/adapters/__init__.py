@@ -22,12 +22,13 @@ into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from core.errors import unknown
+from core.errors import ConfigError, CorruptInputError, unknown
 from methods.training.spec import TRAINERS
 
 if TYPE_CHECKING:
@@ -84,3 +85,32 @@ def adapter(trainer: str) -> Adapter:
         raise unknown("adapters", "trainer", trainer, TRAINERS)
     module: Any = import_module(f"methods.adapters.{trainer}")
     return cast(Adapter, module)
+
+
+Reward = Callable[..., Sequence[float | None]]  # prompts, responses, answers
+
+
+def resolved(dotted: str, key: str = "reward") -> Any:
+    """The function `package.module:function`. key: of the specification, for errors."""
+    module, colon, name = dotted.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({error})") from error
+    if not callable(function):
+        raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
+    return function
+
+
+def checked(
+    where: str, values: Sequence[float | None], responses: Sequence[str], missing: bool = False
+) -> list[float | None]:
+    """A finite number for each response, with `missing` also None, or `CorruptInputError`."""
+    if len(values) != len(responses):
+        raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
+    for index, value in enumerate(values):
+        if not (missing if value is None else math.isfinite(value)):
+            raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
+    return [None if value is None else float(value) for value in values]

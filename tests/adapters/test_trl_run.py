@@ -16,18 +16,15 @@ from typing import Any
 import pytest
 
 from core import digests
-from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
-from evals import benchmark, fetch, generate, grade, placebo
+from evals import placebo
 from methods.train import STOPPED
 from methods.training.curve import COLUMNS
-from methods.training.run_folder import code_of
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import assert_same, events, numbers, weights
 from tests.core.test_worker import ENVIRONMENT, Served, ended
-from tests.evals.generation.tiny import save_tiny
 
 Train = Callable[..., int]
 slow = pytest.mark.slow
@@ -142,22 +139,6 @@ def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train
 
 
 @slow
-def test_in_a_large_vocabulary_the_divergences_are_estimated_from_the_sampled_tokens(
-    trained: dict[str, Path], train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("methods.training.movement.EXACT", 1)
-    assert train(tmp_path / "run", **LONGER) == 0
-    exact, estimated = numbers(trained["tepo"]), numbers(tmp_path / "run")
-    for a, b in zip(exact, estimated, strict=True):
-        for name in ("kl_step", "kl_base"):
-            if a[name]:
-                assert a[name] != b[name]
-                assert abs(float(a.pop(name)) - float(b.pop(name))) < 5 * float(b[f"{name}_se"])
-                assert float(b.pop(f"{name}_se")) > 0 < float(a.pop(f"{name}_se"))
-    assert exact == estimated
-
-
-@slow
 def test_run_json_and_the_checkpoint_of_a_run(trained: dict[str, Path], world: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -228,19 +209,6 @@ def test_without_a_right_answer_the_weights_stay_and_the_run_says_why(
 
 
 @slow
-def test_methods_of_each_need_train(trained: dict[str, Path], train: Train, tmp_path: Path) -> None:
-    """Statistics over a minibatch in parts, whole distributions, a reference model; all from GRPO's samples."""
-    grpo = numbers(trained["grpo"])
-    for key in ("top_entropy", "tepo+kl-estimator=full", "tepo+kl-anchor=ref"):
-        parts = 2 if key == "top_entropy" else 1
-        assert train(tmp_path / key, key, micro_batches=parts, checkpoints=(2,)) == 0, key
-        rows = numbers(tmp_path / key)
-        assert rows[0]["reward"] == grpo[0]["reward"], key
-        assert all(math.isfinite(float(row["loss"])) for row in rows if row["loss"]), key
-        assert any(float(row["grad_norm"] or 0) > 0 for row in rows), key
-
-
-@slow
 def test_gradient_accumulation_is_the_same_update(train: Train, tmp_path: Path) -> None:
     """C2, live: two micro-batches with exact denominators against one minibatch; statistics are over all rows.
 
@@ -295,17 +263,6 @@ def test_filter_mask_draws_no_more_than_it_may_keep(train: Train, tmp_path: Path
     assert per_rollout == [4 * int(rows[i]["groups_kept"]) for i in (0, 4)]
 
 
-def test_a_reward_of_the_wrong_shape_names_the_function() -> None:
-    from methods.adapters.trl.trainer import _checked
-
-    messages = {"one_short": "returned 23 values for 24", "one_nan": "returned nan for response 0: ''"}
-    for name, message in messages.items():
-        with pytest.raises(CorruptInputError, match=f"reward {name}: {message}"):
-            _checked(name, getattr(worlds, name))(prompts=[""] * 24, completions=[""] * 24, answer=[""] * 24)
-    none = _checked("one_none", worlds.one_none)(prompts=[""] * 2, completions=[""] * 2, answer=[""] * 2)
-    assert none == [None, 0.0], "nobody judged it: its group is dropped"
-
-
 # --- Finished, stopped, resumed ---------------------------------------------------------------------------------------
 
 
@@ -323,17 +280,6 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     assert ("resume" in events(out)) == resumes
     assert events(out)[-1] == "end"
     assert_same(out, trained["refill"], 1, 3)
-
-
-def test_a_state_inside_a_rollout_is_refused() -> None:
-    """Going on from there would differ by 1e-3 without a warning: the sampled sequences are in no state."""
-    from types import SimpleNamespace
-
-    from methods.adapters.trl.recorder import Recorder
-
-    recorder = SimpleNamespace(training=SimpleNamespace(updates_per_rollout=4), run=None)
-    with pytest.raises(RuntimeError, match="a state after update 6 lies inside rollout 2"):
-        Recorder.saved(recorder, 6, 0)  # type: ignore[arg-type]
 
 
 @slow
@@ -415,12 +361,6 @@ def test_another_stream_has_the_same_prompts_and_other_samples(
         assert same < len(responses) / 2  # short responses of random weights may agree
 
 
-def test_a_run_is_another_one_when_its_placebo_is_edited() -> None:
-    """Its own file counts, as the reward's does; runs without a placebo do not depend on it."""
-    plain = code_of("grpo", "trl", "evals.reward:boxed")
-    assert code_of("grpo", "trl", "evals.reward:boxed", placebo.dotted("coin")).hashes[0] != plain.hashes[0]
-
-
 SIZES: dict[str, Any] = {
     "rollouts": 18,
     "checkpoints": (18,),
@@ -469,28 +409,3 @@ def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Pat
         assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
         assert_same(out, alone, 18)
         assert provenance(out) == provenance(alone)
-
-
-@slow
-def test_an_evaluation_and_its_grades_in_a_worker_are_the_same_alone(served: Served, tmp_path: Path) -> None:
-    model = save_tiny(tmp_path / "model", seed=0)
-    found = benchmark.select(["syn_as3"])
-    fetch.fetch(found[0], tmp_path / "data")
-    generate.generate(
-        generate.Settings(str(model), seed=7), found, backend="hf", data=tmp_path / "data", out=tmp_path / "alone"
-    )
-    code, _, err = ended(
-        served.run(
-            "--model", str(model), "--benchmarks", "syn_as3", "--data", str(tmp_path / "data"), "--seed", "7", "--out",
-            str(tmp_path / "warm"), command="evals.generate",
-        )
-    )  # fmt: skip
-    assert (code, "by itself" in err) == (0, False)
-    name = "syn_as3.parquet"
-    assert (tmp_path / "warm" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
-    grade.grade(tmp_path / "warm", tmp_path / "data", tmp_path / "grades alone")
-    options = ["--samples", str(tmp_path / "warm"), "--data", str(tmp_path / "data"), "--out", str(tmp_path / "grades")]
-    code, _, err = ended(served.run(*options, command="evals.grade"))
-    assert (code, "by itself" in err) == (0, False)
-    for name in ("syn_as3.parquet", "grades.json"):
-        assert (tmp_path / "grades" / name).read_bytes() == (tmp_path / "grades alone" / name).read_bytes()

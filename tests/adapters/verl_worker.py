@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from methods import catalog
 from methods.adapters.verl import checkpoint
 from methods.adapters.verl import worker as verl_worker
+from methods.adapters.verl.config import Files, compose, overrides
 from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
@@ -28,25 +29,24 @@ from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.adapters.trl_conformance import as_verl
 
-PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
-MAX_TOKENS = 10  # a limit that no response reaches
-# passes in bfloat16, which a specification has on GPUs only
-_ENGINE = "actor_rollout_ref.actor.fsdp_config"
-HALF = {f"{_ENGINE}.dtype": "bfloat16", f"{_ENGINE}.mixed_precision.param_dtype": "bf16"}
-RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
 
 def training_worker(spec: Spec, folder: Path, changes: Mapping[str, Any] | None = None) -> Any:
-    """verl's own, as `ActorRolloutRefWorker` builds it out of our configuration. changes: of keys of verl's."""
+    """verl's training worker, as `ActorRolloutRefWorker` builds it from our configuration. changes: of verl's keys."""
     from verl.workers.engine_workers import ActorRolloutRefWorker
-
-    from methods.adapters.verl.config import Files, compose, overrides
 
     files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
     config = compose(overrides(spec, files) | dict(changes or {}))
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     return worker.actor
+
+
+PROMPT, LENGTHS = 3, (6, 1, 8, 3, 5, 2, 8, 4)  # tokens; two prompt groups of four
+MAX_TOKENS = 10  # a limit that no response reaches
+# passes in bfloat16, which a specification has on GPUs only
+_ENGINE = "actor_rollout_ref.actor.fsdp_config"
+HALF = {f"{_ENGINE}.dtype": "bfloat16", f"{_ENGINE}.mixed_precision.param_dtype": "bf16"}
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def sequences() -> tuple[list[torch.Tensor], torch.Tensor]:

@@ -27,8 +27,6 @@ def hub(model: str, **changes: int) -> Shape:
 
 MEDIUM_1_5B = hub("qwen2.5_1.5b")
 MEDIUM_0_5B = hub("qwen2.5_0.5b")
-WIDE_1_5B = hub("qwen2.5_1.5b", num_hidden_layers=2)
-WIDE_7B = hub("qwen2.5_7b", num_hidden_layers=2)
 SMALL = hub(
     "qwen2.5_0.5b", hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1408, vocab_size=2048
 )

@@ -1,4 +1,4 @@
-"""Checks 5 to 7: whole runs by the commands that the workflow calls."""
+"""Checks 3 to 5: whole runs by the commands that the workflow calls."""
 
 import csv
 import json
@@ -8,27 +8,18 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core import digests
+import pyarrow.parquet as pq
+
 from core.files import read_json, write_json, write_text
 from methods.training.run_folder import MARK
 from methods.training.spec import Spec, check
-from models.registry import Shape
 from tests.adapters import worlds
 from tests.gpu import models
 from tests.gpu.checks import Figures, Place, nvidia_smi
-from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B
 
-# Floating-point operations per second in bfloat16 without sparsity, by a part of the device's name: data sheets.
-PEAKS = {
-    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "GH200": 989e12, "A100": 312e12, "L40S": 362e12,
-    "RTX 6000 Ada": 364e12, "4090": 165e12, "5090": 210e12, "A6000": 155e12, "A40": 150e12, "A10": 125e12,
-    "3090": 71e12,
-}  # fmt: skip
-SIZES = {MEDIUM_1_5B: "1.5B", MEDIUM_0_5B: "0.5B"}  # as config/throughput.yaml calls them
 BENCHMARKS = ("syn_add2q", "syn_as3")  # sampled 32 times; greedy
 ITEMS = 6  # of each
 SAVE = 2  # rollouts between two states: three of them with 1.5e9 parameters are 55 GB
@@ -62,18 +53,12 @@ def start(place: Place, method: str, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words)
 
 
-def wait(process: subprocess.Popen[bytes], folder: Path) -> tuple[float, list[dict[str, Any]]]:
-    """Until the run ends: its seconds, and verl's own metrics, which go with its state."""
-    began, log, text = time.monotonic(), folder / "state" / "verl.jsonl", ""
-    while process.poll() is None:
-        time.sleep(0.2)
-        if log.is_file():
-            with suppress(FileNotFoundError):  # the run may end in between
-                text = log.read_text(encoding="utf-8")
-    if process.returncode:
+def wait(process: subprocess.Popen[bytes], folder: Path) -> float:
+    """Seconds until the run has ended."""
+    began = time.monotonic()
+    if process.wait():
         raise RuntimeError(f"{folder.name}: training ended with {process.returncode}")
-    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-    return time.monotonic() - began, [line.get("data", line) for line in lines]
+    return time.monotonic() - began
 
 
 def curve(folder: Path) -> list[dict[str, str]]:
@@ -91,113 +76,68 @@ def worst(figures: list[float]) -> float | None:
 
 
 def sampler(rows: list[dict[str, str]]) -> Figures:
-    """The log-probs of the trainer before its first update of a rollout, and the engine's that sampled: of one policy,
-    if the weights arrived."""
+    """Log-probs of the trainer before a rollout's first update against those of the engine: of one policy, if the
+    weights arrived."""
     first = [row for row in rows if row["minibatch"] == "0"]
-    gaps, correlations = values(first, "sampling_gap_mean"), values(first, "sampling_correlation")
+    correlations = values(first, "sampling_correlation")
     return {
-        "sampling_gap_mean": worst(gaps),
-        "sampling_gap_p99": worst(values(first, "sampling_gap_p99")),
+        "sampling_gap_mean": worst(values(first, "sampling_gap_mean")),
         "sampling_correlation": min(correlations) if correlations else None,
     }
 
 
 def train(place: Place) -> Figures:
-    """Check 5."""
+    """Check 3."""
     runs = place.folder / "runs"
-    rows, metrics, seconds = {}, {}, {}
+    rows, seconds = {}, {}
     for method in ("grpo", "tepo"):
         shutil.rmtree(runs / method, ignore_errors=True)
-        seconds[method], metrics[method] = wait(start(place, method, runs / method), runs / method)
+        seconds[method] = wait(start(place, method, runs / method), runs / method)
         rows[method] = curve(runs / method)
     everything = [row for method in rows.values() for row in method]
     first = [row for row in everything if row["minibatch"] == "0"]
     # the first rollout compiles and fills caches
-    warm = {m: [row for row in of if int(row["rollout"]) > 1] for m, of in rows.items()}
-    update = {m: sum(values(of, "seconds_update")) for m, of in warm.items()}
+    warm = {method: [row for row in of if int(row["rollout"]) > 1] for method, of in rows.items()}
+    update = {method: sum(values(of, "seconds_update")) for method, of in warm.items()}
+    sampling = sum(values(warm["tepo"], "seconds_rollout"))
     rollouts = place.size.rollouts - 1
-    tepo = warm["tepo"]
-    tokens = sum(values(tepo, "tokens"))
-    step = (update["tepo"] + sum(values(tepo, "seconds_rollout"))) / rollouts
-    sampling = sum(values(tepo, "seconds_rollout"))
-    shape = place.size.medium
-    figures: Figures = {
-        "trained": f"{place.model or f'{shape.parameters / 1e9:.2f}e9 random parameters'}, at most "
+    return {
+        "trained": f"{place.model or f'{place.size.medium.parameters / 1e9:.2f}e9 random parameters'}, at most "
         f"{place.size.response} tokens a response",
-        "trained_size": None if place.model else SIZES.get(shape),
         "losses_finite": all(math.isfinite(x) for x in values(everything, "loss") + values(everything, "grad_norm")),
         "updates": len(values(everything, "loss")),
         "first_ratio_spread": worst(values(first, "ratio_spread")),
         "first_mask_fraction": worst(values([r for r in rows["tepo"] if r["minibatch"] == "0"], "mask_fraction")),
         **sampler(everything),
         "tepo_over_grpo_seconds": update["tepo"] / update["grpo"],
-        "update_mfu": None if place.model else mfu(place, shape, tokens, update["tepo"]),
-        "rollout_seconds": step,
-        "sequences": place.size.prompts * (8 if place.cuda else 4),
+        "rollout_seconds": (update["tepo"] + sampling) / rollouts,
         "update_seconds": update["tepo"] / rollouts,
-        "sampled_tokens_per_second": tokens / sampling if sampling else None,
+        "sampled_tokens_per_second": sum(values(warm["tepo"], "tokens")) / sampling if sampling else None,
         "seconds_with_start": seconds["tepo"],
-        "peak_gb": worst(
-            [row[key] for row in metrics["tepo"] for key in row if key.endswith("max_memory_allocated_gb")]
-        )
-        if place.cuda
-        else None,
     }
-    last = metrics["tepo"][-1] if metrics["tepo"] else {}
-    return figures | {
-        f"seconds_{key.removeprefix('timing_s/')}": last[key] for key in sorted(last) if key.startswith("timing_s/")
-    }
-
-
-def mfu(place: Place, shape: Shape, tokens: float, seconds: float) -> float | None:
-    """Share of the card's peak that the updates reach: 6 operations per parameter and token, recomputation not counted.
-    None for a card whose peak is not known here."""
-    if not place.cuda or not seconds:
-        return None
-
-    import torch
-
-    name = torch.cuda.get_device_name()
-    peak = next((value for part, value in PEAKS.items() if part in name), None)
-    return None if peak is None else 6 * shape.parameters * tokens / seconds / peak
 
 
 def resume(place: Place) -> Figures:
-    """Check 6: TEPO is killed once a state is complete, and goes on from it. The straight run is check 5's."""
+    """Check 4: TEPO is killed once a state is complete, and goes on from it. The straight run is check 3's."""
     folder, whole = place.folder / "runs" / "killed", place.folder / "runs" / "tepo"
     shutil.rmtree(folder, ignore_errors=True)
     process = start(place, "tepo", folder)
-    kept = None
-    while process.poll() is None:
+    while not (kept := sorted((folder / "state").glob(f"checkpoint-*/{MARK}"))):
         time.sleep(0.1)
-        kept = complete(folder)
-        if kept is not None:
-            process.kill()
-            process.wait()
-    if kept is None:
-        raise RuntimeError(f"training ended with {process.returncode} before a state was complete")
-    mark = read_json(kept / MARK)
+        if process.poll() is not None:
+            raise RuntimeError(f"training ended with {process.returncode} before a state was complete")
+    time.sleep(1)
+    process.kill()
+    process.wait()
+    state, mark = kept[0].parent, read_json(kept[0])
     waited = settle(place)
-    found = digests.of_folder(kept)
-    # in a process of its own: what it takes of the GPU is free again before the run goes on
+    # in a separate process: what it takes of the GPU is free again before the run goes on
     out = place.folder / "loaded.json"
-    subprocess.run(
-        [sys.executable, "-m", "tests.gpu.runs", str(place.folder), place.device, str(kept), str(out)], check=True
-    )
-    differ = int(read_json(out))
+    words = [sys.executable, "-m", "tests.gpu.runs", str(place.folder), place.device, str(state), str(out)]
+    subprocess.run(words, check=True)
     before = curve_lines(folder / "state", mark["rollout"])
-    unchanged = digests.of_folder(kept) == found
     wait(start(place, "tepo", folder), folder)
     done, straight = curve(folder), curve(whole)
-    figures: Figures = {
-        "killed_after_rollout": mark["rollout"],
-        "seconds_until_the_killed_run_left_the_gpu": waited,
-        "shards_differ": differ + (not unchanged),
-        "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, mark["rollout"]), strict=True)),
-        "refills_missing_from_the_mark": max(
-            0, refills(done, mark["rollout"], place.size.prompts) - mark["refill_position"]
-        ),
-    }
     later = [row for row in done if int(row["rollout"]) > mark["rollout"]]
     other = {row["rollout"]: float(row["reward"]) for row in straight}
     gaps = []
@@ -205,13 +145,14 @@ def resume(place: Place) -> Figures:
         sequences = int(later[0]["groups_sampled"]) * spec(place, "tepo").training.samples_per_prompt
         error = math.sqrt(2 * max(reward * (1 - reward), 0.01) / sequences)
         gaps.append(abs(reward - other[rollout]) / error)
-    return figures | {"reward_gap_in_standard_errors": worst(gaps), **sampler(later)}
-
-
-def complete(folder: Path) -> Path | None:
-    """The first state of the run whose sums are written: they come last."""
-    states = sorted((folder / "state").glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    return next((state for state in states if (state / digests.SUMS).is_file()), None)
+    return {
+        "killed_after_rollout": mark["rollout"],
+        "seconds_until_the_killed_run_left_the_gpu": waited,
+        "shards_differ": int(read_json(out)),
+        "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, mark["rollout"]), strict=True)),
+        "reward_gap_in_standard_errors": worst(gaps),
+        **sampler(later),
+    }
 
 
 def curve_lines(folder: Path, rollouts: int) -> list[str]:
@@ -220,26 +161,16 @@ def curve_lines(folder: Path, rollouts: int) -> list[str]:
     return [row for row in rows if int(row.partition(",")[0]) <= rollouts]
 
 
-def refills(rows: list[dict[str, str]], rollouts: int, prompts: int) -> int:
-    """Prompts drawn beyond the rollouts' own, up to this rollout: the stream of refills is at least there."""
-    sampled = {int(row["rollout"]): int(row["groups_sampled"]) for row in rows}
-    return sum(sampled[rollout] - prompts for rollout in range(1, rollouts + 1))
-
-
-def settle(place: Place) -> float | None:
+def settle(place: Place) -> float:
     """Seconds until the card is free again: the processes of a killed run end by themselves, but not at once."""
-    if not place.cuda:
-        return None
-    began, said = time.monotonic(), None
-    while time.monotonic() - began < 120:
-        said = nvidia_smi("memory.used", "memory.total")
-        if said is None:  # a container may lack the program
-            time.sleep(30)
-            return None
-        if float(said[0]) < 0.05 * float(said[1]):
-            return time.monotonic() - began
+    began = time.monotonic()
+    while place.cuda and (used := nvidia_smi("memory.used", "memory.total")):
+        if float(used[0]) < 0.05 * float(used[1]):
+            break
+        if time.monotonic() - began > 120:
+            raise RuntimeError(f"MiB of the GPU still taken 120 s after the run was killed, and all: {used}")
         time.sleep(1)
-    raise RuntimeError(f"MiB of the GPU that are still taken 120 s after the run was killed, and all: {said}")
+    return time.monotonic() - began
 
 
 def loaded(place: Place, state: Path) -> int:
@@ -250,39 +181,30 @@ def loaded(place: Place, state: Path) -> int:
     actor = worker(check(read_json(place.folder / "runs" / "killed.json")), place.folder / "again", half=place.cuda)
 
     import torch
+    from torch.utils._pytree import tree_leaves
 
     saved, again = checkpoint.actor_of(state), place.folder / "again" / "actor"
     actor.load_checkpoint(str(saved))
     actor.save_checkpoint(str(again), None, 1, None)
     differ = 0
     for part in ("model", "optim"):
-        name = f"{part}_world_size_1_rank_0.pt"
-        one, other = (
-            tensors(torch.load(path / name, map_location="cpu", weights_only=False)) for path in (saved, again)
+        trees = (
+            torch.load(path / f"{part}_world_size_1_rank_0.pt", map_location="cpu", weights_only=False)
+            for path in (saved, again)
         )
-        differ += len(one.keys() ^ other.keys())
-        differ += sum(not torch.equal(one[key], other[key]) for key in one.keys() & other.keys())
+        for one, other in zip(*map(tree_leaves, trees), strict=True):
+            if isinstance(one, torch.Tensor):  # of a sharded one this rank's part
+                one, other = (x.to_local() if hasattr(x, "to_local") else x for x in (one, other))
+                differ += not torch.equal(one, other)
     shutil.rmtree(again)
     return differ
 
 
-def tensors(tree: Any, name: str = "") -> dict[str, Any]:
-    """Every tensor in nested dicts and lists, by its path; of a sharded one this rank's part."""
-    import torch
-
-    if isinstance(tree, torch.Tensor):
-        return {name: tree.to_local() if hasattr(tree, "to_local") else tree}
-    children = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, (list, tuple)) else ()
-    return {path: x for key, child in children for path, x in tensors(child, f"{name}/{key}").items()}
+# --- 5: evaluation ----------------------------------------------------------------------------------------------
 
 
-# --- 7: evaluation ----------------------------------------------------------------------------------------------
-
-
-def generate(
-    place: Place, out: Path, *benchmarks: str, backend: str | None = None, more: tuple[str, ...] = ()
-) -> float:
-    """Draw from the checkpoint of check 5; seconds."""
+def generate(place: Place, out: Path, *benchmarks: str, backend: str | None = None, more: tuple[str, ...] = ()) -> None:
+    """Draw from the checkpoint of check 3."""
     run = place.folder / "runs" / "tepo"
     words = [
         sys.executable, "-m", "evals.generate", "--model", str(run / "checkpoints" / f"step{place.size.rollouts}"),
@@ -290,9 +212,7 @@ def generate(
         "--limit", str(ITEMS), "--backend", backend or ("vllm" if place.cuda else "hf"), "--seed", "1",
         "--out", str(out), *more,
     ]  # fmt: skip
-    began = time.monotonic()
     subprocess.run(words, check=True)
-    return time.monotonic() - began
 
 
 def data(place: Place) -> Path:
@@ -307,11 +227,11 @@ def data(place: Place) -> Path:
 
 
 def evaluate(place: Place) -> Figures:
-    """Check 7."""
+    """Check 5."""
     from evals import store
 
-    out, other = place.folder / "samples", place.folder / "samples again"
-    for folder in (out, other, place.folder / "grades"):
+    out, other, graded = (place.folder / name for name in ("samples", "samples again", "grades"))
+    for folder in (out, other, graded):
         shutil.rmtree(folder, ignore_errors=True)
     generate(place, out, *BENCHMARKS)
     slots = finished(out)
@@ -326,20 +246,15 @@ def evaluate(place: Place) -> Figures:
     generate(place, other, *BENCHMARKS)
     record = store.read_record(out / "samples.json")
     texts, repeated = (texts_of(folder / f"{BENCHMARKS[0]}.parquet") for folder in (out, other))
-    graded = place.folder / "grades"
     words = ["--samples", str(out), "--data", str(data(place)), "--out", str(graded)]
     subprocess.run([sys.executable, "-m", "evals.grade", *words], check=True)
-    rows = sum(rows_of(graded / f"{key}.parquet") for key in BENCHMARKS)
-    entry = record[BENCHMARKS[0]]
-    tokens, seconds = entry.get("response_tokens"), entry.get("seconds")
+    rows = sum(pq.read_metadata(graded / f"{key}.parquet").num_rows for key in BENCHMARKS)
     return {
         "drawn_again_by_a_second_call": again,
         "drawn_again_after_half": half,
         "equal_texts": sum(a == b for a, b in zip(texts, repeated, strict=True)) / len(texts),
-        "distinct_fraction": entry.get("distinct_fraction"),
+        "distinct_fraction": record[BENCHMARKS[0]].get("distinct_fraction"),
         "graded_rows_missing": sum(record[key]["rows"] for key in BENCHMARKS) - rows,
-        "evaluation_tokens_per_second": tokens / seconds if tokens and seconds else None,
-        "evaluation_response_tokens": tokens / entry["rows"] if tokens else None,
         "greedy_equal_to_transformers": greedy(place) if place.cuda else None,
     }
 
@@ -350,16 +265,8 @@ def finished(out: Path) -> dict[Path, int]:
 
 
 def texts_of(path: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
     rows = sorted(pq.read_table(path).to_pylist(), key=lambda row: (row["item_id"], row["sample"]))
     return [row["response"] for row in rows]
-
-
-def rows_of(path: Path) -> int:
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(path).num_rows)
 
 
 def greedy(place: Place) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, Plan
+from methods.adapters import TRL_VERSION, Outcome, Plan, resolved
 from methods.adapters.trl import shared_prefix
 from methods.method import Method
 from methods.training import rollouts
@@ -88,9 +88,9 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     sizes = plan(spec.training, catalog.parse(spec.method))
     load()
-    from methods.adapters.trl.trainer import build_trainer, resolve_reward
+    from methods.adapters.trl.trainer import build_trainer
 
-    reward = resolve_reward(spec.reward)
+    reward = resolved(spec.reward)
     start = run.open()
     try:
         trainer = build_trainer(spec, run, stop, sizes, reward)

@@ -1,6 +1,6 @@
 """GRPOTrainer with our loss in it. Every override calls `super()`, except those of loss, prompts and weight decay.
 
-Imported only when a run starts: it imports TRL. What differs from stock TRL:
+Imported only when a run starts: it imports TRL. Differences from stock TRL:
 
 - loss and advantages are `Method.loss` and `Method.advantage`;
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
@@ -21,11 +21,10 @@ the attributes used below, are pinned by tests/adapters/test_canaries.py.
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,7 +37,7 @@ from trl.trainer import utils as trl_utils
 
 from core.errors import ConfigError, CorruptInputError
 from methods import catalog, sampling
-from methods.adapters import Plan
+from methods.adapters import Plan, Reward, checked, resolved
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.adapters.trl.recorder import Recorder
@@ -58,7 +57,6 @@ from methods.training.rollouts import (
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 
-Reward = Callable[..., Sequence[float | None]]
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
 
 # Columns of the buffer in which TRL's head makes its logits, tile by tile. The rows of a smaller vocabulary lie that
@@ -68,13 +66,13 @@ HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 @dataclass
 class RolloutState:
-    """What the calls of TRL within one rollout leave for later ones: their signatures have no place for it."""
+    """Per-rollout state shared between TRL's hooks, whose signatures have no place for it."""
 
     # of the last draw
     skips_old_logp: bool = False  # TRL scores the old policy before groups are filtered, `_prepare_inputs` after
     sampled: sampling.Sampled | None = None  # None where `generate` made it
     responses: list[str] = field(default_factory=list)
-    rewards: torch.Tensor | None = None  # (N,), true ones; NaN where nobody judged a response
+    rewards: torch.Tensor | None = None  # (N,), true ones; NaN where a response was not judged
     # of the rollout
     kept: Rows | None = None  # with their advantages
     parts: list[MicroBatch] = field(default_factory=list)
@@ -85,7 +83,7 @@ class RolloutState:
 
 
 class MethodTrainer(GRPOTrainer):
-    """Trains `method`; tells `recorder` about every rollout and update."""
+    """Trains `method`; reports every rollout and update to `recorder`."""
 
     def __init__(
         self,
@@ -102,7 +100,7 @@ class MethodTrainer(GRPOTrainer):
         self.method, self.training_sizes, self.recorder = method, training, recorder
         self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
         self.present = RolloutState()
-        self._refusal: str | None = None  # why `generate` was called, once that has been printed
+        self._refusal: str | None = None  # why `generate` samples; printed once
         super().__init__(**trainer)
         # A resumed run loads its state later. The reference model, where the method has one, holds the same weights.
         self.base = (
@@ -219,8 +217,8 @@ class MethodTrainer(GRPOTrainer):
         assert true is not None
         if self.placebo is None:
             return true
-        seed = derive(self.run_seed, "placebo", self.rollout, nth)
-        given = self.placebo(true.nan_to_num(0.0).tolist(), self.present.responses, seed)
+        responses, seed = self.present.responses, derive(self.run_seed, "placebo", self.rollout, nth)
+        given = checked("placebo", self.placebo(true.nan_to_num(0.0).tolist(), responses, seed), responses)
         return true.new_tensor(given).masked_fill(true.isnan(), math.nan)  # a missing reward has no placebo either
 
     # --- 3. filter, advantages ----------------------------------------------------------------------------------------
@@ -346,8 +344,8 @@ class MethodTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: MicroBatch) -> torch.Tensor:
         """Entirely ours: TRL's is a chain over its `loss_type` and has no place for another."""
         if len(inputs.rows) == 0:
-            # No informative group is left for this micro-batch. The loop wants something to differentiate; the zero
-            # gradient is taken away again before the step (Recorder.on_pre_optimizer_step).
+            # No informative group is left for this micro-batch. The loop needs something to differentiate; the zero
+            # gradient is removed before the step (Recorder.on_pre_optimizer_step).
             self.recorder.micro_batch(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
@@ -363,8 +361,8 @@ class MethodTrainer(GRPOTrainer):
             )
             parts = self.present.parts
             parts[self._step % len(parts)] = replace(inputs, rows=rows)
-        # Nobody divides the loss for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches of a
-        # minibatch are normalised by the minibatch's totals, and their gradients add up.
+        # The loss is not divided for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches are
+        # normalised by their minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
         loss = self.method.loss(
             batch,
@@ -381,7 +379,7 @@ class MethodTrainer(GRPOTrainer):
         return torch.Generator().manual_seed(derive(self.run_seed, "selection", int(self.state.global_step)))
 
     def _selected_rows(self, model: Any, inputs: MicroBatch, logp: torch.Tensor) -> dict[str, torch.Tensor] | None:
-        """What statistics over the minibatch say about a part of it; None if it is whole, or by reading R15.
+        """Rows of the whole minibatch's statistics for a part of it; None if it is whole, or by reading R15.
 
         Before the first part of an update: a pass without gradient over all its parts.
         """
@@ -506,10 +504,10 @@ def sampling_logps(model: Any, temperature: float) -> Iterator[SamplingLogps]:
 
 
 def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `GRPOConfig`, every one that matters written out.
+    """Keyword arguments of `GRPOConfig` that are not the defaults of the pinned TRL.
 
-    TRL's defaults are bfloat16, a learning rate that decays to 0, and telemetry. The arguments that shape TRL's loss
-    are in its off position: our loss replaces TRL's.
+    TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. What shapes TRL's own
+    loss is left alone: our loss replaces it.
     """
     t = spec.training
     cpu = t.device == "cpu"
@@ -518,39 +516,23 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "output_dir": str(folder),
         "seed": spec.seed,
         "data_seed": spec.seed,
-        # sampling
         "num_generations": t.samples_per_prompt,
         "max_completion_length": t.max_completion_tokens,
         "temperature": t.temperature,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": None,
-        "repetition_penalty": 1.0,
-        "use_vllm": False,
         "vllm_importance_sampling_correction": False,
-        "mask_truncated_completions": False,
         "shuffle_dataset": False,  # our order, and one epoch: TRL's shuffle starts over in a resumed second epoch
-        "remove_unused_columns": False,
         "pad_to_multiple_of": None,
-        # optimiser
         # Fused: one pass over weights and states in place of eight, 0.2 s for 0.95 s an update of 135 M parameters.
         # Its last bits differ, so only where those of the gradient do.
         "optim": "adamw_torch_fused" if t.shared_prefix else "adamw_torch",
         "learning_rate": t.learning_rate,
         "lr_scheduler_type": "constant",
-        "warmup_steps": 0,
         "weight_decay": t.weight_decay,
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.999,
-        "adam_epsilon": 1e-8,
         "max_grad_norm": t.gradient_clip,
-        # numbers
         "use_cpu": cpu,
         "bf16": t.precision == "bfloat16",
-        "fp16": False,
         "tf32": None if cpu else False,
-        "gradient_checkpointing": False,  # TRL's default is True, which trades a second forward pass for memory
-        "torch_compile": False,
+        "gradient_checkpointing": False,  # a second forward pass for memory
         "disable_dropout": True,
         "use_cache": True,  # False would be saved into every checkpoint's config and slow its evaluation down
         # A switch only: TRL loads and runs the reference model if beta is not 0; its beta enters no loss of ours.
@@ -558,27 +540,12 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         # Weights and optimiser state stay float32; bfloat16 is autocast. Eager attention is 13 % faster than sdpa for
         # short sequences on a CPU (measured).
         "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
-        # TRL's own loss terms: unused, off
-        "loss_type": "dapo",
-        "scale_rewards": "group",
-        "entropy_coef": 0.0,
-        "use_adaptive_entropy": False,
-        "top_entropy_quantile": 1.0,
-        "sync_ref_model": False,
-        "use_bias_correction_kl": False,
-        # records: ours
+        # Records are ours. Saves are requested by our callback, at rollout edges only, and old states removed by
+        # `RunFolder`: TRL would remove one before the new one is complete.
         "logging_strategy": "no",
         "logging_nan_inf_filter": False,
-        "save_strategy": "no",  # our callback asks for saves, on rollout edges only
-        "save_total_limit": None,  # ours to remove (`RunFolder.save_mark`): TRL would before the new state is complete
-        "eval_strategy": "no",
-        "report_to": "none",
+        "save_strategy": "no",
         "disable_tqdm": True,
-        "log_completions": False,
-        "push_to_hub": False,
-        "restore_callback_states_from_checkpoint": False,
-        "ignore_data_skip": False,  # a resumed run skips the prompts it has already used
-        "dataloader_num_workers": 0,
         "dataloader_pin_memory": not cpu,
     }
 
@@ -613,9 +580,9 @@ def build_trainer(
         prompts=prompts,
         run_seed=rollouts.stream_seed(spec),
         refill=Refill(len(prompts), spec.seed, run.mark.refill_position),
-        placebo=None if spec.placebo is None else _checked_placebo(spec.placebo),
+        placebo=None if spec.placebo is None else resolved(spec.placebo, "placebo"),
         model=str(spec.base),
-        reward_funcs=_checked(spec.reward, reward),
+        reward_funcs=_as_trl_calls(spec.reward, reward),
         args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
         train_dataset=Dataset.from_list(rows_of(prompts, drawn)),  # the whole run's prompts, in order: one epoch
         processing_class=tokenizer,
@@ -635,47 +602,11 @@ def build_trainer(
     return trainer
 
 
-def resolve_reward(dotted: str, key: str = "reward") -> Reward:
-    """`package.module:function`, imported. key: of the specification, for errors."""
-    module, colon, name = dotted.partition(":")
-    if not (module and colon and name):
-        raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
-    try:
-        function: Any = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({error})") from error
-    if not callable(function):
-        raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
-    reward: Reward = function
-    return reward
-
-
-def _checked(name: str, reward: Reward) -> Reward:
-    """The reward as TRL calls it; None, of a response that nobody judged, drops its group."""
+def _as_trl_calls(name: str, reward: Reward) -> Reward:
+    """The reward with TRL's arguments. None for a response that was not judged drops its group."""
 
     def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
-        values = reward(prompts, completions, answer)
-        numbers = _numbers(f"reward {name}", [0.0 if value is None else value for value in values], completions)
-        return [None if value is None else number for value, number in zip(values, numbers, strict=True)]
+        return checked(f"reward {name}", reward(prompts, completions, answer), completions, missing=True)
 
     scored.__name__ = name  # TRL names its metrics after the function
     return scored
-
-
-def _checked_placebo(name: str) -> Placebo:
-    placebo = resolve_reward(name, "placebo")
-
-    def given(rewards: list[float], responses: list[str], seed: int) -> list[float]:
-        return _numbers(f"placebo {name}", placebo(rewards, responses, seed), responses)
-
-    return given
-
-
-def _numbers(where: str, values: Sequence[float | None], responses: Sequence[str]) -> list[float]:
-    """A finite number for each response, or `CorruptInputError`."""
-    if len(values) != len(responses):
-        raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
-    for index, value in enumerate(values):
-        if value is None or not float("-inf") < float(value) < float("inf"):
-            raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
-    return [float(value) for value in values if value is not None]

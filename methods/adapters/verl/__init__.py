@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from methods.adapters import Outcome
     from methods.training.run_folder import RunFolder
 
-# verl needs these to run, but installs four of them only with extras that also bring packages which do not fit ours.
-PACKAGES = (
-    "ray", "tensordict", "torchdata", "hydra-core", "transformers", "pyarrow", "TransferQueue", "cachetools", "uvicorn",
-    "fastapi",
-)  # fmt: skip
-
 
 def plan(training: Training, method: Method) -> Plan:
     """verl's sizes for ours, or a `ConfigError` for what verl cannot do."""
@@ -116,9 +110,10 @@ def check_versions(device: str) -> None:
         raise ConfigError(
             f"environment: trl: version {trl!r} is installed beside verl; allowed: {TRL_VERSION}, or none"
         )
-    for name in (*PACKAGES, *(("vllm",) if device == "cuda" else ())):
-        if version(name) is None:
-            raise MissingInputError(f"environment: {name}: the package is not installed, and verl {installed} needs it")
+    if device == "cuda" and version("vllm") is None:
+        raise MissingInputError(
+            f"environment: vllm: the package is not installed, and verl {installed} samples with it"
+        )
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:

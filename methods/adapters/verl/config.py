@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError, MissingInputError, nearest
+from core.errors import ConfigError, MissingInputError
 from core.provenance import ROOT
 from methods import catalog
 from methods.method import Method
@@ -153,56 +152,33 @@ def check_cpus(t: Training, counted: float, where: str) -> None:
 
 
 def compose(overrides: Mapping[str, Any]) -> DictConfig:
-    """verl's defaults with `overrides` laid over them, validated by verl. `ConfigError` names the key."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+    """verl's defaults, composed by Hydra as `main_ppo` does, with `overrides` laid over them; checked by verl.
 
-    config = _defaults().copy()
+    ValueError and others from verl's checks; omegaconf's errors for a key that verl does not have.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    with initialize_config_dir(str(defaults()), version_base=None):
+        config = hydra_compose("ppo_trainer")
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
         added = any(key == name or key.startswith(f"{name}.") for name in _ADDED)
-        try:
-            # Replaced, not merged: an empty mapping of ours must empty verl's.
-            OmegaConf.update(config, key, value, merge=False, force_add=added)
-        except (ConfigAttributeError, ConfigKeyError):
-            hit = nearest(key, dict(_leaves(OmegaConf.to_container(config, resolve=False))))
-            raise ConfigError(f"verl: {key}: verl has no such key" + (f"; nearest: {hit}" if hit else "")) from None
-    validate(config)
+        # Replaced, not merged: an empty mapping of ours must empty verl's.
+        OmegaConf.update(config, key, value, merge=False, force_add=added)
+    validate_config(config, need_reference_policy(config), need_critic(config))
     return config
 
 
-def validate(config: DictConfig) -> None:
-    """verl's own checks: those of `main_ppo`, and conversions its trainer starts with. `ConfigError` with one line."""
-    import contextlib
-    import io
-    import warnings
-
-    from hydra.errors import InstantiationException
-    from omegaconf import OmegaConf
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import omega_conf_to_dataclass, validate_config
-
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            validate_config(config, need_reference_policy(config), need_critic(config))
-            for section in ("actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.rollout", "algorithm"):
-                omega_conf_to_dataclass(OmegaConf.select(config, section))
-    except (AssertionError, ValueError, NotImplementedError, InstantiationException) as error:
-        raise ConfigError(f"verl: refuses its configuration: {' '.join(str(error).split())}") from error
-
-
-@cache
-def _defaults() -> DictConfig:
-    """What verl's YAML files say, composed by Hydra as `main_ppo` does; once per process."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-
-    package = find_spec("verl")  # finds the folder without importing verl, which takes 15 s
+def defaults() -> Path:
+    """The folder of verl's own YAML files, found without importing verl, which takes 15 s."""
+    package = find_spec("verl")
     if package is None or package.origin is None:
         raise MissingInputError("environment: verl: the package is not installed")
-    with initialize_config_dir(str(Path(package.origin).parent / "trainer" / "config"), version_base=None):
-        return hydra_compose("ppo_trainer")
+    return Path(package.origin).parent / "trainer" / "config"
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

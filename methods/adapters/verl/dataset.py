@@ -5,15 +5,14 @@ another name. So nothing here may register anything with verl, and expensive imp
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from core.files import atomic
+from methods.adapters import checked, resolved
 
 # For one response, from the moment its reward is computed: waiting for its turn does not count. Our grader gives up on
 # its own long before.
@@ -77,20 +76,10 @@ def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str,
         reward = _reward(dotted)
         with getattr(reward, "lock", nullcontext()):
             begin()
-            values = reward([prompt], [response], [answer])
+            (value,) = checked("reward", reward([prompt], [response], [answer]), [response], missing=True)
+            return value
     finally:
         begin()
-    if len(values) != 1:
-        raise ValueError(f"returned {len(values)} values for 1 response")
-    if values[0] is None:
-        return None
-    if not math.isfinite(values[0]):
-        raise ValueError(f"returned {values[0]!r}")
-    return float(values[0])
 
 
-@cache
-def _reward(dotted: str) -> Callable[..., list[float | None]]:
-    module, _, name = dotted.partition(":")
-    function: Callable[..., list[float | None]] = getattr(import_module(module), name)
-    return function
+_reward = cache(resolved)  # its module is imported once a process

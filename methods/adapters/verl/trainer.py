@@ -230,7 +230,7 @@ class MethodTrainer(PPOTrainerSync):
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
         # Of the present rollout:
-        self._drawn: list[int] = []  # indices of its prompts: one twice where a pass over all ends inside the rollout
+        self._drawn: set[int] = set()  # indices of its prompts
         self._draws = 0
         self._results: list[MicroBatchResult] = []
         self._gradient_norms: list[float] = []
@@ -273,7 +273,7 @@ class MethodTrainer(PPOTrainerSync):
         super().on_step_begin()
         self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
-        self._drawn, self._draws = [], 0
+        self._drawn, self._draws = set(), 0
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
@@ -283,7 +283,7 @@ class MethodTrainer(PPOTrainerSync):
 
     def _refill(self, wanted: int) -> int:
         """Send out up to `wanted` more prompts, for filter `refill`; returns how many there were."""
-        indices = self.refill.draw(wanted, set(self._drawn))
+        indices = self.refill.draw(wanted, self._drawn)
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
     def _batch(self, indices: Sequence[int]) -> TensorDict:
@@ -297,7 +297,7 @@ class MethodTrainer(PPOTrainerSync):
         rows["uid"] = np.array(uids, dtype=object)
         rows[SEED_FIELD] = torch.full((len(indices),), stream_seed(self.spec))
         rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
-        self._drawn += indices
+        self._drawn |= set(indices)
         self._draws += 1
         batch = tu.get_tensordict(rows)
         tu.assign_non_tensor_data(batch, "global_steps", step)

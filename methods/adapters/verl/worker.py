@@ -8,7 +8,7 @@ head in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -192,7 +192,6 @@ class Response:
     tokens: int
     truncated: bool
     error: str | None  # what the reward said when it failed
-    ids: Any = field(default=(), compare=False, repr=False)  # of its tokens
 
 
 def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
@@ -209,7 +208,6 @@ def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Seq
                 tokens=len(tokens),
                 truncated=len(tokens) >= limit and int(tokens[-1]) not in end_tokens,
                 error=said.get("error"),
-                ids=tokens,
             )
         )
     return rows
