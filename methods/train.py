@@ -66,7 +66,6 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
     """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
     from core import lock
     from methods import adapters, catalog
-    from methods.training import log
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
 
@@ -80,7 +79,6 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
     adapter = adapters.adapter(spec.trainer)
     run.used.processes = not hasattr(adapter, "load")  # who shares no worker starts processes of its own
     plan = adapter.preflight(spec)
-    loggers = log.chosen(os.environ.get(log.VARIABLE, ""))
     if plan_only:
         print("\n".join(plan.lines()))
         return 0
@@ -89,7 +87,6 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             print(f"{out}: finished already, outputs verified")
             return 0
         try:
-            run.log = log.of_run(out, loggers)
             outcome = adapter.train(spec, run, stop)
         except Exception as error:
             # A full disk shows as many different errors (torch reports an unexpected position), so the free space is

@@ -179,7 +179,7 @@ class Config(Declared):
     cluster: Cluster | None
     training: ScaleTraining
     evaluation: Evaluation
-    log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # as `methods.training.log` has them
+    log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # as `methods.adapters.LOGGERS`
 
 
 def resolved(

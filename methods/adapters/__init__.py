@@ -23,9 +23,12 @@ into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, do
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from core.errors import ConfigError, CorruptInputError, unknown
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 # The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pin what they use.
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
+LOGGERS = ("tensorboard", "wandb", "trackio")  # that both trainers have
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,25 @@ class Outcome:
     finished: bool
     collapsed_at: int | None  # rollout
     unanswered: float | None = None  # share of the last responses that hold no answer at all; None: not known
+
+
+def loggers(run: Path) -> list[str]:
+    """The trainer's own loggers that TEPO_LOG names (`--config log=...`), which write into the run's folder log/.
+
+    wandb stays offline unless WANDB_MODE says otherwise. Raises `ConfigError` for one that is unknown or not installed.
+    """
+    names = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name]
+    for name in names:
+        if name not in LOGGERS:
+            raise unknown("TEPO_LOG", "log", name, LOGGERS)
+        if find_spec(name) is None:
+            raise ConfigError(f"TEPO_LOG: log: {name} is not installed here: pip install {name}")
+    if names:
+        (run / "log").mkdir(parents=True, exist_ok=True)
+        for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
+            os.environ[variable] = str(run / "log")
+        os.environ.setdefault("WANDB_MODE", "offline")
+    return names
 
 
 class Adapter(Protocol):

@@ -25,7 +25,6 @@ from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
 if TYPE_CHECKING:
     from methods.batch import Batch
     from methods.method import Method
-    from methods.training.log import Log
     from methods.training.run_folder import RunFolder
 
 Figure = float | int | None
@@ -45,8 +44,8 @@ class Curve:
     With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
     """
 
-    def __init__(self, path: Path, rows: int, sampler_check: bool = False, log: Log | None = None):
-        self.path, self.log = path, log
+    def __init__(self, path: Path, rows: int, sampler_check: bool = False):
+        self.path = path
         self.check = SamplerCheck(str(path)) if sampler_check else None
         header = (",".join(COLUMNS) + "\n").encode()
         # Rows after the state to resume from will be computed again, so they are cut off.
@@ -79,8 +78,6 @@ class Curve:
 
     def _note(self, row: Mapping[str, Any]) -> None:
         """What follows from a row that stands in the curve."""
-        if self.log:
-            self.log.add(row)
         self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
         if self.check:
             self.check(row)
@@ -99,8 +96,6 @@ class Curve:
         if not self._stream.closed:
             self.sync()
             self._stream.close()
-        if self.log:
-            self.log.close()
 
 
 def _rounded(value: Figure) -> Figure:

@@ -37,7 +37,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import digests, used_code
 from core.code_hashes import Code, closure, file_of
@@ -47,9 +47,6 @@ from core.provenance import environment, sha256_bytes, sha256_file
 from methods import catalog
 from methods.training.curve import Curve, first_rows
 from methods.training.spec import Spec
-
-if TYPE_CHECKING:
-    from methods.training.log import Log
 
 SCHEMA = 1  # of run.json
 GRADER = ("evals.grading",)  # what a reward may use without being hashed
@@ -81,7 +78,6 @@ class RunFolder:
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
-        self.log: Log | None = None  # loggers that get a copy of the curve
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
         self.mark = Mark(0, 0, 0, 0.0, 0.0, "", {}, self.identity)  # of the last state
         self.earlier = self.mark  # of the state that this process resumed from
@@ -137,7 +133,7 @@ class RunFolder:
         start = self._latest()
         if start is not None:
             self.mark = self.earlier = _mark(start)
-        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check, self.log)
+        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check)
         self.event("resume" if start else "start", update=self.mark.update)
         return start
 

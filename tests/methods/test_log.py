@@ -1,10 +1,10 @@
-"""What is logged of a run: every row once in TensorBoard, how far the policy moved; when a run ends."""
+"""What is logged of a run: the trainers' loggers, how far the policy moved; when a run ends."""
 
 import inspect
 import math
+import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,85 +12,43 @@ import yaml
 
 from core.errors import ConfigError
 from core.provenance import ROOT
-from methods import catalog
+from methods import adapters, catalog
+from methods.adapters.verl.config import Files, overrides
 from methods.batch import Batch
 from methods.parts import Terms, masks
-from methods.training import log, movement, rollouts
-from methods.training.curve import COLUMNS
+from methods.training import movement, rollouts
 from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
 from methods.training.spec import check
 from tests.adapters import worlds
 from tests.merged_config import load
 
 
-def rows(count: int, *, reward: float = 0.5) -> list[dict[str, str]]:
-    """Updates of a curve, two to a rollout; a method without a mask."""
-    figures = dict.fromkeys(COLUMNS, "1.0") | {"mask_fraction": "", "reward": repr(reward)}
-    index = ({"rollout": f"{n // 2 + 1}", "update": f"{n}", "minibatch": f"{n % 2}"} for n in range(count))
-    return [figures | place | {"loss": f"{n / 8}"} for n, place in enumerate(index)]
-
-
-def copied(run: Path, names: list[str], content: list[dict[str, str]]) -> None:
-    """The rows as a process that trains the run hands them over."""
-    copy = log.of_run(run, names)
-    assert copy
-    for row in content:
-        copy.add(row)
-    copy.close()
-
-
-def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Every scalar of all event files in a folder, by TensorBoard's own reader."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.util.tensor_util import make_ndarray
-
-    events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
-    events.Reload()
-    tags = events.Tags()
-    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
-    return found | {
-        tag: [(e.step, float(make_ndarray(e.tensor_proto))) for e in events.Tensors(tag)] for tag in tags["tensors"]
-    }
-
-
-def test_every_row_is_there_once_under_its_step_in_a_resumed_run_too(tmp_path: Path) -> None:
-    """The first process wrote five rows, saved four, and was killed; the second goes on from the fourth."""
-    pytest.importorskip("tensorboard")
-    for count, reward in ((5, 0.25), (4, 0.5)):
-        copied(tmp_path, ["tensorboard"], rows(count, reward=reward))
-    found = scalars(tmp_path / "log/tensorboard")
-    assert found["update/loss"] == [(0, 0.0), (1, 0.125), (2, 0.25), (3, 0.375)]
-    assert found["rollout/reward"] == [(1, 0.5), (2, 0.5)]
-    assert "update/mask_fraction" not in found  # unknown, not 0
-    assert "update/rollout" not in found
-
-
-def test_a_logger_that_fails_stops_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
-        raise RuntimeError("no room")
-
-    def fine(*_: Any) -> None: ...
-
-    for broken in (fail, lambda *_: (fail, fine), lambda *_: (fine, fail)):  # at its start, a row, its end
-        monkeypatch.setattr(log, "LOGGERS", {"broken": broken})
-        copied(tmp_path, ["broken"], rows(2))
-        said = capsys.readouterr().err
-        assert said == f"{tmp_path}/log/broken: broken failed and is left out: RuntimeError: no room\n"
-
-
-def test_a_misspelt_and_a_missing_logger_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"unknown value 'tensorbord'.*nearest: tensorboard"):
-        log.chosen("tensorbord")
-    monkeypatch.setattr(log, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="tensorboard is not installed here: pip install tensorboard"):
-        log.chosen("tensorboard")
+    for name in ("WANDB_MODE", "WANDB_DIR", "TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "TRACKIO_DIR"):
+        monkeypatch.setenv(name, "")  # so that what is set below is undone
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(adapters, "find_spec", lambda name: None if name == "trackio" else name)
+    spec = check(worlds.spec(tmp_path))
+    for text, names in (("", []), ("tensorboard,wandb", ["tensorboard", "wandb"])):
+        monkeypatch.setenv("TEPO_LOG", text)
+        assert adapters.loggers(tmp_path) == names
+        files = dict.fromkeys(("train_parquet", "val_parquet", "checkpoints", "log"), tmp_path / "state")
+        assert overrides(spec, Files(**files, reward_module=tmp_path))["trainer.logger"] == ["file", *names]
+    assert (os.environ["WANDB_MODE"], os.environ["TENSORBOARD_DIR"]) == ("offline", str(tmp_path / "log"))
+    for text, said in (
+        ("tensorbord", "unknown value 'tensorbord'.*nearest: tensorboard"),
+        ("trackio", "pip install tr"),
+    ):
+        monkeypatch.setenv("TEPO_LOG", text)
+        with pytest.raises(ConfigError, match=said):
+            adapters.loggers(tmp_path)
 
 
 def test_the_configuration_takes_every_logger() -> None:
     files = [ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"]
-    assert load(files, {"log": ",".join(log.LOGGERS)})["log"] == list(log.LOGGERS)
+    assert load(files, {"log": ",".join(adapters.LOGGERS)})["log"] == list(adapters.LOGGERS)
     with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
         load(files, {"log": "tensorbord"})
 

@@ -37,7 +37,7 @@ from trl.trainer import utils as trl_utils
 
 from core.errors import ConfigError, CorruptInputError
 from methods import catalog, sampling
-from methods.adapters import Plan, Reward, checked, resolved
+from methods.adapters import Plan, Reward, checked, loggers, resolved
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.adapters.trl.recorder import Recorder
@@ -511,6 +511,7 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
     """
     t = spec.training
     cpu = t.device == "cpu"
+    report_to = loggers(folder.parent)
     return {
         **sizes.trainer,
         "output_dir": str(folder),
@@ -542,7 +543,9 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
         # Records are ours. Saves are requested by our callback, at rollout edges only, and old states removed by
         # `RunFolder`: TRL would remove one before the new one is complete.
-        "logging_strategy": "no",
+        "logging_strategy": "steps" if report_to else "no",
+        "logging_steps": 1,
+        "report_to": report_to or "none",
         "logging_nan_inf_filter": False,
         "save_strategy": "no",
         "disable_tqdm": True,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError, MissingInputError
 from core.provenance import ROOT
 from methods import catalog
+from methods.adapters import loggers
 from methods.method import Method
 from methods.training.spec import Spec, Training
 
@@ -111,6 +112,7 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "pass_dtype": "bf16" if t.precision == "bfloat16" else "fp32",
         "longest_sequence": longest,
         "engine_batch_tokens": max(8192, longest),  # vLLM refuses a batch smaller than one sequence
+        "loggers": ["file", *loggers(files.checkpoints.parent)],
         "resume_mode": "disable" if files.resume is None else "resume_path",
     }
 
