@@ -126,7 +126,7 @@ COMMANDS = [
     ('methods.train --spec \'{"scale": "quick"}\' --out x', "spec: model: is missing; add this key"),
     ("models.fetch --hub a/b --revision main --from nofolder --out x", "nofolder: model folder is missing"),
     ("models.training_data --source dapo --out x", "'dapo'; allowed: dapo_math_17k, math_train"),
-    ("paper.claims.__main__ --results nope", "nope: no results there"),
+    ("paper.claims --results nope", "nope: no results there"),
     ("report.show tabel1 --results results/quick", "unknown value 'tabel1'; .*nearest: table1"),
     ("report.build --results nope", "nope: no results there"),
     ("report.table --results nope --table 1", "nope: no results there"),

@@ -8,113 +8,76 @@ from core.errors import written_by
 from core.files import read_text
 from core.provenance import ROOT
 from core.results_tree import Tree
-from paper.claims import entries
-from paper.claims.entries import DECIDED, VERDICTS, Entry, amount, margin, setting
+from paper import verdicts
+from paper.verdicts import DECIDED, FORMULA, MEANING, PRINT, RUNS
 from report.site import assets, links
 from report.site.tables import axis, place
 
-WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in VERDICTS}
-PRINTED = "printed numbers"
-ALGEBRA = "algebra"  # kind of test that random policies answer, and no run
-CHECKED = "formulas, on random policies (no run)"
+WORDS = {verdict: verdict.removesuffix(" at this scale") for verdict in MEANING}
+SOURCES = {PRINT: "printed numbers", FORMULA: "formulas, on random policies (no run)", RUNS: "runs of this tree"}
 
 
 def claims(tree: Tree) -> dict[str, Any]:
     """For the template: `counts` of verdicts by source of numbers, `decided` for the overview, every claim, and
     `judged`, the folders of the runs behind verdicts.
 
-    decided: verdict -> claims that runs of this tree decide, each with the line that does: over all models before one
-    model alone. A check of a formula involves no run of the tree, so it is counted by itself.
+    decided: verdict -> claims that runs of this tree decide, each with the first line that does.
     """
     with written_by(f"python -m paper.claims --results {tree.root}"):
-        tree.check_written("claims", "claims.csv")
-        verdicts = entries.read(tree.root / "claims.csv")
-    printed = [entry for entry in verdicts if entry.ledger == "paper"]
-    ours = [entry for entry in verdicts if entry.ledger == "ours"]
-    runs = [entry for entry in ours if entry.reading is None and entry.method is None and entry.kind != ALGEBRA]
-    sources = {_source(entry): [other for other in runs if _source(other) == _source(entry)] for entry in runs}
-    # What is not testable at a scale is so in print and in runs: the sources stand below each other.
-    sources[PRINTED] = [entry for entry in printed if entry.kind != ALGEBRA]
-    sources[CHECKED] = [entry for entry in ours if entry.kind == ALGEBRA]
-    views: list[dict[str, Any]] = []
-    decided: dict[str, list[dict[str, Any]]] = {WORDS[verdict]: [] for verdict in DECIDED}
-    for claim in printed:
-        answers = [entry for entry in ours if entry.id == claim.id]
-        # A formula's check is the same whatever the numbers: it stands once.
-        told = answers if claim.kind == ALGEBRA else [claim, *answers]
+        rows = verdicts.read(tree.root / "claims.csv")
+    views: dict[str, dict[str, Any]] = {}
+    decided: dict[str, dict[str, Any]] = {WORDS[verdict]: {} for verdict in DECIDED}
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        line = _line(row, tree)
+        counts.setdefault(line["name"], Counter())[line["verdict"]] += 1
         # Beside a verdict stands what was tested: a quote says more, or something else.
-        words = {"statement": claim.statement, "quote": entries.readable(claim.quote), "untested": claim.untested}
-        lines = [_line(entry, tree) for entry in told]
-        views.append({"id": claim.id, "where": claim.where, "lines": lines, **words})
-        by_runs = (line for entry, line in zip(told, lines, strict=True) if entry in runs and entry.verdict in DECIDED)
-        if first := next(by_runs, None):
-            decided[first["verdict"]].append({"id": claim.id, **first})
-    counted = {name: Counter(entry.verdict for entry in found) for name, found in sources.items() if found}
+        about = {name: row[name] for name in ("id", "statement", "where", "quote", "untested")}
+        views.setdefault(row["id"], about | {"lines": []})["lines"].append(line)
+        shown = any(row["id"] in found for found in decided.values())
+        if row["source"] == RUNS and row["verdict"] in DECIDED and not shown:
+            decided[line["verdict"]][row["id"]] = {"id": row["id"], **line}
     return {
-        "counts": [(name, [(WORDS[v], n[v]) for v in VERDICTS if n[v]]) for name, n in counted.items()],
-        "rule": entries.RULE,
-        "meaning": [(WORDS[verdict], text.replace("`", "")) for verdict, text in entries.MEANING.items()],
-        "decided": {verdict: found for verdict, found in decided.items() if found},
-        "claims": views,
-        "judged": {folder for entry in ours for folder in entry.runs},
+        "counts": [(name, [(v, n[v]) for v in WORDS.values() if n[v]]) for name, n in counts.items()],
+        "rule": verdicts.RULE,
+        "meaning": [(WORDS[verdict], text) for verdict, text in MEANING.items()],
+        "decided": {verdict: list(found.values()) for verdict, found in decided.items() if found},
+        "claims": list(views.values()),
+        "judged": {folder for row in rows for folder in row["runs"].split()},
     }
 
 
-def _source(entry: Entry) -> str:
-    """Where the numbers behind a verdict are from."""
-    if entry.ledger == "paper":
-        return PRINTED
-    if entry.kind == ALGEBRA:
-        return CHECKED
-    return f"runs of this tree, {setting(entry)}" if setting(entry) else "runs of this tree"
-
-
-def _line(entry: Entry, tree: Tree) -> dict[str, Any]:
+def _line(row: dict[str, Any], tree: Tree) -> dict[str, Any]:
     """One source of numbers, and its verdict on a claim."""
     planned = {f"runs/{run.path.as_posix()}": run for run in tree.runs}
     runs: dict[str, list[tuple[str, int]]] = {}
-    for run in (planned[path] for path in entry.runs if path in planned):
+    for run in (planned[path] for path in row["runs"].split() if path in planned):
         method = f"{tree.methods[run.method]['title']}, {run.model}"
         runs.setdefault(method, []).append((links.run(run), run.seed))
-    notes = [margin(entry)] if margin(entry) else []
-    if entry.p_holm is not None:
-        notes.append(f"p {entry.p_holm:.2g} after Holm over {entry.tests}")
-    if entry.verdict == "undecided" and entry.detectable is not None:
-        notes.append(f"{amount(entry.detectable, entry.unit)} {entry.unit} would have been seen")
-    if entry.placebo and entry.placebo != entries.NO_RUN:
-        notes.append(f"placebo rewards: {entry.placebo}")
+    null = verdicts.amount(row["null"], row["unit"])
     return {
-        "name": _source(entry),
-        "verdict": WORDS[entry.verdict],
-        "beside": f"({beside})" if (beside := entries.beside_verdict(entry)) else "",
-        "bases": entry.bases,
-        "method": entry.method,
-        "decided": entry.verdict in DECIDED,
-        "alone": entry.model or "",
-        "statement": entry.statement,
-        "tested": entry.tested,
-        "figure": entries.figure(entry),
-        "null": "" if entry.null is None else f"claimed {entry.claimed} {amount(entry.null, entry.unit)}",
-        "notes": notes,
-        "how": entry.how,
-        "reason": entry.reason if entry.reason not in entry.how else "",
-        "picture": _picture(entry),
+        "name": SOURCES[row["source"]] + (f", {row['setting']}" if row["setting"] else ""),
+        "verdict": WORDS[row["verdict"]],
+        "statement": row["statement"],
+        "figure": verdicts.figure(row),
+        "null": f"claimed {row['claimed']} {null}" if null else "",
+        "beside": verdicts.beside(row),
+        "how": row["how"],
+        "picture": _picture(row),
         "runs": list(runs.items()),
-        "rows": [] if runs else list(entry.runs),
     }
 
 
-def _picture(entry: Entry) -> dict[str, float] | None:
+def _picture(row: dict[str, Any]) -> dict[str, float] | None:
     """Places (percent of the width) of interval, estimate, null and, where there is one, margin."""
-    if entry.estimate is None or entry.low is None or entry.high is None or entry.null is None:
+    names = ("low", "high", "estimate", "null", "margin_low", "margin_high")
+    if None in (row["low"], row["high"]):
         return None
-    ends = axis([entry.low, entry.high, entry.estimate, entry.null, entry.margin_low, entry.margin_high])
-    low, high = place(entry.low, *ends), place(entry.high, *ends)
-    drawn = {"low": low, "width": round(high - low, 2), "dot": place(entry.estimate, *ends)}
-    drawn["null"] = place(entry.null, *ends)
-    if entry.margin_low is not None and entry.margin_high is not None:
-        left = place(entry.margin_low, *ends)
-        drawn |= {"margin": left, "margin_width": round(place(entry.margin_high, *ends) - left, 2)}
+    ends = axis([row[name] for name in names])
+    at = {name: place(row[name], *ends) for name in names if row[name] is not None}
+    drawn = {"low": at["low"], "width": round(at["high"] - at["low"], 2), "dot": at["estimate"], "null": at["null"]}
+    if "margin_low" in at:
+        drawn |= {"margin": at["margin_low"], "margin_width": round(at["margin_high"] - at["margin_low"], 2)}
     return drawn
 
 

@@ -45,8 +45,7 @@ from core.scores import read_rows
 from evals import data, learning_curves, store
 from methods.training import spec
 from models import recipe, registry
-from paper import printed
-from paper.claims import claims, entries
+from paper import claims, printed, verdicts
 from report import convergence, show, table
 from report import figures as figure_spec
 from report.site import overview, runs, training
@@ -417,7 +416,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     f"grades/{AT}/grades.json": lambda path: store.entry_of(store.read_record(path), path, "syn_as3"),
     "manifest.json": lambda path: read_manifest(path.parent),
     "scores.csv": read_rows,
-    "claims.csv": entries.read,
+    "claims.csv": verdicts.read,
     "spec.json": lambda path: spec.read(str(path)),
     "base/base.json": lambda path: recipe.record(path.parent),
     "items.jsonl": lambda path: data.content_sha256(data.items(read_jsonl(path), str(path))),
@@ -428,7 +427,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": table_spec.tables,
     "figures.yaml": figure_spec.figures,
-    "claims.yaml": claims.read_claims,
+    "claims.yaml": claims.read_claims.__wrapped__,
     "printed/table1.csv": lambda path: printed.read(path.parent),
     "printed/rows.csv": lambda path: printed.read(path.parent),
     "growing.csv": read_growing_csv,

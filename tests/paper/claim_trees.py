@@ -37,8 +37,11 @@ def tree(
     *,
     stand_ins: bool = False,
     variants: Mapping[str, Any] | None = None,
+    starts: int | None = None,
+    **training: Any,
 ) -> Tree:
-    """runs: (slot of the model, method) -> the figures of seed 1, 2, ...; None: planned, and not there."""
+    """runs: (slot of the model, method) -> the figures of seed 1, 2, ...; None: planned, and not there. starts: clean
+    models that the seeds continue."""
     layout = Results(root)
     planned = {Run(_key(slot, stand_ins), method, s): f for (slot, method), by in runs.items() for s, f in _seeds(by)}
     methods = list(dict.fromkeys(run.method for run in planned))
@@ -50,10 +53,10 @@ def tree(
         "note": "Invented figures.",
         "table_step": STEP,
         "long_step": LONG,
-        "training": {"rollouts": ROLLOUTS, "learning_rate": 1e-4},
+        "training": {"rollouts": ROLLOUTS} | training,
         "variants": variants or {},
         "models": [
-            {"key": _key(slot, stand_ins), "title": slot, "starts": None, "bases": "injected noise"}
+            {"key": _key(slot, stand_ins), "title": slot, "starts": starts, "bases": "injected noise"}
             | ({"stands_for": STANDS_FOR[slot]} if stand_ins else {})
             for slot in dict.fromkeys(slot for slot, _ in runs)
         ],

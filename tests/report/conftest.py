@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core import digests
+from core.files import to_csv
 from core.layout import Run
 from core.provenance import ROOT
 from core.results_tree import Tree
-from paper.claims import entries, ledger
+from paper import claims
+from paper.verdicts import COLUMNS
 from report import build, convergence, figure, table
 from report import figures as figure_spec
 from report.tables import spec
@@ -38,9 +39,8 @@ def write_files(tree: Tree) -> None:
     for offered in figure_spec.offered(tree):
         figure.write(offered, tree)
     convergence.write(tree)
-    verdicts = [*ledger.printed_entries(), *ledger.run_entries(tree)]
-    (tree.root / "claims.csv").write_text(entries.to_text(verdicts), encoding="utf-8")
-    digests.write_list(tree.layout.sums("claims"), [tree.root / "claims.csv"])
+    rows = [*claims.of_paper(), *claims.of_tree(tree)]
+    (tree.root / "claims.csv").write_text(to_csv(COLUMNS, rows), encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

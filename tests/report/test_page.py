@@ -16,22 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from core import digests
 from core.errors import BenchError, MissingInputError
-from core.files import write_json
+from core.files import to_csv, write_json
 from core.layout import Run
 from core.provenance import ROOT
 from core.results_tree import Tree
-from paper.claims import entries, ledger
-from paper.claims.claims import read_claims
-from paper.claims.entries import LEAST_ROLLOUTS, RULE
+from paper import verdicts
 from report import build, convergence, manifest, show
 from report.site import assets, paper, runs, samples, tables
 from report.tables import spec
 from report.tables.render import environment
 from tests.core.test_digests import flip
-from tests.paper import claim_trees
-from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import cut, rehash, rewrite
 
@@ -340,7 +335,7 @@ def test_another_scale_gets_its_configurations_note(stands_for: str | None, copy
     assert "A note of my own." in text
 
 
-OUTSIDE = {"low": 1.0, "high": 2.0, "null": 0.0}
+OUTSIDE = {"estimate": 1.5, "low": 1.0, "high": 2.0, "null": 0.0}
 INSIDE = {"estimate": 0.0, "low": -0.01, "high": 0.01, "null": 0.0, "margin_low": -0.02, "margin_high": 0.02}
 
 
@@ -348,89 +343,47 @@ def with_verdicts(tree: Tree, folder: Path, verdict: str, figures: Mapping[str, 
     """The tree with every claim that runs could decide given this verdict."""
     shutil.copytree(tree.root, folder)
     path = folder / "claims.csv"
-    changed = [
-        entry.__class__(**{**vars(entry), "verdict": verdict, **figures})
-        if entry.ledger == "ours" and entry.kind not in ("", paper.ALGEBRA) and entry.reading is None
-        else entry
-        for entry in entries.read(path)
-    ]
-    path.write_text(entries.to_text(changed), encoding="utf-8")
-    digests.write_list(folder / "claims.sha256", [path])
+    rows = verdicts.read(path)
+    for row in rows:
+        if row["source"] == verdicts.RUNS:
+            row |= {"verdict": verdict, **figures}
+    path.write_text(to_csv(verdicts.COLUMNS, rows), encoding="utf-8")
     return Tree(folder)
 
 
-def test_checks_of_formulas_are_no_verdicts_of_runs(one_seed: Tree, tmp_path: Path) -> None:
+def test_what_runs_decide_is_apart_from_print_and_formulas(one_seed: Tree, tmp_path: Path) -> None:
     view = paper.claims(one_seed)
     assert view["decided"] == {}
-    assert f"<p>No claim of the paper. {RULE}</p>" in build.build(one_seed.root)
+    assert f"<p>No claim of the paper. {verdicts.RULE}</p>" in build.build(one_seed.root)
     counts = {name: dict(found) for name, found in view["counts"]}
-    own = [found for name, found in counts.items() if name.startswith("runs of this tree")]
-    assert own
-    assert not any({"supported", "contradicted"} & found.keys() for found in own)
-    algebra = sum(claim.test.kind == paper.ALGEBRA for claim in read_claims())
-    assert sum(counts[paper.CHECKED].values()) == algebra > 0
-    for claim in view["claims"]:
-        names = [line["name"] for line in claim["lines"]]
-        assert (names == [paper.CHECKED]) == (paper.CHECKED in names), "a formula is no printed number either"
+    assert {"supported", "contradicted"}.isdisjoint(counts["runs of this tree"])
     decided = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "supported"))
-    by_runs = {c["id"] for c in decided["claims"] for x in c["lines"] if "this tree" in x["name"] and not x["method"]}
+    by_runs = {c["id"] for c in decided["claims"] for line in c["lines"] if line["name"] == "runs of this tree"}
     assert {claim["id"] for claim in decided["decided"]["supported"]} == by_runs
 
 
 def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_path: Path) -> None:
-    view = paper.claims(with_verdicts(one_seed, tmp_path / "quick", "equal within the margin", INSIDE))
+    tree = with_verdicts(one_seed, tmp_path / "quick", "equal within the margin", INSIDE)
+    view = paper.claims(tree)
     assert list(view["decided"]) == ["equal within the margin"]
     for line in view["decided"]["equal within the margin"]:
-        assert line["notes"][0].startswith("margin -")
+        assert "margin -" in line["beside"]
         picture = line["picture"]
         # to scale: the interval is half as wide as the margin, and in its middle
         assert picture["margin_width"] == pytest.approx(2 * picture["width"], abs=0.05)
         assert picture["margin"] < picture["low"] < picture["null"]
-
-
-def test_beside_a_verdict_stands_what_was_tested_and_the_quote_below(one_seed: Tree, tmp_path: Path) -> None:
-    tree = with_verdicts(one_seed, tmp_path / "quick", "supported")
     page = build.build(tree.root)
-    for view in paper.claims(tree)["claims"]:
-        assert view["statement"] in {line["statement"] for line in view["lines"]}
-        for line in view["lines"]:
-            assert ("tested statement only" in line["beside"]) == (bool(view["untested"]) and line["decided"])
-        assert view["untested"] in html.unescape(page)
-    summaries = re.findall('<details class="claim".*?<summary>(.*?)</summary>', page, re.DOTALL)
-    assert summaries
-    assert not any("<q>" in summary for summary in summaries)
-    markdown = entries.results_page(entries.read(tree.root / "claims.csv"), "Title", "")
-    for section in markdown.split("\n### ")[1:]:
-        assert section.index("**Printed: ") < section.index("\n> ")
-
-
-def test_no_quote_on_the_page_shows_tex() -> None:
-    shown = [entries.readable(" ".join(claim.declared.quote.split())) for claim in read_claims()]
-    assert [quote for quote in shown if re.search(r"[\\${}]|\*\*", quote)] == []
-
-
-def test_a_score_after_two_rollouts_gives_no_verdict_and_only_a_longer_curve_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claim_trees, "STEP", 2)
-    high, low = ([{"score": v, "reward": v} for v in values] for values in ((0.7, 0.711, 0.705), (0.6, 0.612, 0.603)))
-    tree = claim_trees.tree(tmp_path / "tree", claim_trees.both(high, low))
-    judged = {e.id: e for e in ledger.run_entries(tree) if e.model is None}
-    assert judged["gain-q7"].verdict == "not tested"
-    assert judged["gain-q7"].reason == f"2 rollouts scored; a verdict needs {LEAST_ROLLOUTS}"
-    assert judged["faster-reward"].verdict == "supported"
-    tested = {e.id for e in judged.values() if e.kind != paper.ALGEBRA and e.p is not None}
-    short = synthetic.replanned(tree, training=tree.matrix["training"] | {"rollouts": 2})
-    after = [e for e in ledger.run_entries(short) if e.id in tested]
-    assert {(e.verdict, e.p) for e in after} == {("not tested", None)}
-    assert all(f"a verdict needs {LEAST_ROLLOUTS}" in e.reason for e in after)
+    for claim in view["claims"]:
+        for line in claim["lines"]:
+            decided = line["verdict"] in verdicts.DECIDED
+            assert ("tested statement only" in line["beside"]) == (bool(claim["untested"]) and decided)
+        assert claim["untested"] in html.unescape(page)
 
 
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
-    "pandas", "paper.audit", "paper.claims.claims",
-    "paper.claims.contrast", "paper.claims.from_print", "paper.claims.from_runs", "paper.claims.ledger",
+    "pandas", "paper.audit", "paper.claims", "paper.contrasts",
     "report.convergence", "report.draw",
     "report.figure", "report.tables.fill", "torch",
 )  # fmt: skip
@@ -468,7 +421,6 @@ WRITTEN_BY = {  # files -> their command; no view of the page shows the last two
         (".csv", "_runs.csv", "_curves.csv", "_bands.csv", "_methods.csv"),
         "python -m report.convergence --results {root}",
     ),
-    "claims.": (("csv",), "python -m paper.claims --results {root}"),
     "scores.": (("csv",), ""),
 }
 
@@ -494,7 +446,7 @@ def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence", "claims"])
+@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence"])
 def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
     sums = copy.layout.sums(name)
     cut(sums)
@@ -532,6 +484,6 @@ def test_a_tree_without_hashes_goes_by_its_manifest(copy: Tree) -> None:
     for sums in copy.root.rglob("*.sha256"):
         sums.unlink()
     build.build(copy.root)
-    cut(copy.root / "claims.csv")
-    with pytest.raises(BenchError, match=r"claims\.csv: damaged: .*manifest\.json; run: python -m paper\.claims"):
+    cut(copy.layout.figures / "convergence.csv")
+    with pytest.raises(BenchError, match=r"convergence\.csv: damaged: .*manifest\.json; run: python -m report\.conv"):
         build.build(copy.root)

@@ -26,7 +26,8 @@ from core.provenance import ROOT, sha256_file
 from core.results_tree import ORIGINS, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
-from paper.claims import entries, ledger
+from paper import claims
+from paper.verdicts import COLUMNS
 from report import build, compare, convergence, figure, manifest, reference, show, table, verify
 from report import figures as figure_spec
 from report.site import samples
@@ -114,7 +115,7 @@ def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tm
     for tree in (whole, made):
         convergence.write(tree)
         figure.write(figure_spec.figure("3"), tree)
-        (tree.root / "figures/claims.csv").write_text(entries.to_text(list(ledger.run_entries(tree))), "utf-8")
+        (tree.root / "figures/claims.csv").write_text(files.to_csv(COLUMNS, claims.of_tree(tree)), "utf-8")
     written = [path.name for path in made.layout.figures.iterdir()]
     assert len(written) > 10
     for name in written:

@@ -21,7 +21,7 @@ from workflow import code_hashes
 from workflow.matrix import REWARD
 COMMANDS = {
     "score": "evals.score", "table": "report.table", "figure": "report.figure", "convergence": "report.convergence",
-    "claims": "paper.claims.__main__", "manifest": "report.manifest", "report": "report.build",
+    "claims": "paper.claims", "manifest": "report.manifest", "report": "report.build",
 }
 for _ in sys.stdin:
     importlib.invalidate_caches()

@@ -245,7 +245,7 @@ rule claims:
             caption="../../report/captions/native.rst",
             category="Claims",
         ),
-        multiext(f"{RESULTS.root}/claims", ".md", ".sha256"),
+        f"{RESULTS.root}/claims.md",
     log:
         f"{LOGS}/claims.log",
     conda:
@@ -253,7 +253,7 @@ rule claims:
     params:
         root=RESULTS.root,
         caption=lambda wc: caption("claims"),
-        code=lambda wc: code_hashes.command("paper.claims.__main__"),
+        code=lambda wc: code_hashes.command("paper.claims"),
     shell:
         "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
 

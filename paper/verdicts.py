@@ -1,0 +1,97 @@
+"""claims.csv, and what a verdict looks like in words: for claims.md and the page, which judge nothing again."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.errors import CorruptInputError
+from core.files import read_csv
+
+PRINT, FORMULA, RUNS = "print", "formulas", "runs"  # sources of numbers
+EQUAL = "equal within the margin"
+MEANING = {
+    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family; a "
+    "claim about what is learnt also exceeds its contrast under each placebo reward",
+    "contradicted": "it excludes the null on the other side, after the same correction",
+    EQUAL: "it lies inside the claim's margin; runs only",
+    "undecided": "none of these; the smallest difference that would have been found stands beside it",
+    "not tested": "a run, a printed number or a second seed is missing",
+    "not testable at this scale": "a score of models or problems that stand in for the paper's; it is shown",
+}
+DECIDED = tuple(MEANING)[:3]
+COLUMNS = (
+    "id", "source", "setting", "verdict", "reason", "statement", "claimed", "estimate", "null", "low", "high",
+    "margin_low", "margin_high", "unit", "p", "p_holm", "tests", "detectable", "n", "seeds", "how", "placebo",
+    "runs", "family", "where", "quote", "untested",
+)  # fmt: skip
+NUMBERS = (*COLUMNS[COLUMNS.index("estimate") : COLUMNS.index("unit")], "p", "p_holm", "tests", "detectable", "n")
+# Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 7 rollouts.
+LEAST_ROLLOUTS = 7
+RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, and two seeds or more."
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Rows of a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and what is wrong."""
+    rows: list[dict[str, Any]] = []
+    for line, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
+        try:
+            rows.append(row | {name: float(row[name]) if row[name] else None for name in NUMBERS})
+        except ValueError as error:
+            raise CorruptInputError(f"{path}: line {line}: {error}") from None
+        if row["verdict"] not in MEANING:
+            raise CorruptInputError(f"{path}: line {line}: verdict {row['verdict']!r} is none of {', '.join(MEANING)}")
+    return rows
+
+
+def amount(value: float | None, unit: str) -> str:
+    """A figure as it is shown: points with two decimals, everything else with three digits. Unknown is empty."""
+    if value is None:
+        return ""
+    return f"{100 * value:.2f}" if unit == "points" else f"{value:.3g}"
+
+
+def figure(row: Mapping[str, Any]) -> str:
+    """Estimate, interval and unit; empty where there is no figure."""
+    if row["estimate"] is None:
+        return ""
+    value, low, high = (amount(row[name], row["unit"]) for name in ("estimate", "low", "high"))
+    return f"{value} [{low}, {high}] {row['unit']}" if low else f"{value} {row['unit']}"
+
+
+def beside(row: Mapping[str, Any]) -> str:
+    """What a reader of the verdict should know: a margin, Holm's p, what could have been found, placebo rewards."""
+    unit, notes = row["unit"], [row["reason"], row["placebo"]]
+    if row["margin_low"] is not None:
+        notes.append(f"margin {amount(row['margin_low'], unit)} to {amount(row['margin_high'], unit)}")
+    if row["p_holm"] is not None:
+        notes.append(f"p {row['p_holm']:.2g} after Holm over {row['tests']}")
+    if row["verdict"] == "undecided" and row["detectable"] is not None:
+        notes.append(f"{amount(row['detectable'], unit)} would have been found")
+    if row["verdict"] in DECIDED and row["untested"]:
+        notes.append("tested statement only")
+    return "; ".join(note for note in notes if note)
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table with a line for each verdict."""
+    lines = [("claim", "tested statement", "numbers", "estimate", "verdict", "beside it"), ("---",) * 6]
+    for row in rows:
+        tested = f"{row['statement']} Claimed {row['claimed']} {amount(row['null'], row['unit'])}".strip()
+        numbers = row["source"] + (f", {row['setting']}" if row["setting"] else "")
+        lines.append((row["id"], tested, numbers, figure(row), row["verdict"], beside(row)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+HEAD = """Each line is a statement that is tested because the paper makes it. `print` is judged by the paper's numbers,
+`runs` by the runs of this scale, under each setting apart, `formulas` by random policies. A verdict is on the tested
+statement and on these models: where models and problems stand in for the paper's, it is not one on the paper's.
+Undecided is no evidence of equality."""
+
+
+def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
+    """claims.md of a results tree. about: paragraphs on what the results are and what they can show."""
+    quotes = {row["id"]: f"- `{row['id']}`, {row['where']}: {row['quote']}" for row in rows}
+    return (
+        "\n\n".join(["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())])
+        + "\n"
+    )
