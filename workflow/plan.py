@@ -5,27 +5,83 @@ sweep/choice.csv. It writes nothing.
 """
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from core import digests
-from core.declared import Where
+from core.declared import Where, validated
 from core.errors import ConfigError
 from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
-from models import registry as models
-from workflow import code_hashes, matrix, resources, sweep, tree
+from methods.training.spec import Training
+from models import registry
+from models.registry import Shape
+from workflow import code_hashes, matrix, sweep, tree
 from workflow import config as configuration
 from workflow.matrix import Build, Planned
-from workflow.resources import Need
 
+RESULTS = Path("results")  # folder of all trees
 # Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
-CACHE = Path("results/cache")
+CACHE = RESULTS / "cache"
+GIB = 2**30
+LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one job requests of the machine it runs on; the site's part is in the profile."""
+
+    gpus: int = 0  # on all nodes
+    nodes: int = 1
+    cores: int = 1  # of a node
+    memory: int = 4_000  # of a node, MB
+    minutes: int = 60  # of the first attempt; a rule gives later attempts more
+
+
+def train_need(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
+    """Return the need of a run with these `training` settings (`matrix.training`). On GPUs it is assumed.
+
+    shape: of a model that is fetched.
+    """
+    nodes, per_node = settings.get("nodes", 1), settings.get("gpus_per_node", 1)
+    if settings.get("device", "cpu") == "cpu":
+        if shape is None:
+            return Need()
+        return Need(memory=ceil(1074 * cpu_memory(shape, validated(Training, settings, "training"))), minutes=480)
+    # Ten minutes a rollout, where Figure 2 prints six for 7B, leave room for slower GPUs, larger models and saving.
+    minutes = 60 + 10 * settings["rollouts"]
+    return Need(nodes * per_node, nodes, cores=8 * per_node, memory=100_000 * per_node, minutes=minutes)
+
+
+def generate_need(config: Mapping[str, Any]) -> Need:
+    """Return the need of drawing one checkpoint's responses."""
+    # transformers takes a GPU where it finds one, so it asks for one wherever training has some.
+    gpus = config["cluster"] is not None or config["training"].get("device") == "cuda"
+    if gpus or config["evaluation"]["backend"] == "vllm":
+        return Need(1, cores=8, memory=100_000, minutes=480)
+    return Need()
+
+
+def cpu_memory(shape: Shape, training: Training) -> float:
+    """Return GiB of a run that TRL trains in float32 on a CPU.
+
+    16 bytes a parameter (weights, gradients, two moments), 8 more for two copies of the weights that movement is
+    measured with, the libraries, and every layer's activations of a micro-batch at its longest, which are all kept.
+    """
+    heads, groups = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    layer = 6 * shape.hidden_size + 4 * shape.intermediate_size + 3 * heads + 4 * groups  # numbers per token
+    rows = training.rows_per_minibatch // training.micro_batches
+    prompts = -(-rows // training.samples_per_prompt) if training.shared_prefix else rows
+    tokens = prompts * training.max_prompt_tokens + rows * training.max_completion_tokens
+    return LIBRARIES + (24 * shape.parameters + 4 * tokens * shape.num_hidden_layers * layer) / GIB
 
 
 @dataclass(frozen=True)
@@ -46,9 +102,18 @@ class Asked:
         return matrix.checkpoints(self.config)
 
     @cached_property
+    def models(self) -> list[str]:
+        return matrix.models_of(self.config)
+
+    @cached_property
     def builds(self) -> Mapping[str, Build]:
         """The bases that are made here, by folder."""
         return matrix.builds(self.config)
+
+    @property
+    def fetched(self) -> dict[str, Path]:
+        """The folder of each model that is fetched, one for all seeds."""
+        return {model: self.base(model, 0) for model in self.models if registry.model(model).made_here is None}
 
     @property
     def data_file(self) -> Path | None:
@@ -57,9 +122,22 @@ class Asked:
             return None
         return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
 
+    def benchmark_file(self, benchmark: str) -> Path:
+        return Path(self.config["evaluation"]["data"], f"{benchmark}.jsonl")
+
+    def record(self, planned: Planned) -> Path:
+        """The file whose presence means that a run is finished."""
+        return self.results.run(planned.run) / "run.json"
+
+    def is_finished(self, planned: Planned) -> bool:
+        return self.record(planned).is_file()
+
+    def samples(self, checkpoint: Checkpoint) -> Path:
+        return self.results.samples(checkpoint) / "samples.json"
+
     def need(self, planned: Planned) -> Need:
-        """What a run's own settings request: size of the model, cluster and variant decide it."""
-        return resources.train(matrix.training(self.config, planned), models.model(planned.run.model).shape)
+        """What a run's settings request: size of the model, cluster and variant decide it."""
+        return train_need(matrix.training(self.config, planned), registry.model(planned.run.model).shape)
 
     # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
     # hashes over code.
@@ -81,7 +159,6 @@ class Plan(Asked):
     """What one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
     checkpoints."""
 
-    where: Where  # which file or option holds a key, for errors
     kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays and is not planned now
     matrix: Mapping[str, Any]  # the content of matrix.json
     notes: Sequence[str]  # lines for the user
@@ -120,6 +197,18 @@ class Plan(Asked):
         for path, text in self.files.values():
             write_text(path, text)
 
+    @cached_property
+    def several_nodes(self) -> set[str]:
+        """Models whose runs lie on several nodes; `ConfigError` for one that has runs on one node too."""
+        nodes: dict[str, int] = {}
+        for planned in self.planned:
+            model, wanted = planned.run.model, self.need(planned).nodes
+            if (nodes.setdefault(model, wanted) > 1) != (wanted > 1):
+                raise ConfigError(
+                    f"config: nodes: runs of {model} need {nodes[model]} and {wanted}; set one node, or several"
+                )
+        return {model for model, wanted in nodes.items() if wanted > 1}
+
     def specification(self, planned: Planned, prompts: str) -> str:
         """What `python -m methods.train` gets, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
@@ -137,7 +226,7 @@ class Plan(Asked):
 
     def of_runs(self, *names: str) -> list[str]:
         """The files that all runs end with."""
-        return [f"{self.results.run(planned.run)}/{name}" for planned in self.runs.values() for name in names]
+        return [f"{self.results.run(planned.run)}/{name}" for planned in self.planned for name in names]
 
     def train_code(self, planned: Planned) -> str:
         """The hash of the code that a run is trained with."""
@@ -146,7 +235,7 @@ class Plan(Asked):
 
     def outdated(self) -> list[str]:
         """Files of the tree that are made again whatever Snakemake has noted of them: see `tree.made_otherwise`."""
-        codes = {f"{self.results.run(p.run)}/run.json": self.train_code(p) for p in self.runs.values()}
+        codes = {f"{self.results.run(p.run)}/run.json": self.train_code(p) for p in self.planned}
         for module, record, folder in (
             ("evals.generate", "samples.json", self.results.samples),
             ("evals.grade", "grades.json", self.results.grades),
@@ -171,17 +260,35 @@ def _check_data(asked: Asked, where: Where) -> None:
         )
 
 
+def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
+    """Refuse sizes that do not divide, and cuda where jobs run `here`, on a machine without a GPU."""
+    gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
+    checked = set()
+    for planned in asked.planned:
+        settings = matrix.training(asked.config, planned)
+        if (kind := (planned.run.variant, repr(settings))) in checked:
+            continue
+        checked.add(kind)
+        at = ["training"] if planned.run.variant is None else ["variants", planned.run.variant, "training"]
+        validated(Training, settings, where(at), ".".join(at))
+        if here and not gpu and asked.config["cluster"] is None and settings.get("device") == "cuda":
+            raise ConfigError(
+                f"{where([*at, 'device'])}: {'.'.join(at)}.device: 'cuda': this machine has no GPU; allowed: cpu"
+            )
+
+
 def plan(
     files: Sequence[Path | str],
     options: Mapping[str, Any] | None = None,
     *,
-    root: Path = Path("results"),
+    root: Path = RESULTS,
     job: bool = False,
+    here: bool = False,
 ) -> Plan:
     """The plan of configuration files, later ones on top, and of what `--config` sets.
 
-    root: the folder of all trees. job: for a job of a plan that has begun. Raises `BenchError` for the first thing
-    wrong.
+    root: the folder of all trees. job: for a job of a plan that has begun. here: jobs run on this machine. Raises
+    `BenchError` for the first thing wrong.
     """
     config, where = configuration.resolved(files, options)
     matrix.check_benchmarks(config, where)
@@ -192,6 +299,7 @@ def plan(
     config |= sweep.expanded(config, results, where)
     config["matrix"] = config["matrix"] + tree.with_steps(config, matrix.plan(config, where), before)
     asked = Asked(config, results, CACHE)
+    _check_training(asked, where, here=here)
     kept = tree.kept(asked.planned, before, results)
     content = matrix.matrix(config, kept)
     if not job:
@@ -206,4 +314,4 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    return Plan(config, results, CACHE, where, kept, content, notes)
+    return Plan(config, results, CACHE, kept, content, notes)

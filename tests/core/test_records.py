@@ -53,7 +53,7 @@ from report.tables import spec as table_spec
 from report.tables.tidy import read_table
 from tests import house
 from tests.report import synthetic
-from workflow import config, estimate
+from workflow import config
 
 
 def test_the_old_file_stays_when_its_writer_fails_as_that_of_json_does_for_nan(tmp_path: Path) -> None:
@@ -380,8 +380,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     made = Tree(root)
     table.write(made, "1")
     convergence.write(made)
-    for name in ("embedded.yaml", "throughput.yaml"):
-        shutil.copyfile(ROOT / "config" / name, root / name)
+    shutil.copyfile(ROOT / "config/embedded.yaml", root / "embedded.yaml")
     shutil.copyfile(ROOT / "config/models/tiny_qwen2.yaml", root / "tiny_qwen2.yaml")
     for path in ("report/tables.yaml", "report/figures.yaml", "paper/claims.yaml"):
         shutil.copyfile(ROOT / path, root / Path(path).name)
@@ -423,7 +422,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "lock": lock.is_held,
     "sums.sha256": digests.read,
     "embedded.yaml": lambda path: config.resolved([path]),
-    "throughput.yaml": estimate.read,
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": table_spec.tables,
     "figures.yaml": figure_spec.figures,

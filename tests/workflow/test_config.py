@@ -20,11 +20,10 @@ from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
-from workflow import command_line, matrix, resources
+from workflow import command_line, matrix
 from workflow import config as configuration
 from workflow import plan as planning
 from workflow.plan import plan
-from workflow.resources import Need
 
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
 
@@ -382,12 +381,8 @@ def test_ray_runs_on_every_node_of_a_job_and_the_command_on_the_first(tmp_path: 
     for name, text in stubs.items():
         write_text(tmp_path / name, f"#!/usr/bin/env bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    line = [
-        *resources.launch(Need(16, 2, 4, 8000, 10)).split(),
-        "bash",
-        "-c",
-        "echo $RAY_ADDRESS $TEPO_ENGINE_CACHE; exit 75",
-    ]
+    command = 'echo "$RAY_ADDRESS" "$TEPO_ENGINE_CACHE"; exit 75'
+    line = ["workflow/ray_nodes.sh", "2", "8", "4", "bash", "-c", command]
     environment = os.environ | {
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
         "SLURM_JOB_ID": f"9{os.getpid()}",

@@ -19,8 +19,8 @@ from models import registry
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT
 from tests.workflow.test_config import files_of
-from workflow import estimate, matrix, sweep, tree
-from workflow.plan import plan
+from workflow import cost, matrix, sweep, tree
+from workflow.plan import Asked, plan
 
 CONFIGS = {scale: load(files_of(scale)) for scale in ("embedded", "readings", "paper")}
 SLOTS = {
@@ -166,7 +166,7 @@ def test_a_variant_has_prompts_of_its_own_length(tmp_path: Path) -> None:
     plain, short = (made.prompts(planned.run) for planned in made.runs.values())
     limit = made.config["training"]["max_prompt_tokens"]
     assert short.as_posix() == plain.as_posix().replace(f"-{limit}-", "-1024-") != plain.as_posix()
-    counted = estimate.counts(estimate.World(made.config, made.results, tmp_path, estimate.read()))
+    counted = cost.counts(Asked(made.config, made.results, tmp_path))
     assert counted["hub_prompts"] == (2, 2)
 
 

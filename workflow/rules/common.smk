@@ -1,19 +1,13 @@
 # What every stage needs: the plan of this call, the paths, the environment of jobs.
+import re
 import signal
 import sys
 
 from core import worker
 from core.layout import Checkpoint
 from report import captions
-from workflow import (
-    code_hashes,
-    command_line,
-    matrix,
-    plan as planning,
-    preflight,
-    resources,
-    sweep,
-)
+from core.used_code import NUMERIC
+from workflow import code_hashes, command_line, cost, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
@@ -25,9 +19,8 @@ with command_line.one_line():
     # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
-    PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN)
-    resources.check(PLAN.config, PLAN.runs.values(), PLAN.where, here=HERE)
-    SEVERAL_NODES = resources.several_nodes(PLAN.config, PLAN.runs.values())
+    PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
+    SEVERAL_NODES = PLAN.several_nodes
     if MAIN and command_line.makes_files():  # what differs in its code is made again
         command_line.FORCED.update(PLAN.outdated())
     if MAIN and PLAN.notes:
@@ -42,7 +35,7 @@ DATA = config["evaluation"]["data"]
 # Snakemake lowers every request to what there is; `--resources gpu=N` wins.
 if HERE:
     with command_line.one_line():
-        LIMITS = preflight.limits(PLAN, check=command_line.makes_files() and not workflow.output_settings.dryrun)
+        LIMITS = cost.limits(PLAN, check=command_line.makes_files() and not workflow.output_settings.dryrun)
     for resource, amount in LIMITS.items():
         if resource not in workflow.global_resources:
             workflow.register_resource(resource, amount)
@@ -53,12 +46,36 @@ if HERE:
 # outlive training's last save, and inherit this.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-shell.prefix(resources.shell_prefix(config.get("log") or []))
+# The environment of a job's shell, which replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide
+# that a command failed. One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost
+# 3-30x on busy cores. Another value of NUMERIC is another result, so it is in the `code` of a rule, as TEPO_CODE is.
+VARIABLES = NUMERIC | {
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Everything a job needs is on disk; rules that fetch go by the user's own HF_HUB_OFFLINE.
+    "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: asking for a logger makes nothing again
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONUTF8": "1",  # libraries open files in the locale's encoding, and under LC_ALL=C that is ASCII
+    "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # a container may forbid to write the user's home
+    "PYTHONPATH": ".",
+}
+EXPORTS = " ".join(f"{name}={value}" for name, value in VARIABLES.items())
+# What takes long or is looked at goes to terminal and log (tee); of a cheap job (`quiet LOG COMMAND`) only a failure's log.
+QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
+shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
+
+
+def any_of(models):
+    """A wildcard constraint that matches these names, and nothing if there are none."""
+    return "|".join(sorted(map(re.escape, models))) or "(?!)"
 
 
 # No slash in any of them, so that a path has one reading; a model or benchmark that is not planned matches no rule.
 wildcard_constraints:
-    model="|".join(sorted({checkpoint.run.model for checkpoint in CHECKPOINTS})),
+    model=any_of({checkpoint.run.model for checkpoint in CHECKPOINTS}),
     method=r"[A-Za-z0-9_.+=@-]+",  # a key of the catalog with +options and @variant
     seed=r"\d+",
     step=r"\d+",

@@ -1,7 +1,7 @@
 # Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
 
 AT = "{model}/{method}/seed{seed}/step{step}"
-GENERATE = resources.generate(config)
+GENERATE = planning.generate_need(config)
 
 
 # Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
@@ -15,8 +15,6 @@ rule benchmark_data:
         f"{DATA}/{{benchmark}}.jsonl",
     log:
         "logs/cache/benchmark-{benchmark}.log",
-    conda:
-        "../../environment.yml"
     params:
         folder=subpath(output[0], parent=True),
         # A function here and in every rule: each job of a cluster reads this file again, and few need this hash.
@@ -40,8 +38,6 @@ rule generate:
         ),
     log:
         f"{LOGS}/generate/{AT}.log",
-    conda:
-        "../../environment.yml"
     threads: GENERATE.cores
     resources:
         gpu=GENERATE.gpus,
@@ -76,8 +72,6 @@ rule grade:
         ),
     log:
         f"{LOGS}/grade/{AT}.log",
-    conda:
-        "../../environment.yml"
     threads: 1
     resources:
         # More at each attempt: responses that run into the grader's time limit add up.
@@ -99,8 +93,6 @@ rule score:
         sums=f"{RESULTS.scores}.sha256",
     log:
         f"{LOGS}/score.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         # A param: what an earlier question left in the tree is scored again, and no rule makes it. Its path has its hash.

@@ -8,9 +8,7 @@ localrules:
 rule plan:
     log:
         f"{LOGS}/plan.log",
-    conda:
-        "../../environment.yml"
     params:
         config=PLAN.path("config.json"),
     shell:
-        "python -m workflow.summary --config {params.config} 2>&1 | tee {log}"
+        "python -m workflow.cost --config {params.config} 2>&1 | tee {log}"

@@ -46,8 +46,6 @@ rule matrix:
     log:
         f"{LOGS}/matrix.log",
     priority: 100  # what is planned tells `report.show runs` how far it is
-    conda:
-        "../../environment.yml"
     params:
         # A param, whose path has a hash, and no input: the times of what the plan is made of say nothing of it.
         content=PLAN.path("matrix.json"),
@@ -80,8 +78,6 @@ rule table:
         f"{LOGS}/table{{number}}.log",
     wildcard_constraints:
         number=r"[A-Za-z0-9_-]+",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         caption=lambda wc: caption(f"table{wc.number}"),
@@ -119,8 +115,6 @@ rule figure:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
         figure="|".join(figure.key for figure in figure_spec.figures()),
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         caption=lambda wc: caption(wc.figure),
@@ -143,8 +137,6 @@ rule sweep_table:
         ),
     log:
         f"{LOGS}/sweep.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.sweep"),
@@ -171,8 +163,6 @@ rule frontier:
         f"{RESULTS.root}/sweep/matched.csv",
     log:
         f"{LOGS}/frontier.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.frontier"),
@@ -189,8 +179,6 @@ rule sweep_choice:
         f"{RESULTS.root}/{sweep.CHOICE}.sha256",
     log:
         f"{LOGS}/sweep_choice.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         question=(SWEEP or {}).get("question"),
@@ -214,8 +202,6 @@ rule convergence:
         ),
     log:
         f"{LOGS}/convergence.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.convergence"),
@@ -227,8 +213,6 @@ rule convergence:
 rule audit:
     log:
         f"{LOGS}/audit.log",
-    conda:
-        "../../environment.yml"
     shell:
         "quiet {log} python -m paper.audit"
 
@@ -248,8 +232,6 @@ rule claims:
         f"{RESULTS.root}/claims.md",
     log:
         f"{LOGS}/claims.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         caption=lambda wc: caption("claims"),
@@ -278,8 +260,6 @@ rule report:
         responses=directory(f"{RESULTS.root}/report.data"),
     log:
         f"{LOGS}/report.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         data=lambda wc, input: Path(input.data[0]).parent,
@@ -298,8 +278,6 @@ rule manifest:
         f"{RESULTS.root}/manifest.json",
     log:
         f"{LOGS}/manifest.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
         code=lambda wc: code_hashes.command("report.manifest"),
@@ -311,8 +289,6 @@ rule manifest:
 rule verify:
     log:
         f"{LOGS}/verify.log",
-    conda:
-        "../../environment.yml"
     params:
         root=RESULTS.root,
     shell:

@@ -24,8 +24,6 @@ rule clean:
         model="[^/]+",  # also one that nothing is trained from, whose clean models another one continues
         recipe="[0-9a-f]{12}",
     priority: 2  # many runs wait for it
-    conda:
-        "../../environment.yml"
     threads: config["base"]["threads"]
     params:
         ladder=LADDER,
@@ -50,8 +48,6 @@ rule base:
     wildcard_constraints:
         recipe="[0-9a-f]{12}",  # and 40 digits are a commit: how this rule and fetch_model share a folder
     priority: 1
-    conda:
-        "../../environment.yml"
     threads: config["base"]["threads"]
     params:
         ladder=LADDER,
@@ -70,8 +66,6 @@ rule fetch_model:
         "logs/cache/fetch-{model}-{revision}.log",
     wildcard_constraints:
         revision=f"[0-9a-f]{{40}}|{matrix.UNPINNED}",
-    conda:
-        "../../environment.yml"
     params:
         asked=lambda wc: models.model(wc.model).fetched_by(wc.model),
         folder=subpath(output[0], parent=True),
@@ -87,8 +81,6 @@ rule training_data:
         "logs/cache/data-{source}-{revision}.log",
     wildcard_constraints:
         source="[a-z0-9_]+",
-    conda:
-        "../../environment.yml"
     params:
         revision=f"--revision {SOURCE['revision']}" if SOURCE.get("revision") else "",
         sha256=f"--sha256 {SOURCE['sha256']}" if SOURCE.get("sha256") else "",
@@ -107,8 +99,6 @@ rule prompts:
         ladder="[a-z]+",
         prompts=r"\d+",
         digest="[0-9a-f]{12}",
-    conda:
-        "../../environment.yml"
     params:
         source=SOURCE["source"],
         code=lambda wc: code_hashes.planned(wc.digest),
@@ -129,8 +119,6 @@ rule hub_prompts:
         prompts=r"\d+",
         limit=r"\d+",
         digest="[0-9a-f]{12}",
-    conda:
-        "../../environment.yml"
     params:
         source=SOURCE["source"],
         model=subpath(input.base, parent=True),
@@ -150,9 +138,7 @@ rule train:
     log:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
     wildcard_constraints:
-        model=resources.pattern(set(matrix.models_of(config)) - SEVERAL_NODES),
-    conda:
-        "../../environment.yml"
+        model=any_of(set(PLAN.models) - SEVERAL_NODES),
     # Functions, because models differ in what they need.
     threads: lambda wc: train_need(wc).cores
     resources:
@@ -174,7 +160,7 @@ rule train:
 # rule's shell run on the first node, where it starts its own job steps.
 use rule train as train_nodes with:
     wildcard_constraints:
-        model=resources.pattern(SEVERAL_NODES),
+        model=any_of(SEVERAL_NODES),
     resources:
         mpi="srun",
         nodes=lambda wc: train_need(wc).nodes,
@@ -182,4 +168,6 @@ use rule train as train_nodes with:
         mem_mb=lambda wc: train_need(wc).memory,
         runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
-        launch=lambda wc: resources.launch(train_need(wc)),
+        launch=lambda wc: "workflow/ray_nodes.sh {0.nodes} {gpus} {0.cores}".format(
+            need := train_need(wc), gpus=need.gpus // need.nodes
+        ),

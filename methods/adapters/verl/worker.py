@@ -75,7 +75,7 @@ def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Mod
     """What FSDP2 gathers by itself, without the output head of a model whose embeddings are not tied.
 
     As a unit of its own the head is gathered when it is called, and `ChunkedHead` reads its weight without calling it.
-    With the model's root it is there for the whole pass, which `workflow.memory` counts.
+    With the model's root it is there for the whole pass, which `workflow.cost` counts.
     """
     head = model.get_output_embeddings()  # type: ignore[operator]
     return [module for module in _wrap_targets(model, layers) if module is not head]

@@ -1,0 +1,309 @@
+"""`snakemake plan`: counts as the DAG has them, hours, disk and GPU memory, every missing thing named."""
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import ConfigError
+from core.files import write_json, write_text
+from core.layout import Results, Run
+from methods import catalog
+from methods.training import spec
+from methods.training.spec import Training
+from models import registry
+from tests.merged_config import load
+from tests.workflow.conftest import ROOT, Snakemake
+from tests.workflow.test_config import files_of
+from tests.workflow.test_config import planned as jobs_of
+from workflow import cost, matrix
+from workflow.plan import GIB, Asked, Need, Plan, generate_need, plan, train_need
+
+EMBEDDED, PAPER = load(files_of("embedded")), load(files_of("paper"))
+
+
+@pytest.fixture(autouse=True)
+def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether this machine has Slurm, a GPU or a small disk must not matter."""
+    monkeypatch.setattr(cost.shutil, "which", lambda name: None)
+    free_disk(monkeypatch, 10**15)
+
+
+def free_disk(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(size, 0, size))
+
+
+def asked(folder: Path, config: dict[str, Any] = PAPER) -> Asked:
+    config = copy.deepcopy(config)
+    config["evaluation"]["data"] = str(folder / "data")
+    return Asked(config, Results(folder / config["scale"]), folder / "cache")
+
+
+def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
+    """72 rollouts but for the two of 132; 350 s a rollout are printed, for 7B on 8 GPUs as is assumed."""
+    of = asked(tmp_path)
+    sizes = {p.run.model: cost.parameters(p.run.model) for p in of.planned}
+    rollouts = {model: sum(max(p.steps) for p in of.planned if p.run.model == model) for model in sizes}
+    assert (rollouts["qwen2.5_7b"], rollouts["qwen3_14b"]) == (27 * 72 + 2 * 132, 7 * 72)
+    by_hand = sum(rollouts[model] * 350 * 8 * sizes[model] / 7.6e9 for model in sizes)
+    assert sum(job.seconds or 0 for job in cost.train_jobs(of)) == pytest.approx(by_hand)
+    # whether they are evaluated or not
+    unseen = asked(tmp_path, PAPER | {"matrix": [block | {"evaluate": False} for block in PAPER["matrix"]]})
+    assert len(unseen.checkpoints) == 5  # the bases
+    saved = 4 * sum(sizes[p.run.model] * len(p.steps) for p in of.planned)
+    assert [cost.disk(one, 64)["checkpoints"] for one in (of, unseen)] == pytest.approx([saved] * 2)
+    downloads = sum(thing.download for thing in cost.missing(of))
+    assert downloads == pytest.approx(2 * sum(sizes.values()) + 290e6)
+
+
+@pytest.mark.slow
+def test_jobs_are_counted_as_snakemake_does_and_on_one_machine_no_two_share_a_gpu(
+    tmp_path: Path, dry_run: Snakemake
+) -> None:
+    """Each would take the first GPU: nothing tells a job which of several is its own."""
+    for scale, gpus in (("quick", set()), ("paper", {"1"})):
+        counted = cost.counts(asked(tmp_path, load(files_of(scale))))
+        said = dry_run("--configfile", f"config/{scale}.yaml").stdout
+        jobs = jobs_of(said)
+        jobs["train"] += jobs.pop("train_nodes", 0)  # runs over several nodes have a rule of their own
+        assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
+        assert {*re.findall(r"\bgpu=(\d+)", said)} - {"0"} == gpus, scale
+
+
+def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
+    text = "\n".join(cost.lines(asked(tmp_path, dict(plan(files_of("tuned"), root=tmp_path).config)), 2))
+    assert "448 unique runs (0 done)" in text
+    assert "a second round (the same command again): 112 runs, 112 evaluations" in text
+
+
+def finish(of: Asked, run: Run, seconds: float) -> None:
+    write_json(of.results.run(run) / "run.json", {"wall_seconds": seconds})
+
+
+def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path: Path) -> None:
+    variants = {
+        "by_verl": {"title": "verl", "trainer": "verl"},
+        "half": {"title": "half", "training": {"samples_per_prompt": 4}},
+    }
+    block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [1, 2], "steps": [4]}
+    blocks = [block, *(block | {"variant": name} for name in variants)]
+    options = {"variants": variants, "matrix": blocks, "training": {"samples_per_prompt": 8}}
+    of = asked(tmp_path, load(files_of("quick"), options))
+    assert {job.seconds for job in cost.train_jobs(of)} == {None}
+    assert "  train                       unknown  unknown" in cost.lines(of, 2)
+    finish(of, Run("tiny_qwen2", "grpo", 1), 3600.0)
+    finish(of, Run("tiny_qwen2", "grpo@by_verl", 1), 36_000.0)
+    seconds = {p.run.method: job.seconds for p, job in zip(of.planned, cost.train_jobs(of), strict=True)}
+    assert seconds == {"grpo": 3600.0, "grpo@by_verl": 36_000.0, "grpo@half": 1800.0}
+    assert "  train                          23.0     12.0" in cost.lines(of, 2)
+    assert cost.counts(of)["train"] == (6, 4)
+    first = of.checkpoints[0]
+    write_json(of.samples(first), {"benchmarks": {"a": {"seconds": 5.0}, "b": {"seconds": 2.5}}})
+    assert {job.seconds for job in cost.generate_jobs(of)} == {7.5}
+    assert [job.done for job in cost.generate_jobs(of)].count(True) == 1
+
+
+def staged(of: Asked) -> Asked:
+    """As if everything had been fetched."""
+    for folder in of.fetched.values():
+        write_json(folder / "base.json", {})
+    assert of.data_file is not None
+    write_text(of.data_file, "")
+    for key in of.config["evaluation"]["benchmarks"]:
+        write_text(of.benchmark_file(key), "")
+    return of
+
+
+def test_what_snakemake_fetches_is_listed_with_its_command_and_neither_missing_nor_wrong(tmp_path: Path) -> None:
+    of = asked(tmp_path, load(files_of("paper"), {"prompts": {"sha256": "1" * 64}}))
+    assert cost.problems(of, 64) == []
+    lacking = cost.missing(of)
+    assert cost.lines(of, 64)[-len(lacking) :] == [f"  {thing.name}: {thing.command}" for thing in lacking]
+    found = "\n".join(f"{thing.name}: {thing.command}" for thing in lacking)
+    for model in of.models:
+        assert f"model {model}: " in found
+    assert "python -m models.fetch --hub Qwen/Qwen3-14B-Base --revision main --out" in found
+    assert re.search(f"models.training_data --source dapo_math_17k --sha256 {'1' * 64} --out", found)
+    assert "python -m evals.fetch --benchmarks aime24 aime25 amc" in found
+    assert cost.missing(staged(of)) == []
+
+
+# What is changed of `cluster`, and what is said of it.
+WRONG = [
+    ({"gpus_per_node": 6}, r"run qwen2\.5_7b/grpo/seed2: .*1 x 6 GPUs do not divide"),
+    ({"max_tokens_per_gpu": 4096}, "max_tokens_per_gpu: 4096 is less than the longest"),
+    ({"rollout_memory": 0.9}, r"GiB in the phase `sampling`.* lower cluster.rollout_memory \(0.9\)"),
+    ({"rollout_memory": 0.1}, r"the inference engine needs 1\d.\d GiB and gets 7.9 .* raise cluster"),
+    ({"gpus_per_node": 1}, r"in the phase `optimiser step`.* raise cluster.sizes.7B"),
+    ({"max_tokens_per_gpu": 150_000}, r"GiB .* `update`.* lower cluster.max_tokens_per_gpu \(150000; at l"),
+    ({"gpu": "RTX4090-24GB", "rollout_memory": 0.4}, "gets 9.4 of RTX4090-24GB's 23.5; raise"),
+    ({"gpu": "H100"}, r"cluster.gpu: unknown value 'H100'; allowed: .*nearest: H100-80GB"),
+]
+
+
+def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = staged(asked(tmp_path))
+    for changes, message in WRONG:
+        found = cost.problems(asked(tmp_path, PAPER | {"cluster": PAPER["cluster"] | changes}), 64)
+        assert any(re.search(message, line) for line in found), (changes, found)
+        assert all("\n" not in line for line in found)
+        assert len(found) <= 6, "once for all runs of a kind"
+    assert cost.problems(of, 8) == ["cluster.gpus: 8, and a run needs 16"]
+    with monkeypatch.context() as small:
+        free_disk(small, 10**9)
+        (said,) = cost.problems(of, 64)
+    assert re.match(r"disk: 3,\d+ GB will be written, 1 GB are free in ", said)
+    # No GPU here: jobs run elsewhere, and bring the CPUs that Ray would wait for.
+    monkeypatch.setattr(cost.os, "cpu_count", lambda: 33)
+    assert cost.problems(of, 64) == []
+    monkeypatch.setattr(cost.shutil, "which", lambda name: name if name == "nvidia-smi" else None)
+    first, second = cost.problems(of, 64)  # the runs on 8 and those on 16 GPUs, a line each
+    for line in (first, second):
+        assert re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line)
+    assert cost.problems(asked(tmp_path / "cpu", EMBEDDED), 1) == []
+
+
+def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
+    """Without Slurm on the path: the paper's runs need more room than most disks have."""
+    file = tmp_path / "config.json"
+    for config, code in ((PAPER, None), (EMBEDDED, 0)):
+        write_json(file, config)
+        done = subprocess.run(
+            [sys.executable, "-m", "workflow.cost", "--config", str(file)], cwd=tmp_path,
+            env=os.environ | {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=1800, check=False,
+        )  # fmt: skip
+        runs, evaluations = len(matrix.plan(config)), len(matrix.checkpoints(config))
+        assert f"{runs} unique runs (0 done), {evaluations} evaluations" in done.stdout, done.stderr
+        missing = re.search("Missing or wrong: (nothing|1)\n", done.stdout)
+        assert missing, "most likely the disk is too small; what is fetched is not missing"
+        assert done.returncode == (missing[1] == "1"), done.stderr
+        assert done.returncode == code or code is None
+        assert ("Not pinned to a commit" in done.stdout) == (config is PAPER)
+
+
+# of the tensors in the hub repositories, as their pages state them
+PARAMETERS = {
+    "qwen2.5_0.5b": 494_032_768,
+    "qwen2.5_1.5b": 1_543_714_304,
+    "qwen2.5_7b": 7_615_616_512,
+    "r1_distill_qwen_7b": 7_615_616_512,
+    "qwen3_14b": 14_768_307_200,
+    "r1_distill_llama_8b": 8_030_261_248,
+    "mistral_7b_instruct_v0.2": 7_241_732_096,
+}
+
+
+def test_a_shape_has_the_models_parameters() -> None:
+    assert {model: cost.parameters(model) for model in PARAMETERS} == PARAMETERS
+
+
+@pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
+def test_parameters_are_counted_as_transformers_makes_them(model_type: str) -> None:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 50, "head_dim": 8}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    for tied in (False, True):
+        with torch.device("meta"):
+            config = AutoConfig.for_model(model_type, **sizes, tie_word_embeddings=tied)
+            made = AutoModelForCausalLM.from_config(config)
+        declared = registry.Shape(model_type=model_type, **sizes, tie_word_embeddings=tied, source="here")
+        assert declared.parameters == made.num_parameters()
+        assert declared.layer_parameters == sum(p.numel() for p in made.model.layers[0].parameters())
+
+
+def training(**changes: Any) -> Training:
+    """Of the paper's GRPO on Qwen2.5-7B."""
+    (planned, *_) = matrix.plan(PAPER)
+    return spec.check(matrix.specification(PAPER, planned, "base", "prompts")).training.model_copy(update=changes)
+
+
+def test_memory_grows_with_what_takes_it() -> None:
+    """Each part of the estimate by a change of the setting that alone decides it."""
+    method, qwen = catalog.parse("tepo"), registry.model("qwen2.5_7b").shape
+    assert qwen is not None
+
+    def phases(**changes: Any) -> dict[str, float]:
+        return cost.gpu_memory(qwen, training(**changes), method, 79.1)
+
+    usual, flash, twice = phases(), phases(attention="flash_attention_2"), phases(nodes=2)
+    ratio, tokens = cost.FRAGMENTATION / GIB, cost.largest_batch(training(), method)
+    assert usual["update"] - flash["update"] == pytest.approx(3 * tokens**2 * ratio)
+    assert usual["update"] - twice["update"] == pytest.approx(16 * qwen.parameters / 16 * ratio)
+    assert usual["optimiser step"] == pytest.approx(2.5 + 24 * qwen.parameters / 8 * ratio)
+    assert phases(offload=True)["optimiser step"] == pytest.approx(2.5)
+    assert usual["sampling"] == pytest.approx(1 + 12 * qwen.parameters / 8 / GIB + 0.6 * 79.1)
+    rows = cost.largest_batch(training(cov_scope="microbatch"), catalog.parse("clip_cov"))
+    assert rows <= 2 * (2048 + 8192)
+
+
+COMMON = {"num_attention_heads": 4, "num_key_value_heads": 2}
+PASSES = {  # what dominates -> sizes, tokens, precision
+    "head": (
+        {**COMMON, "model_type": "qwen2", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+        | {"head_dim": 32, "vocab_size": 32768},
+        1280,
+        "bfloat16",
+    ),
+    # float32: a CPU's kernels for bfloat16 have buffers of their own, which a GPU's have not
+    "layer": (
+        {**COMMON, "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
+        | {"head_dim": 64, "vocab_size": 128},
+        2048,
+        "float32",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", PASSES)
+def test_a_pass_takes_what_is_estimated(what: str) -> None:
+    """The system's own figure, in a process of its own. 10 %: pages, and buffers of libraries, of 100 to 300 MB."""
+    sizes, tokens, precision = PASSES[what]
+    line = [sys.executable, "-m", "tests.workflow.memory_pass", json.dumps(sizes), str(tokens), precision]
+    # every tensor is given back to the system when it is freed: without it malloc keeps some, as it sees fit
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
+    made = registry.Shape(**sizes, tie_word_embeddings=False, source="here")  # type: ignore[arg-type]
+    width = 2 if precision == "bfloat16" else 4
+    expected = cost.pass_memory(made, tokens, width, sdpa=True)
+    assert expected[what] == max(expected.values())
+    # Parameters of a layer and the head, gathered on a GPU, are the model's own here.
+    gathered = {"head": 0.0, "layer": (2 * width + 4) * made.layer_parameters + width * 128 * 256}
+    assert int(done.stdout) == pytest.approx(expected[what] - gathered[what], rel=0.1)
+
+
+GPU = {"device": "cuda", "rollouts": 72, "gpus_per_node": 8}
+
+
+def test_jobs_request_what_their_settings_need() -> None:
+    needs = [train_need(settings) for settings in ({}, {"device": "cpu"}, GPU, GPU | {"nodes": 2})]
+    assert [(need.gpus, need.nodes) for need in needs] == [(0, 1), (0, 1), (8, 1), (16, 2)]
+    assert train_need(GPU | {"rollouts": 132}).minutes > train_need(GPU).minutes > 72 * 357 / 60  # as printed
+    # transformers takes a GPU that it finds, and 7B without one need more than a core, an hour and 4 GB
+    paper_with_hf = load(files_of("paper"), {"evaluation": {"backend": "hf"}})
+    on_cuda = load(files_of("quick"), {"training": {"device": "cuda"}})
+    found = [generate_need(config).gpus for config in (EMBEDDED, PAPER, paper_with_hf, on_cuda)]
+    assert found == [0, 1, 1, 1]
+
+
+def test_models_over_several_nodes_are_told_apart(tmp_path: Path) -> None:
+    paper = plan(files_of("paper"), root=tmp_path)
+    assert paper.several_nodes == {"qwen3_14b"}
+    mixed = dict.fromkeys((planned.run for planned in paper.planned), Need())
+
+    class Mixed(Plan):
+        def need(self, planned: matrix.Planned) -> Need:
+            return Need(nodes=2) if planned.run.method == "tepo" else mixed[planned.run]
+
+    with pytest.raises(ConfigError, match=r"runs of qwen2\.5_7b need 1 and 2; set one node, or several"):
+        _ = Mixed(paper.config, paper.results, paper.cache, {}, {}, []).several_nodes

