@@ -1,1 +1,1 @@
-"""Drawing responses: prompts, lm-eval task files, the engines that answer, the store of what they answered."""
+"""Drawing responses: prompts, the engines that answer, and what is drawn from them."""

@@ -1,7 +1,7 @@
-"""Draw the responses of one engine to one benchmark through lm-eval.
+"""Draw the responses of one engine to one benchmark through lm-eval's model classes.
 
-In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the lm-eval task file
-written from it, the responses, and the check that k samples are k draws.
+In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the responses, and the
+check that k samples are k draws.
 """
 
 from __future__ import annotations
@@ -11,25 +11,19 @@ import hashlib
 import json
 import logging
 import random
-import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.errors import ConfigError, CorruptInputError
-from core.files import write_text
 from core.progress import Progress
 from evals.benchmark import Benchmark, Decoding, Item
 from evals.generation import prompts
 from evals.generation.engine import Engine
-from evals.generation.prompts import INSTRUCTION, Prompt
+from evals.generation.prompts import Prompt
 from evals.store import Response, clean, prompt_sha256
-
-if TYPE_CHECKING:
-    from lm_eval.api.model import LM
-    from lm_eval.api.task import ConfigurableTask
 
 PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as the evaluation behind the paper does
 
@@ -123,157 +117,77 @@ def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, 
     return limit, dataclasses.replace(decoding, max_tokens=tokens), notes
 
 
-# The lm-eval task file of a plan: `<folder>/<key>.yaml`, and the prompts beside it.
-#
-# Any lm-eval of the pinned version can run it (`lm_eval run --tasks FOLDER/KEY.yaml`). It holds no grading: the only
-# metric is lm-eval's own placeholder `bypass`. The tasks in evals/lm_eval are graded.
-
-
-def requests(decoding: Decoding, extras: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a task file by which lm-eval asks: k responses to each item, and a filter that keeps all.
-
-    extras: generation arguments that only some engines know (`top_k`). A seed would make all samples the same.
-    """
-    sampling = {"temperature": decoding.temperature, "top_p": decoding.top_p, **extras}
-    return {
-        "output_type": "generate_until",
-        "repeats": decoding.samples,
-        "generation_kwargs": {
-            "do_sample": not decoding.greedy,
-            "max_gen_toks": decoding.max_tokens,
-            "until": [],  # only end tokens: without this key lm-eval stops at a blank line
-            **({} if decoding.greedy else sampling),
-        },
-        "filter_list": [{"name": "responses", "filter": [{"function": "take_first_k", "k": decoding.samples}]}],
-    }
-
-
-def write_task(plan: Plan, folder: Path, extras: dict[str, Any]) -> Path:
-    """Write prompts and task file; the path of the latter. extras: as in `requests`."""
-    import yaml
-
-    folder = folder.resolve()
-    items = folder / "prompts.jsonl"
-    rows = zip(plan.items, plan.prompts, strict=True)
-    lines = [json.dumps({"item_id": item.item_id, "prompt": prompt.text}, ensure_ascii=False) for item, prompt in rows]
-    write_text(items, "\n".join(lines) + "\n")
-    config = {
-        "task": plan.benchmark.key,
-        "dataset_path": "json",
-        # in memory, because `load_task` removes the copy on disk
-        "dataset_kwargs": {"data_files": {"test": str(items)}, "keep_in_memory": True},
-        "test_split": "test",
-        "doc_to_text": "prompt",
-        "doc_to_target": "item_id",
-        **requests(plan.decoding, extras),
-        "metric_list": [{"metric": "bypass", "aggregation": "bypass", "higher_is_better": True}],
-        "metadata": {"version": 1.0, "task_hash": plan.task_hash, "instruction": INSTRUCTION},
-    }
-    path = folder / f"{plan.benchmark.key}.yaml"
-    write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-    return path
-
-
-def load_task(path: Path) -> ConfigurableTask:
-    """The task as an object of lm-eval, from the file alone: the thousands of built-in tasks are not scanned."""
-    import datasets
-    from lm_eval.tasks import TaskManager
-
-    datasets.disable_progress_bars()
-    # The datasets library keeps a copy of the prompts while it reads them, and names a lock after the whole path of the
-    # copy: beside the task file that name is too long for a file where the project's own path has 100 letters.
-    usual = datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH
-    with tempfile.TemporaryDirectory(prefix="tepo-prompts-") as copy:
-        try:
-            datasets.config.HF_DATASETS_CACHE = Path(copy)
-            datasets.config.DOWNLOADED_DATASETS_PATH = Path(copy, "downloads")
-            tasks = TaskManager(include_defaults=False).load([str(path)])["tasks"]
-        finally:
-            datasets.config.HF_DATASETS_CACHE, datasets.config.DOWNLOADED_DATASETS_PATH = usual
-    (task,) = tasks.values()
-    return task
-
-
 # The responses
 
 
-def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label: str = "generate") -> list[Response]:
-    """All responses, items in order and samples in order within an item. Writes the task file into `folder`.
+def arguments(decoding: Decoding, extras: Mapping[str, Any]) -> dict[str, Any]:
+    """Generation arguments of lm-eval. extras: those that only some engines know (`top_k`).
 
-    max_length: the longest prompt and response together, in tokens, over all plans that the engine will serve.
-    Raises CorruptInputError when lm-eval sent another prompt than the planned one, or returned too few responses.
+    A seed among them would make all samples of an item equal.
     """
+    sampling = {"temperature": float(decoding.temperature), "top_p": decoding.top_p, **extras}
+    return {
+        "do_sample": not decoding.greedy,
+        "max_gen_toks": decoding.max_tokens,
+        "until": [],  # only end tokens: without this key lm-eval stops at a blank line
+        **({} if decoding.greedy else sampling),
+    }
+
+
+def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label: str = "generate") -> list[Response]:
+    """All responses, items in order and samples in order within an item.
+
+    folder: where an engine may keep responses until all are there. max_length: the longest prompt and response
+    together, in tokens, over all plans that the engine will serve.
+    """
+    import numpy
+    import torch
     import transformers
+    from lm_eval.api.instance import Instance
 
     # no progress reports; warnings of lm-eval and transformers stay
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
     lm = engine.lm(max_length)
-    progress = Progress(f"{label} {plan.benchmark.key}", len(plan.items) * plan.decoding.samples)
-    engine.seen.begin(progress, folder, plan.task_hash)
-    task = load_task(write_task(plan, folder, engine.extras))
-    texts = ask(lm, task, plan)
-    return _responses(engine, plan, texts)
-
-
-def ask(lm: LM, task: ConfigurableTask, plan: Plan) -> dict[str, list[str]]:
-    """item_id -> the texts of its samples."""
-    import numpy
-    import torch
-    from lm_eval.evaluator import evaluate
-
-    # `evaluate`, not `simple_evaluate`: the latter inspects the machine after each call (subprocesses, 0.7 s). It
-    # would also set these four seeds, so they are set here.
+    k = plan.decoding.samples
+    engine.seen.begin(Progress(f"{label} {plan.benchmark.key}", len(plan.items) * k), folder)
     random.seed(plan.seed)
     numpy.random.seed(plan.seed % 2**32)
     torch.manual_seed(plan.seed)
-    task.set_config(key="num_fewshot", value=0)
-    task.set_fewshot_seed(seed=plan.seed)
-    key = plan.benchmark.key
-    result: Any = evaluate(
-        lm=lm,
-        task_dict={"tasks": {key: task}, "groups": {}},
-        bootstrap_iters=0,  # scores and intervals are computed by evals.score
-        log_samples=True,
+    requests = [
+        Instance(
+            "generate_until", {"item_id": item.item_id}, (prompt.text, arguments(plan.decoding, engine.extras)), 0,
+            metadata=(plan.benchmark.key, number, k),
+        )
+        for number, (item, prompt) in enumerate(zip(plan.items, plan.prompts, strict=True))
+    ]  # fmt: skip
+    # the samples of an item are one request object, repeated: `sample_numbers` counts on it, as lm-eval does
+    texts = lm.generate_until([request for request in requests for _ in range(k)])
+    return [
+        _response(engine, plan, place, sample, texts[place * k + sample])
+        for place in range(len(requests))
+        for sample in range(k)
+    ]
+
+
+def _response(engine: Engine, plan: Plan, place: int, sample: int, text: str) -> Response:
+    prompt = plan.prompts[place].text
+    # what the engine did not observe, from encoding the text again
+    tokens, stop = engine.seen.take(text) or (None, "unknown")
+    if tokens is None and engine.tokenizer is not None:
+        tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
+    if stop == "unknown" and tokens is not None:
+        stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
+    return Response(
+        item_id=plan.items[place].item_id,
+        sample=sample,
+        prompt=prompt,
+        prompt_sha256=prompt_sha256(prompt),
+        response=clean(text),
+        stop=stop,
+        tokens=tokens,
+        seed=engine.sample_seed(sample),
     )
-    prompts = {item.item_id: prompt.text for item, prompt in zip(plan.items, plan.prompts, strict=True)}
-    texts = {}
-    for sample in result["samples"][key]:
-        item_id = sample["doc"]["item_id"]
-        prompt = sample["arguments"][0][0]
-        if prompt != prompts[item_id]:
-            raise CorruptInputError(f"{key}: {item_id}: lm-eval asked {prompt!r}, not the planned prompt")
-        texts[item_id] = [str(text) for text in sample["resps"][0]]
-    return texts
-
-
-def _responses(engine: Engine, plan: Plan, texts: Mapping[str, list[str]]) -> list[Response]:
-    k = plan.decoding.samples
-    responses = []
-    for item, prompt in zip(plan.items, plan.prompts, strict=True):
-        own = texts.get(item.item_id, [])
-        if len(own) != k:
-            raise CorruptInputError(f"{plan.benchmark.key}: {item.item_id}: {len(own)} responses, expected {k}")
-        for sample, text in enumerate(own):
-            # what the engine did not observe, from encoding the text again
-            tokens, stop = engine.seen.take(text) or (None, "unknown")
-            if tokens is None and engine.tokenizer is not None:
-                tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
-            if stop == "unknown" and tokens is not None:
-                stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
-            responses.append(
-                Response(
-                    item_id=item.item_id,
-                    sample=sample,
-                    prompt=prompt.text,
-                    prompt_sha256=prompt_sha256(prompt.text),
-                    response=clean(text),
-                    stop=stop,
-                    tokens=tokens,
-                    seed=engine.sample_seed(sample),
-                )
-            )
-    return responses
 
 
 # Are k samples really k draws? A fixed seed that an engine uses for every sample would copy one draw k times.

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 class Observations:
     """What an engine observed over one benchmark."""
 
-    def begin(self, progress: Progress, folder: Path, task_hash: str) -> None:
-        """Forget the benchmark before. folder: where an engine may keep responses that it has before all are there."""
+    def begin(self, progress: Progress, folder: Path) -> None:
+        """Forget the benchmark before. folder: where an engine may keep responses until all are there."""
         self._notes: dict[str, deque[tuple[int | None, str]]] = defaultdict(deque)
         self._tokens = 0
-        self.progress, self.folder, self.task_hash = progress, folder, task_hash
+        self.progress, self.folder = progress, folder
         self.earlier_seconds = 0.0  # of earlier calls, whose responses an engine kept
 
     def note(self, text: str, tokens: int | None, stop: str) -> None:
@@ -61,7 +61,7 @@ class Observations:
         return notes.popleft() if notes else None
 
 
-JOURNAL = "responses.journal"  # in the folder of a benchmark that is not finished: its responses so far
+JOURNAL = "responses.jsonl"  # in the folder of a benchmark that is not finished: its responses so far
 
 BACKENDS = {
     "hf": "evals.generation.hf:HuggingFace",

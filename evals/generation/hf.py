@@ -60,8 +60,7 @@ class HuggingFace(Engine):
 def load() -> None:
     """Import what drawing takes; a worker (`core.worker`) does so once for many models."""
     for name in (
-        "datasets", "lm_eval.evaluator", "lm_eval.models.huggingface", "lm_eval.tasks", "transformers.modeling_utils",
-        "evals.generation.draw", "evals.store",
+        "lm_eval.models.huggingface", "transformers.modeling_utils", "evals.generation.draw", "evals.store",
     ):  # fmt: skip
         import_module(name)
     sampling.load()

@@ -16,7 +16,7 @@ import urllib.request
 from collections import Counter, deque
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import PositiveInt
@@ -25,7 +25,6 @@ from core import digests, lock
 from core.declared import Declared, Recorded, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from core.files import parse_json, write_text
-from core.provenance import sha256_bytes
 from evals.generation.engine import JOURNAL, Engine, Observations, Settings, per_sample_seed, sample_numbers
 from evals.store import STOPS, clean
 
@@ -161,32 +160,32 @@ class Line(Recorded):
     sample: int
     text: str
     tokens: int | None
-    stop: str
+    stop: Literal["stop", "length", "unknown"]
     seconds: float  # from the first request to this response, without the time between calls
 
 
 class Journal:
-    """The responses to one plan in a file, a line each: sha256, JSON. A kill loses at most those in flight.
+    """The responses to one plan, a line of JSON each; a kill loses at most those in flight.
 
-    Half a line at the end is dropped; a damaged one is named, and its response is requested again.
+    The plan is in the name of the folder. A line that is not a response is named, and requested again; half a line at
+    the end is dropped. most_empty: with more empty responses the call before ended, and they are requested again.
     """
 
-    def __init__(self, path: Path, task_hash: str, most_empty: float):
-        self.path, self.task_hash = path, task_hash
+    def __init__(self, path: Path, most_empty: float):
+        self.path = path
         self.lines: dict[tuple[str, int], Line] = {}
         data = path.read_bytes() if path.is_file() else b""
         for number, line in enumerate(data.split(b"\n")[:-1], 1):
-            where, (_, _, text) = f"{path}: line {number}", line.partition(b" ")
-            if self._hashed(text) == line + b"\n":
-                found = validated(Line, parse_json(text.decode(), where), where, error=CorruptInputError)
+            where = f"{path}: line {number}"
+            try:
+                found = validated(Line, parse_json(line.decode(), where), where, error=CorruptInputError)
                 self.lines[found.item_id, found.sample] = found
-            else:
-                print(f"requested again: {where}: differs from its sha256", file=sys.stderr)
-        if self.empty > most_empty:  # the call before ended because of them
+            except (CorruptInputError, UnicodeDecodeError) as error:
+                print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+        if self.empty > most_empty:
             self.lines = {key: line for key, line in self.lines.items() if line.text.strip()}
         if data:
-            texts = (line.model_dump_json().encode() for line in self.lines.values())
-            write_text(path, b"".join(map(self._hashed, texts)).decode())
+            write_text(path, "".join(line.model_dump_json() + "\n" for line in self.lines.values()))
 
     @property
     def empty(self) -> int:
@@ -195,11 +194,7 @@ class Journal:
     def add(self, line: Line) -> None:
         self.lines[line.item_id, line.sample] = line
         with open(self.path, "ab") as stream:
-            stream.write(self._hashed(line.model_dump_json().encode()))
-
-    def _hashed(self, text: bytes) -> bytes:
-        # With the plan's hash: a line that answers another plan counts as damaged.
-        return sha256_bytes(self.task_hash.encode() + text).encode() + b" " + text + b"\n"
+            stream.write(line.model_dump_json().encode() + b"\n")
 
 
 # Requests
@@ -231,7 +226,7 @@ def _observed_api(chat: bool) -> type[LM]:
             wanted = {(request.doc["item_id"], sample): request for request, sample in numbered}
             path, most_empty = self.seen.folder / JOURNAL, self.settings.empty_limit * len(wanted)
             with lock.held(path.with_suffix(".lock"), f"{path.parent}: another command draws these responses"):
-                journal = Journal(path, self.seen.task_hash, most_empty)
+                journal = Journal(path, most_empty)
                 asyncio.run(self._fill(journal, wanted, most_empty))
             lines = [journal.lines[key] for key in wanted]
             for line in lines:  # only now, because equal texts are told apart by their order
@@ -246,7 +241,7 @@ def _observed_api(chat: bool) -> type[LM]:
             missing = deque(key for key in wanted if key not in journal.lines)
 
             async def send(session: aiohttp.ClientSession) -> None:
-                """One request after another. The first that fails is the last: where a server refuses some of many,
+                """Send one request after another, up to the first that fails: where a server refuses some of many,
                 fewer remain in flight; where one prompt always fails, the others get their responses."""
                 nonlocal empty
                 while missing and empty <= most_empty:

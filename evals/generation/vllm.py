@@ -27,7 +27,7 @@ class Vllm(Engine):
 
     backend = "vllm"
     packages = (*Engine.packages, "torch", "vllm")
-    extras = {"top_k": 0}  # noqa: RUF012 - the same task file as hf
+    extras = {"top_k": 0}  # noqa: RUF012 - as hf
     default_batch_size = 256  # vLLM's own max_num_seqs; lm-eval hands it all requests at once
 
     def sample_seed(self, sample: int) -> int:

@@ -8,7 +8,7 @@ They get the gold as stored, without an item's tolerance. Their own time limits 
 cannot use; its CPU limit replaces them. A task file of lm-eval is loaded alone, as lm-eval loads it: importing the
 package takes 8 seconds more.
 
-    python -m evals.grading.others    a worker, as `python -m evals.grading.pool`
+    python -m evals.grading.others    a worker, as `python -m evals.grading.worker`
 """
 
 import importlib
@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from core.errors import MissingInputError
-from evals.grading import pool
+from evals.grading import worker
 from evals.grading.decide import Gold
 from evals.grading.normalise import LONGEST_ANSWER
 
@@ -94,7 +94,7 @@ def _module(other: Other) -> ModuleType:
     return module
 
 
-def _compare(name: str) -> pool.Compare:
+def _compare(name: str) -> worker.Compare:
     """The grader `name`, loaded and warm; where that fails, every comparison raises the reason."""
     try:
         module = _module(OTHERS[name])
@@ -116,4 +116,4 @@ def _compare(name: str) -> pool.Compare:
 
 
 if __name__ == "__main__":
-    pool.work(lambda: {name: _compare(name) for name in OTHERS})
+    worker.work(lambda: {name: _compare(name) for name in OTHERS})

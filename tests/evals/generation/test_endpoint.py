@@ -25,7 +25,7 @@ from core.scores import MACRO, read_scores
 from evals import data, generate
 from evals.benchmark import PAPER, benchmark
 from evals.generation import openai
-from evals.generation.draw import make_plan, requests
+from evals.generation.draw import arguments, make_plan
 from evals.generation.engine import JOURNAL, Settings, engine, per_sample_seed
 from evals.store import Response
 from tests import planted
@@ -339,7 +339,7 @@ def test_damage_of_the_journal_is_named_and_repaired(
     with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
         drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
-    assert lines == [f"requested again: {path}: line {number}: differs from its sha256" for number in named]
+    assert [line.split(": ")[2] for line in lines] == [f"line {number}" for number in named]
     server.answer, server.asked = server.echo, []
     assert len(drawn(server, quick_data, tmp_path, limit=30)) == 30
     assert "requested again" not in capsys.readouterr().err, "repaired"
@@ -453,7 +453,13 @@ def test_the_shipped_files_are_the_registrys() -> None:
     assert group["aggregate_metric_list"] == [{"metric": "acc", "aggregation": "mean", "weight_by_size": False}]
     for key in PAPER:
         names = {"include": "_common_yaml", "task": f"tepo_{key}", "dataset_name": key, "metadata": {"version": 1.0}}
-        assert shipped.pop(f"tepo_{key}") == names | requests(benchmark(key).decoding, {"top_k": 0})
+        decoding = benchmark(key).decoding
+        assert shipped.pop(f"tepo_{key}") == names | {
+            "output_type": "generate_until",
+            "repeats": decoding.samples,
+            "generation_kwargs": arguments(decoding, {"top_k": 0}),
+            "filter_list": [{"name": "responses", "filter": [{"function": "take_first_k", "k": decoding.samples}]}],
+        }
     assert not shipped
 
 
@@ -474,8 +480,8 @@ def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
     class Canned(LM):
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
             answers = []
-            for prompt, arguments in (request.args for request in requests):
-                assert (arguments["temperature"], arguments["top_p"], arguments["until"]) == (0.6, 1.0, [])
+            for prompt, asked_for in (request.args for request in requests):
+                assert (asked_for["temperature"], asked_for["top_p"], asked_for["until"]) == (0.6, 1.0, [])
                 place = list(golds).index(prompt)
                 asked[prompt] += 1
                 answers.append(rf"\boxed{{{golds[prompt] if asked[prompt] <= right[place] else 'none'}}}")

@@ -10,9 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -370,40 +368,12 @@ def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch
     ]
 
 
-def test_a_task_file_never_holds_a_seed_and_greedy_never_a_temperature(
-    tiny: Path, quick_data: Path, tmp_path: Path
-) -> None:
-    """A seed among the generation arguments made 4 repeats 1 sample (measured). hf and vllm get the same file."""
-    for key in QUICK:
-        entry, texts = benchmark.benchmark(key), []
-        for backend in ("hf", "vllm"):
-            asked = engine(backend, Settings(str(tiny), seed=1))
-            found = draw.make_plan(asked, entry, data.load(entry, quick_data))
-            texts.append(draw.write_task(found, tmp_path, asked.extras).read_text())
-        assert texts[0] == texts[1]
-        config = yaml.safe_load(texts[0])
-        wanted: dict[str, Any] = {"do_sample": False, "max_gen_toks": 64, "until": []}
-        if not entry.decoding.greedy:
-            wanted |= {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
-        assert config["generation_kwargs"] == wanted
-        assert config["repeats"] == entry.decoding.samples
-
-
-def test_lm_eval_itself_reads_the_task_file_at_a_long_path_and_leaves_nothing(
-    tiny: Path, items: list[data.Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The datasets library makes one file name of the whole path of its copy; 255 bytes are the most a name has."""
-    temporary, home = tmp_path / "tmp", datasets.config.HF_DATASETS_CACHE
-    temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    found = made(tiny, items)
-    folder = tmp_path.joinpath(*["a long name in a path" * 8] * 3)
-    task = draw.load_task(draw.write_task(found, folder, {}))
-    assert [task.doc_to_text(doc) for doc in task.test_docs()] == [prompt.text for prompt in found.prompts]
-    assert task.config.repeats == 8
-    assert sorted(path.name for path in folder.iterdir()) == ["prompts.jsonl", "syn_mix3.yaml"]
-    assert list(temporary.iterdir()) == []
-    assert home == datasets.config.HF_DATASETS_CACHE
+def test_arguments_never_hold_a_seed_and_greedy_ones_never_a_temperature() -> None:
+    """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
+    greedy = {"do_sample": False, "max_gen_toks": 64, "until": []}
+    assert draw.arguments(few(GREEDY).decoding, {"top_k": 0}) == greedy
+    sampled = greedy | {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
+    assert draw.arguments(few(SAMPLED).decoding, {"top_k": 0}) == sampled
 
 
 def test_vllm_compiles_into_a_folder_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import signal
 import time
 from typing import Any
 
-from evals.grading import Verdict, pool
+from evals.grading import Verdict, worker
 
 
 def outcome(gold: Any, answer: str) -> Verdict:
@@ -38,4 +38,4 @@ def outcome(gold: Any, answer: str) -> Verdict:
 
 
 if __name__ == "__main__":
-    pool.work(lambda: {"ours": outcome})
+    worker.work(lambda: {"ours": outcome})

@@ -269,7 +269,7 @@ def test_integer_answers_start_no_process(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("evals.grading.pool._Worker", refuse)
+    monkeypatch.setattr("evals.grading.pool.Pool._start", refuse)
     rng = random.Random(1)
     responses = [f"so \\boxed{{{_scribble(rng)}}}" for _ in range(1000)]
     answers = [str(rng.randrange(200)) for _ in responses]

@@ -1,0 +1,232 @@
+"""The worker of `evals.grading.pool`: batches of comparisons in, answers out, over its standard input; JSON messages.
+
+    python -m evals.grading.worker
+
+It loads the algebra once and forks processes that compare; where one is killed, the next is there within milliseconds.
+Before they read model text they restrict themselves: CPU seconds per comparison (a kernel timer on the process's CPU
+clock, whose signal kills even inside C code), memory, no file but the installation's to read, no subprocess, no socket,
+no `eval` of text.
+"""
+
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from fractions import Fraction
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
+
+from evals.grading.decide import Gold, gold
+from evals.grading.pool import TOO_SLOW
+
+FORBIDDEN_EXIT = 87  # of a process that tried what `_restrict` refuses
+RECURSION, STACK = 20_000, 2**29  # frames and bytes: no text within `symbolic.LONGEST_OBJECT` needs as many (measured)
+FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be interrupted, their answers may differ
+
+Compare = Callable[[Any, str], str]
+"""(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
+
+
+def algebra() -> dict[str, Compare]:
+    """The graders by name, loaded; what sympy imports lazily too, so that the first items have as much CPU time."""
+    for name in FAST_INTEGERS:
+        sys.modules[name] = None  # type: ignore[assignment]
+    from evals.grading import symbolic
+
+    symbolic.forbid_evaluation()
+    for expected, answer in (
+        (r"\sqrt{2}+x", r"x+2^{\frac{1}{2}}"),
+        (r"\frac{\sin x}{x}", r"\cos x"),
+        (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", "(1,2)"),
+        ("x<2", r"(-\infty,2)"),
+    ):
+        symbolic.outcome(gold(expected), answer)
+    return {"ours": symbolic.outcome}
+
+
+def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
+    """Load, then answer batches until the channel closes."""
+    channel = Connection(os.dup(0))
+    limits = json.loads(channel.recv_bytes())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides when to stop
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
+    if limits["packages"]:
+        sys.path.insert(0, limits["packages"])
+        _READABLE.append(f"{os.path.abspath(limits['packages'])}{os.sep}")
+    gc.disable()  # until everything is loaded, and rarely afterwards: parsing makes many short-lived objects
+    try:
+        graders = load()
+    except ImportError as error:
+        _send(channel, str(error))
+        return
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
+    _send(channel, None)  # ready
+    while True:
+        try:
+            batch = json.loads(channel.recv_bytes())
+        except EOFError:
+            return
+        for answer in _compare_all(graders, limits, batch):
+            _send(channel, answer)
+
+
+def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterator[Any]:
+    """(place of the task, verdict, CPU seconds, reason) as each comparison ends."""
+    waiting, tried = deque(range(len(batch["tasks"]))), set[int]()
+    processes: dict[Connection, tuple[int, int]] = {}  # process id, and the place of the task under way
+
+    def give(channel: Connection, process: int, place: int) -> None:
+        processes[channel] = process, place
+        with suppress(BrokenPipeError):  # it has died: the channel is at its end
+            _send(channel, place)
+
+    def start(place: int) -> None:
+        channel, inside = Pipe()
+        process = os.fork()
+        if process == 0:
+            for other in (channel, *processes):  # else it would not see when the worker has ended
+                other.close()
+            _restrict(limits)
+            _on_a_large_stack(lambda: _answer_all(graders, batch, inside))
+        inside.close()
+        give(channel, process, place)
+
+    while waiting or processes:
+        while waiting and len(processes) < batch["processes"]:
+            start(waiting.popleft())
+        for channel in wait(list(processes)):
+            process, place = processes.pop(channel)
+            try:
+                outcome, seconds, reason = json.loads(channel.recv_bytes())
+            except (EOFError, ConnectionError):
+                outcome, seconds, reason = "", 0.0, None
+            if outcome and not reason and waiting:
+                give(channel, process, waiting.popleft())
+            else:
+                channel.close()  # it ends, if it has not
+                code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+                outcome, seconds, reason = (outcome, seconds, reason) if outcome else _ending(code, batch)
+            if outcome in ("timeout", "error") and reason != TOO_SLOW and place not in tried:
+                tried.add(place)
+                start(place)  # in a process that has compared nothing yet
+            else:
+                yield place, outcome, seconds, reason
+
+
+def _ending(code: int, batch: Mapping[str, Any]) -> tuple[str, float, str]:
+    """Verdict, CPU seconds and reason by the exit code of a process; negative: by a signal."""
+    if code == -signal.SIGPROF:
+        return "timeout", batch["cpu_seconds"], TOO_SLOW
+    if code == -signal.SIGALRM:
+        return "timeout", 0.0, "wall clock"
+    if code == FORBIDDEN_EXIT:
+        return "error", 0.0, "forbidden operation"
+    return "error", 0.0, f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+# In a comparing process
+
+
+def _on_a_large_stack(work: Callable[[], None]) -> NoReturn:
+    """Do `work` where recursion is not what ends it, and leave the process."""
+    sys.setrecursionlimit(RECURSION)
+    threading.stack_size(STACK)  # of a new thread; the main thread's was fixed when the process began
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    os._exit(1)
+
+
+def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channel: Connection) -> None:
+    """Compare one task after the other, until the channel closes or the algebra has failed: its state is unknown."""
+    reason = None
+    while reason is None:
+        try:
+            task = batch["tasks"][json.loads(channel.recv_bytes())]
+        except EOFError:
+            break
+        tolerance = task["gold"]["tolerance"]
+        gold = Gold(**{**task["gold"], "tolerance": tolerance and Fraction(tolerance)})
+        outcome, began = "error", time.process_time()
+        # SIGPROF and SIGALRM at their default action end the process even inside C code; ITIMER_PROF counts CPU time.
+        signal.setitimer(signal.ITIMER_PROF, batch["cpu_seconds"])
+        signal.setitimer(signal.ITIMER_REAL, batch["wall_seconds"])
+        try:
+            outcome = str(graders[task["grader"]](gold, task["answer"]))
+        except MemoryError:
+            reason = "memory"
+        except RecursionError:
+            reason = "recursion"
+        except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
+            reason = f"{type(error).__name__}: {error}"[:200]
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        _send(channel, [outcome, time.process_time() - began, reason])
+    os._exit(0)
+
+
+def _send(channel: Connection, message: object) -> None:
+    channel.send_bytes(json.dumps(message).encode())
+
+
+_FORBIDDEN_EVENTS = (
+    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.", "socket.",
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate",
+    "shutil.", "urllib.", "http.", "ftplib.", "smtplib.", "ctypes.dlopen", "pty.", "webbrowser.", "tempfile.",
+)  # fmt: skip
+_UNROLLED = os.path.join("sympy", "polys", "monomials.py")
+_READABLE = [f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path]
+
+
+def _restrict(limits: dict[str, Any]) -> None:
+    """Set limits and audit hook, before model text is read."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a second guard against writing, below Python's audit hook
+    compiles = limits["compiles"]
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        """End the process on an operation that a comparison of two expressions never needs."""
+        if event == "compile":
+            if not (compiles or arguments[0] is None or _generated_by_library()):
+                raise PermissionError("text is not compiled here")
+        elif (event == "open" and not _is_library(*arguments)) or event.startswith(_FORBIDDEN_EVENTS):
+            os._exit(FORBIDDEN_EXIT)
+
+    sys.addaudithook(refuse)
+
+
+def _is_library(path: Any, mode: Any, flags: Any) -> bool:
+    """Whether an `open` reads a file of the installation, as a late import does."""
+    if isinstance(mode, str) and set(mode) & set("wax+"):
+        return False
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return False
+    return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(tuple(_READABLE))
+
+
+def _generated_by_library() -> bool:
+    """Whether the text to compile comes from an import, or from sympy's unrolled loops over exponents."""
+    frame = sys._getframe(2)  # 0 is this function, 1 the audit hook, 2 the caller of `compile`
+    if frame.f_code.co_filename.endswith(_UNROLLED):
+        return True
+    while frame.f_back is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame.f_back is not None
+
+
+if __name__ == "__main__":
+    work()
