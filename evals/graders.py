@@ -281,7 +281,7 @@ def share(parts: Parts, of: Callable[[Response], bool | None], policies: Mapping
     for benchmark, responses in parts.items():
         values = [of(response) for response in responses]
         if missing := values.count(None):
-            return Estimate(None, None, None, None, "problem", f"unknown for {missing} responses", 0)
+            return Estimate(level="problem", how=f"unknown for {missing} responses", n=0)
         problem = {response.item_id: response.problem for response in responses}
         cell = Samples(tuple(problem), np.array(values, bool).reshape(len(problem), -1), tuple(problem.values()))
         policy = policies[benchmark]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from core import digests, packed
 from core.declared import validated
@@ -25,9 +24,6 @@ from core.files import content, read_csv, stored
 from core.layout import REFERENCE, Checkpoint, Run
 from core.provenance import sha256_bytes
 from core.results_tree import RunRecord, Tree
-
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison, Estimate
 
 # One run's curve.csv: a row per update, made into one figure per rollout.
 
@@ -171,22 +167,6 @@ class RunMeasures:
     collapsed_at: int | None
     values: Mapping[str, float | None]  # by measure
     why: Mapping[str, str]  # measure -> why its value is None
-
-
-@dataclass(frozen=True)
-class MethodMeasure:
-    """One measure of a method on a model over its finished seeds, and against GRPO/DAPO under the same settings."""
-
-    model: str
-    method: str
-    title: str
-    measure: Measure
-    seeds: int  # finished
-    planned_seeds: int
-    collapsed: int  # seeds
-    estimate: Estimate
-    comparison: Comparison | None  # None for GRPO/DAPO itself; its `detectable` counts Holm
-    p_holm: float | None  # p corrected over all methods and models of this measure
 
 
 def running_mean(reward: Sequence[float]) -> list[float]:
@@ -360,108 +340,7 @@ def _target(tree: Tree, run: Run) -> Fraction | str:
     return means[-1] if means else f"fewer than {WINDOW} rollouts"
 
 
-# Methods over seeds. The unit is the clean model, or the seed: rollouts of one run are no independent repetitions.
-
-
-def compare(tree: Tree, model: str, a: str, b: str, measure: str) -> Comparison:
-    """Method a minus method b on a model, paired by seed; methods as the configuration names them (`tepo@hot`).
-
-    Raises for a name that the results do not plan. A seed that is not finished is no pair. With a seed where one of the
-    two has no figure there is no difference, and `how` says which.
-    """
-    if measure not in MEASURES:
-        raise unknown("convergence", "measure", measure, MEASURES)
-    where = str(tree.layout.matrix)
-    models = dict.fromkeys(run.model for run in tree.runs)
-    if model not in models:
-        raise unknown(where, "models", model, models)
-    sides = []
-    for name in (a, b):
-        runs = [run for run in tree.averaged if (run.model, run.method) == (model, tree.method_for(name))]
-        if not runs:
-            raise unknown(where, f"methods of {model}", name, [run.method for run in tree.runs if run.model == model])
-        sides.append([measure_run(tree, run) for run in runs])
-    return _compare(tree, sides[0], sides[1], MEASURES[measure])
-
-
-def by_method(tree: Tree, runs: Sequence[RunMeasures]) -> list[MethodMeasure]:
-    """Every measure of every method on every model, from the figures of all runs."""
-    from evals.stats.compare import detectable_in_family, holm
-
-    seeds_of: dict[tuple[str, str], list[RunMeasures]] = {}  # (model, method) -> its runs
-    for run in runs:
-        seeds_of.setdefault((run.run.model, run.run.method), []).append(run)
-    rows = []
-    for measure in MEASURES.values():
-        comparisons: dict[tuple[str, str], Comparison] = {}
-        for (model, method), seeds in seeds_of.items():
-            baseline = model, reference(method)
-            if baseline != (model, method) and baseline in seeds_of:
-                comparisons[model, method] = _compare(tree, seeds, seeds_of[baseline], measure)
-        # One family per measure: a reader looks down the column of one measure for the methods that stand out.
-        p_holm = dict(zip(comparisons, holm([c.p for c in comparisons.values()]), strict=True))
-        tests = sum(p is not None for p in p_holm.values())
-        for place, c in comparisons.items():
-            comparisons[place] = replace(c, detectable=detectable_in_family(c, tests))
-        for (model, method), seeds in seeds_of.items():
-            rows.append(
-                MethodMeasure(
-                    model=model,
-                    method=method,
-                    title=seeds[0].title,
-                    measure=measure,
-                    seeds=sum(seed.finished for seed in seeds),
-                    planned_seeds=len(seeds),
-                    collapsed=sum(seed.collapsed_at is not None for seed in seeds),
-                    estimate=_estimate(tree, seeds, measure),
-                    comparison=comparisons.get((model, method)),
-                    p_holm=p_holm.get((model, method)),
-                )
-            )
-    return rows
-
-
 def reference(method: str) -> str:
     """GRPO/DAPO under the settings of `method`: of `tepo@hot` it is `grpo@hot`."""
     _, at, variant = method.partition("@")
     return REFERENCE + at + variant
-
-
-def _estimate(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
-    from evals.stats import compare as seeds
-    from evals.stats.estimate import Estimate
-
-    values, missing = _values(runs, measure)
-    if missing or not values:  # a method that sometimes never gets there has no mean over the times that it did
-        how = _reasons(missing) or "no seed is finished"
-        return Estimate(None, None, None, None, "seed", how, len(values) + len(missing))
-    return seeds.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
-
-
-def _compare(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
-    from evals.stats import compare as seeds
-    from evals.stats.estimate import Comparison
-
-    (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
-    common = {*values_a, *missing_a} & {*values_b, *missing_b}
-    # One seed without a figure leaves no comparison: without it, only seeds on which both got there would count.
-    for runs, missing in ((a, missing_a), (b, missing_b)):
-        reasons = _reasons({seed: reason for seed, reason in missing.items() if seed in common})
-        if reasons:
-            how = f"{runs[0].title}: {reasons}"
-            return Comparison(None, None, None, None, None, None, "seed", how, len(common))
-    clusters = tree.clean_models(a[0].run.model)
-    return seeds.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top), clusters=clusters)
-
-
-def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
-    """Of the finished runs by seed: figures, and why there is none."""
-    finished = {run.run.seed: run for run in runs if run.finished}
-    figures = {seed: run.values[measure.key] for seed, run in finished.items()}
-    missing = {seed: finished[seed].why[measure.key] for seed, value in figures.items() if value is None}
-    return {seed: value for seed, value in figures.items() if value is not None}, missing
-
-
-def _reasons(missing: Mapping[int, str]) -> str:
-    """`seed 2: never reached`"""
-    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))

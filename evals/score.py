@@ -116,7 +116,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     comparisons = tree.once(paired_of_tree, a, b)  # a table asks for the same pair once per column
     if comparisons is None:
         how = "no grades beside the scores: no paired interval"
-        return Comparison(difference, None, None, None, None, None, "problem", how, int(score_a.items or 0))
+        return Comparison(difference=difference, level="problem", how=how, n=int(score_a.items or 0))
     comparison = comparisons[benchmark]
     if comparison.difference is None or abs(comparison.difference - difference) > ROUNDING:
         raise CorruptInputError(

@@ -1,224 +1,303 @@
-"""`python -m report.compare A B`: are two results trees (or references) equal, and which figures differ most?
+"""`python -m report.compare A B`: what differs between A and B, and is it more than noise? A and B are one of
 
-Prints how each side was made, what is equal bit for bit, and the figures that differ, each beside a 95 % interval:
-
-- two seeds or more: of the mean difference, paired by seed (`evals.stats.compare.compare_seeds`)
-- one seed: of the difference of two scores, from their own intervals over problems; a measure of the curve has none
-
-Exit code 0: equal, or every interval holds 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
+METHOD METHOD --results TREE [TREE ...]
+    Two methods over the seeds that both have, model by model: area under the reward curve, final reward, how far a
+    rollout and the first one moved the policy, and the averages of the benchmarks after each rollout that is evaluated
+    (--benchmarks KEY: these benchmarks' own scores). `base` is the model before RL, which has scores only. Of several
+    trees of one configuration, made with other bases (another machine), the seeds of all count together. --compared
+    chosen takes, of a sweep, each method at the value that its tree chose for it, on the seeds that chose nothing;
+    --compared own at the scale's own value. Mean, 95 % interval and p are Student's t over the clean models that the
+    pairs continue, as in tables and claims. p is of this comparison alone: correct it where there are several.
+TREE_A TREE_B
+    Two results trees or references: what is equal bit for bit, and the figures that differ most. Exit code 0: equal, or
+    every interval holds 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
+A B
+    Two checkpoints or two printed scores, compared over problems, and what would decide between them. Each is one of
+    TREE, TREE:MODEL, TREE:MODEL/METHOD/seedN/stepN    results of `evals.run`, of `evals.adopt` or of Snakemake (TREE
+                                                       alone: two trees with one checkpoint each)
+    FILE.csv                                           columns problem, correct, samples; or score, problems, samples;
+                                                       and benchmark where there are several
+    paper:METHOD, paper:MODEL/METHOD, paper:T2.3       a row of the paper's tables; METHOD: the first row that has it
+    SCORE:PROBLEMS:SAMPLES, NAME=SCORE:PROBLEMS:SAMPLES   a score as a fraction, with its benchmark's name
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from core import errors
-from core.errors import ConfigError, MissingInputError, Parser, whole
-from core.files import to_csv, write_text
-from core.layout import Checkpoint, Run
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown, whole
+from core.files import stored, to_csv, write_text
+from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
-from core.scores import AVERAGES
+from core.scores import MACRO, POOLED
 from report.tables.render import markdown_table
+from report.tables.tidy import bracketed
 
-LISTED = 12  # of the names that only one side has
-TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed
-MADE_BY = ("commit", "dirty", "python", "cpu")
-EQUAL = 1e-12  # scores are ratios of counts; a difference below this is the rounding of equal ones
-CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
-HEADER = ("where", "figure", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Finished runs and scored checkpoints of two trees, in the first one's order."""
-
-    trees: tuple[Tree, Tree]
-    runs: tuple[Run, ...]
-    checkpoints: tuple[Checkpoint, ...]
-    figures: tuple[str, ...]  # benchmarks of both; and the averages, where both average over the same ones
-
-    @cached_property
-    def other_curves(self) -> set[Run]:
-        """Runs whose curves differ in a column that both have, but the times: a later version may record more."""
-        from evals.learning_curves import INDEX, read_curve, rollout_rows
-
-        found = set()
-        for run in self.runs:
-            curves = [read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
-            whole = all(set(INDEX) <= curve.rollouts[0][0].keys() for curve in curves if curve.rollouts)
-            a, b = ([row for rows in c.rollouts for row in rows] if whole else rollout_rows(c) for c in curves)
-            common = [name for name in a[0] if name in b[0] and not name.startswith(TIMES)] if a and b else []
-            if [[row[name] for name in common] for row in a] != [[row[name] for name in common] for row in b]:
-                found.add(run)
-        return found
-
-    def same_weights(self, checkpoint: Checkpoint) -> bool:
-        name = f"checkpoints/step{checkpoint.step}"
-        a, b = ((tree.record(checkpoint.run) or {}).get("outputs", {}).get(name) for tree in self.trees)
-        return a is not None and a == b
-
-    def same_scores(self, checkpoint: Checkpoint) -> bool:
-        """By values and verdicts: their intervals may be of another version."""
-        found = [[tree.scores.get((checkpoint, key)) for key in self.figures] for tree in self.trees]
-        a, b = ([score and (score.value, score.counts) for score in side] for side in found)
-        return a == b
+COMPARED = ("chosen", "own")
+CURVE = {"area": "area under the reward curve", "final": "final reward",
+         "movement": "movement, nats a token", "movement_first": "movement of the first rollout"}  # fmt: skip
+SCORES = {POOLED: "score after", MACRO: "benchmarks' mean after"}  # a measure is `<benchmark> <rollouts>`
+HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "mean_b", "difference", "low", "high",
+          "p", "detectable", "needed")  # fmt: skip
 
 
-def overlap(a: Tree, b: Tree) -> Overlap:
-    """Return what can be compared: curves of the runs and scores on the benchmarks that both trees have.
+class Pair(NamedTuple):
+    """Two finished runs of one model and seed, in one tree; b may be the model that a began with."""
 
-    Raises ConfigError where scale or problems differ, MissingInputError where nothing is in common.
+    tree: Tree
+    a: Run
+    b: Run
+
+
+def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
+    """Return the finished pairs of all trees, and the number left out because an earlier tree has their base, for that
+    model and seed.
+
+    compared: None, or which comparison of a sweep names the methods' values (`COMPARED`); without it the fresh seeds of
+    a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or trees of other settings.
+    MissingInputError: no finished pair.
     """
-    if a.scale != b.scale:
-        raise ConfigError(f"cannot be compared: {a.root} is of scale {a.scale}, {b.root} of scale {b.scale}")
-    sizes_a, sizes_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
-    shared = [key for key in sizes_a if key in sizes_b]
-    for key in shared:
-        if sizes_a[key] != sizes_b[key]:
-            raise ConfigError(
-                f"cannot be compared: benchmark {key}: {a.root} has {sizes_a[key]}, {b.root} has {sizes_b[key]}"
-            )
-    figures = tuple(shared) + AVERAGES * (sizes_a.keys() == sizes_b.keys())
-    runs = tuple(run for run in a.runs if a.record(run) is not None and b.record(run) is not None)
-    scored_a, scored_b = ({checkpoint for checkpoint, key in tree.scores if key in figures} for tree in (a, b))
-    checkpoints = tuple(checkpoint for checkpoint in a.checkpoints if checkpoint in scored_a & scored_b)
-    if not (runs or checkpoints):
-        raise MissingInputError(f"cannot be compared: {a.root} and {b.root} have neither a run nor a score in common")
-    return Overlap((a, b), runs, checkpoints, figures)
-
-
-class Value(NamedTuple):
-    """A figure of one run, with its interval over problems where it is a score."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-def _pairs(common: Overlap) -> dict[tuple[str, str], dict[int, tuple[Value, Value]]]:
-    """(method or its checkpoint, figure) -> seed -> both sides."""
-    from evals import learning_curves
-
-    found: dict[tuple[str, str], dict[int, tuple[Value, Value]]] = {}
-    for checkpoint in common.checkpoints:
-        run = checkpoint.run
-        for key in common.figures:
-            sides = [tree.scores.get((checkpoint, key)) for tree in common.trees]
-            a, b = (Value(s.value, s.low, s.high) if s and s.value is not None else None for s in sides)
-            if a and b:
-                found.setdefault((f"{run.model}/{run.method}/step{checkpoint.step}", key), {})[run.seed] = a, b
-    changed = {(run.model, run.method) for run in common.other_curves}
-    for run in (run for run in common.runs if (run.model, run.method) in changed):
-        measured = [learning_curves.measure_run(tree, run).values for tree in common.trees]
-        for key in CURVE:
-            x, y = (values[key] for values in measured)
-            if x is not None and y is not None:
-                found.setdefault((f"{run.model}/{run.method}", key), {})[run.seed] = Value(x), Value(y)
-    return found
-
-
-def differences(common: Overlap) -> list[dict[str, Any]]:
-    """A row by HEADER for each figure that differs; moved ones first, then by the share of their interval."""
-    from evals.learning_curves import MEASURES
-    from evals.stats.compare import ALPHA, by_clean_model, compare_seeds, holm
-
-    rows: list[dict[str, Any]] = []
-    for (where, key), pairs in _pairs(common).items():
-        if all(abs(b.value - a.value) <= EQUAL for a, b in pairs.values()):
-            continue
-        a, b = ({seed: both[side].value for seed, both in pairs.items()} for side in (0, 1))
-        top = MEASURES[key].top if key in MEASURES else 1.0
-        clusters = common.trees[0].clean_models(where.partition("/")[0])
-        found = compare_seeds(b, a, bounds=(-top, top), clusters=clusters)
-        row = {name: getattr(found, name) for name in ("difference", "low", "high", "p", "how")}
-        row |= {"where": where, "figure": key, "seeds": len(pairs)}
-        row |= {name: fmean(by_clean_model(side, clusters).values()) for name, side in (("a", a), ("b", b))}
-        if len(pairs) == 1:
-            (seed,) = pairs
-            row |= {"where": f"{where}, seed {seed}", **_over_problems(*pairs[seed])}
-        rows.append(row)
-    for row, p in zip(rows, holm([row.pop("p") for row in rows]), strict=True):
-        # Without an interval although there are seeds: each of them differs by the same amount.
-        row |= {"p_holm": p, "moved": row["seeds"] > 1 if p is None else p < ALPHA}
-        row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
-    return sorted(rows, key=lambda row: (not row["moved"], -row["share"], row["where"], row["figure"]))
-
-
-def _over_problems(a: Value, b: Value) -> dict[str, Any]:
-    """b - a with MOVER of the two intervals: wider than paired by problem, never narrower; p by the normal law from
-    the nearer end."""
-    from evals.stats import intervals
-
-    if a.low is None or a.high is None or b.low is None or b.high is None:
-        return {"how": "one seed, and no interval over problems"}
-    difference, (low, high) = intervals.combine([1, 1], [b.value, -a.value], [b.low, -a.high], [b.high, -a.low])
-    se = float(difference - low if difference > 0 else high - difference) / float(intervals.quantile(math.inf))
-    p = float(intervals.p_value(difference, se, math.inf)) if se > 0 else None
-    return {"low": float(low), "high": float(high), "p": p, "how": "the two scores' own intervals"}
-
-
-def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> str:
-    """What only one side has, what is equal, the largest differences, the verdict."""
-    names_a, names_b = (_names(tree) for tree in common.trees)
-    lines = []
-    for name, tree, only in zip("AB", common.trees, (names_a.keys() - names_b, names_b.keys() - names_a), strict=True):
-        lines.append(f"{name}  {tree.root}: {len(tree.checkpoints)} checkpoints planned")
-        names = [one for one in (names_a | names_b) if one in only]
-        if names:
-            more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-            lines.append(f"   only in {name} ({len(names)}): {', '.join(names[:LISTED])}{more}")
-    trained = [c for c in common.checkpoints if c.run in common.runs]
-    counts = {
-        "curves (apart from times)": (len(common.runs) - len(common.other_curves), len(common.runs)),
-        "checkpoints' weights": (sum(map(common.same_weights, trained)), len(trained)),
-        "checkpoints' scores": (sum(map(common.same_scores, common.checkpoints)), len(common.checkpoints)),
-    }
-    lines += ["equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items()), ""]
+    found: dict[tuple[str, int, str], Pair] = {}
+    again = 0
+    for tree in trees:
+        ours, theirs = (side.matrix.get("settings") or {} for side in (trees[0], tree))
+        # What one of them does not record came with a newer version; what is evaluated may differ.
+        for key in sorted(ours.keys() & theirs.keys()):
+            if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
+                raise ConfigError(
+                    f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {trees[0].root} has {ours[key]}: "
+                    "their seeds are not of one experiment"
+                )
+        keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
+        if BASE in keys_a.values():
+            raise ConfigError(f"command line: {BASE} is not a run: it can only be subtracted; write it second")
+        if same := [key for model, key in keys_a.items() if keys_b.get(model) == key]:
+            raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {same[0]}")
+        for run in tree.runs:
+            if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
+                continue
+            other, record = Run(run.model, keys_b.get(run.model, run.method), run.seed), tree.record(run)
+            if other.method == BASE and (before := tree.base(run.model, run.seed)):
+                other = before.run
+            elif other == run or other not in tree.runs or tree.record(other) is None:
+                continue
+            if record is not None:
+                base = (run.model, run.seed, str(record["inputs"].get("base")))
+                again += base in found
+                found.setdefault(base, Pair(tree, run, other))
     if not found:
-        return "\n".join([*lines, "verdict: no figure differs"])
-    heads = ("where", "figure", "A", "B", "B - A", "95 % interval", "")
-    rows = [
-        (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
-         "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * row["moved"])
-        for row in found[:largest]
-    ]  # fmt: skip
-    lines += [f"{len(found)} figures differ; the largest, by their intervals:", ""]
-    lines += [*markdown_table(heads, rows, "---:"), ""]
-    moved, unknown = sum(row["moved"] for row in found), sum(row["low"] is None for row in found)
-    beyond = f"MOVED: {moved} of {len(found)} figures that differ do so" if moved else "no figure differs"
-    return "\n".join([*lines, f"verdict: {beyond} beyond noise; {unknown} have no interval"])
+        raise MissingInputError(f"{', '.join(str(tree.root) for tree in trees)}: no finished seed of both {a} and {b}")
+    return list(found.values()), again
 
 
-def _names(tree: Tree) -> dict[str, None]:
-    """What made a tree (commits, versions, processors, settings) and what is in it (benchmarks, finished runs)."""
-    finished = [run for run in tree.runs if tree.record(run) is not None]
-    names: dict[str, None] = {}
-    for run in finished:
-        environment = (tree.record(run) or {}).get("environment") or {}
-        facts = {name: environment.get(name) for name in MADE_BY} | (environment.get("packages") or {})
-        names |= dict.fromkeys(f"{name} {value}" for name, value in facts.items())
-    names |= dict.fromkeys(f"{key}={value}" for key, value in (tree.matrix.get("settings") or {}).items())
-    names |= dict.fromkeys(str(entry["key"]) for entry in tree.benchmarks)
-    return names | dict.fromkeys(run.path.as_posix() for run in finished)
+def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
+    """By model the method that a tree calls `name`, by its key or its name in the configuration; of a sweep at its
+    value, which may be another one for each model."""
+    if compared is None:
+        if (key := tree.method_for(name)) is None:
+            raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
+        return {str(model["key"]): key for model in tree.models}
+    from report.sweep import of_sweep
+
+    points = of_sweep(tree)["points"]
+    if not any(point["row"] == name for point in points):
+        raise unknown(str(tree.layout.matrix), "sweep: method", name, dict.fromkeys(point["row"] for point in points))
+    own = {(point["model"], point["row"]): point["base"] for point in points}
+    values = tree.chosen if compared == "chosen" else own
+    return {model: method for (model, row), method in values.items() if row == name}
+
+
+def _value(tree: Tree, run: Run, measure: str) -> float | None:
+    """measure: of CURVE, or `<benchmark> <rollouts>`; None where the run has none."""
+    from evals.learning_curves import figure
+
+    key, _, step = measure.partition(" ")
+    if run.method == BASE:
+        step = "0" if step else ""
+    if (not step and run.method == BASE) or (step and not stored(tree.layout.scores)):
+        return None
+    return figure(tree, Checkpoint(run, int(step or 0)), key)
+
+
+def contrast(values: Mapping[int, tuple[float, float]], clusters: Mapping[int, object] | None, top: float = 1.0) -> Any:
+    """a - b paired by seed (`evals.stats.compare.compare_seeds`) as columns, with the means of both sides over clean
+    models and the clean models that the difference needs. values: both sides, between -top and top."""
+    from evals.stats import compare
+    from evals.stats.sizes import units_needed
+
+    a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
+    c = compare.compare_seeds(a, b, bounds=(-top, top), clusters=clusters)
+    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)}
+    means = (fmean(compare.by_clean_model(side, clusters).values()) for side in (a, b))
+    return row | dict(zip(("mean_a", "mean_b"), means, strict=True))
+
+
+def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
+    """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
+    interval. benchmarks: whose scores. by_tree: pairs of each tree."""
+    out = []
+    for model in dict.fromkeys(pair.a.model for pair in found):
+        own = [pair for pair in found if pair.a.model == model]
+        # The clean model that a pair continues, by its number: on another machine the same one is made with other
+        # rounding. Without: made elsewhere, each pair counts.
+        clean = [pair.tree.clean_models(model) for pair in own]
+        clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in enumerate(clean)}
+        # Curves say enough where nothing is evaluated, or not yet.
+        scored = [pair for pair in own if stored(pair.tree.layout.scores)]
+        steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
+        for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in benchmarks)]:
+            sides = [(_value(pair.tree, pair.a, measure), _value(pair.tree, pair.b, measure)) for pair in own]
+            values = {n: (a, b) for n, (a, b) in enumerate(sides) if a is not None and b is not None}
+            if values:
+                row = {"model": model, "measure": measure, "pairs": len(values)}
+                row["by_tree"] = Counter(str(own[n].tree.root) for n in values)
+                out.append(row | contrast(values, {n: clusters[n] for n in values}))
+    return out
+
+
+def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
+    """A table in Markdown, and what it is a table of."""
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
+    rows = []
+    for line in found:
+        form = partial(_form, line["measure"])
+        signed, counts = partial(form, sign="+"), line["by_tree"].values()
+        pairs = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
+        rows.append([
+            line["model"],
+            CURVE.get(line["measure"]) or f"{_score(line['measure'])}, percent",
+            pairs + f" of {line['units']} clean models" * (line["units"] < line["pairs"]),
+            form(line["mean_a"]),
+            form(line["mean_b"]),
+            bracketed(signed(line["difference"]), line["low"], line["high"], signed),
+            "" if line["p"] is None else f"{line['p']:.2g}",
+            "" if line["detectable"] is None else form(line["detectable"]),
+            "" if line["needed"] is None else f"{line['needed']:,}",
+        ])  # fmt: skip
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
+    out += markdown_table(heads, rows, "---:")
+    out += ["", "needed: clean models, with as many seeds each as here; without clean models: seeds"]
+    if again:
+        out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
+    return "\n".join(out)
+
+
+def _form(measure: str, value: float, sign: str = "") -> str:
+    """Scores in percent; movements are thousandths of a nat."""
+    if measure not in CURVE:
+        return f"{100 * value:{sign}.1f}"
+    return f"{value:{sign}.{4 if measure.startswith('movement') else 3}f}"
+
+
+def _score(measure: str) -> str:
+    """`score after 12` for the pooled score, `syn_mix4 after 12` for a benchmark's."""
+    benchmark, step = measure.split()
+    return f"{SCORES.get(benchmark, f'{benchmark} after')} {step}"
+
+
+def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """One row per model and measure; scores are fractions."""
+    rows = []
+    for line in found:
+        measure = line["measure"] if line["measure"] in CURVE else _score(line["measure"])
+        by_tree = "; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items())
+        rows.append({**line, "measure": measure, "by_tree": by_tree, "a": a, "b": b})
+    return to_csv(HEADER, rows)
+
+
+def _methods(args: Any) -> int:
+    trees = [open_or_kept(root) for root in args.results]
+    for key in args.benchmarks or ():
+        if key not in (known := [str(own["key"]) for tree in trees for own in tree.benchmarks]):
+            raise unknown("command line", "--benchmarks", key, known)
+    found, again = pairs(trees, args.a, args.b, args.compared)
+    measured = lines(found, args.benchmarks or tuple(SCORES))
+    scored = {line["measure"].split()[0] for line in measured}
+    lacking = [key for key in args.benchmarks or () if key not in scored]
+    if lacking or not measured:  # without curves, as beside the model before RL, there may be nothing else
+        of = f" of {lacking[0]}" if lacking else ""
+        raise MissingInputError(f"{args.results[0]}: no seed of both {args.a} and {args.b} has a score{of}")
+    print(text(args.a, args.b, measured, again))
+    if args.csv:
+        write_text(args.csv, csv_text(args.a, args.b, measured))
+    return 0
+
+
+def _trees(args: Any) -> int:
+    from report import compare_trees
+
+    common = compare_trees.overlap(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
+    found = compare_trees.differences(common)
+    print(compare_trees.text(common, found, 12 if args.largest is None else args.largest))
+    if args.csv:
+        write_text(args.csv, compare_trees.csv_text(found))
+    return int(any(row["moved"] for row in found))
+
+
+def _scores(args: Any) -> int:
+    from report import compare_scores
+
+    assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
+    a, b = compare_scores.read(args.a), compare_scores.read(args.b)
+    try:
+        found = compare_scores.lines(a, b, **assumed)
+    except CorruptInputError as error:
+        raise CorruptInputError(f"{args.a} and {args.b}: {error}") from error
+    print(compare_scores.text(args.a, args.b, found, **assumed))
+    return 0
+
+
+def _is_tree(text: str) -> bool:
+    """Whether a side is a results tree, or a name with no form of a checkpoint or score (an error then names trees)."""
+    path = Path(text)
+    return path.is_dir() or (":" not in text and path.suffix != ".csv")
+
+
+def _has_one_checkpoint(text: str) -> bool:
+    """Whether a tree holds one checkpoint, as those of `evals.run` and `evals.adopt`: it is compared over problems."""
+    return len(open_or_kept(Path(text)).checkpoints) == 1
+
+
+OF = {  # the options of each form; --csv is of the first two
+    _methods: ("compared", "benchmarks", "csv"), _trees: ("largest", "csv"), _scores: ("spread", "correlation"),
+}  # fmt: skip
 
 
 def main() -> int:
-    parser = Parser(description="Compare two results trees: equal, inside noise, or moved.")
-    parser.add_argument("a", type=Path, help="results/<scale> or a reference")
-    parser.add_argument("b", type=Path, help="another one of the same scale")
-    parser.add_argument("--largest", type=whole(0), default=12, metavar="N", help="rows of the table (12)")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write every figure that differs")
+    parser = Parser()
+    parser.add_argument("a", metavar="A", help="a method, a tree, a checkpoint or a score, as above")
+    parser.add_argument("b", metavar="B", help="what is subtracted, likewise (of two trees, A is subtracted)")
+    parser.add_argument("--results", nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several")
+    parser.add_argument(
+        "--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value"
+    )
+    parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="methods: instead of the benchmarks' averages")
+    parser.add_argument("--largest", type=whole(0), metavar="N", help="trees: rows of the table (12)")
+    parser.add_argument(
+        "--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution"
+    )
+    parser.add_argument(
+        "--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties"
+    )
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="methods and trees: write every line there too")
     args = parser.parse_args()
-    common = overlap(open_or_kept(args.a), open_or_kept(args.b))
-    found = differences(common)
-    print(text(common, found, args.largest))
-    if args.csv:
-        write_text(args.csv, to_csv(HEADER, ({**row, "moved": "yes" if row["moved"] else "no"} for row in found)))
-    return int(any(row["moved"] for row in found))
+    form = _scores
+    if args.results:
+        form = _methods
+    elif _is_tree(args.a) and _is_tree(args.b):
+        form = _scores if _has_one_checkpoint(args.a) and _has_one_checkpoint(args.b) else _trees
+    for option in {name for names in OF.values() for name in names} - set(OF[form]):
+        if getattr(args, option) is not None:
+            where = ["METHOD METHOD --results TREE" * (option in OF[_methods]), "TREE TREE" * (option in OF[_trees])]
+            where += ["scores over problems" * (option in OF[_scores])]
+            raise ConfigError(f"command line: --{option}: is an option of {' and of '.join(filter(None, where))}")
+    return form(args)
 
 
 if __name__ == "__main__":

@@ -17,19 +17,20 @@ from core.files import stored, to_csv
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
-from evals.learning_curves import MEASURES, Curve, MethodMeasure, RunMeasures
+from evals.learning_curves import MEASURES, Curve, Measure, RunMeasures
+from evals.stats import compare
+from evals.stats.compare import Comparison, Estimate
 from methods import catalog
 from methods.training.movement import MOVEMENT
 
-RUN_HEADER = (
-    "model", "method", "seed", "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why",
-)  # fmt: skip
+KEYS = ("model", "method", "seed")
+RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
 METHOD_HEADER = (
     "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
     "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
     "difference_how",
 )  # fmt: skip
-DIFFERS_HEADER = ("model", "method", "seed", "differs")
+DIFFERS_HEADER = (*KEYS, "differs")
 # What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "reward": (("reward",), "first"),
@@ -46,7 +47,7 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "effective_step": (("effective_step",), "mean"),
     "grad_clipped": (("grad_clipped",), "mean"),
 }
-CURVE_HEADER = ("model", "method", "seed", "rollout", *SERIES)
+CURVE_HEADER = (*KEYS, "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
 LEAST = 3  # independent seeds of an interval; of two it would be wider than the picture
@@ -60,14 +61,14 @@ def write(tree: Tree) -> list[Path]:
     runs = learning_curves.measures(tree)
     # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
-    methods = learning_curves.by_method(tree, averaged)
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if stored(path)}
-    differing = ({**_keys(run), "differs": "; ".join(differences(run.key))} for run in tree.runs)
     texts = {  # an empty cell is a figure that does not exist
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        "convergence_methods.csv": to_csv(METHOD_HEADER, map(_method_row, methods)),
-        "convergence_runs.csv": to_csv(DIFFERS_HEADER, differing),
+        "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, averaged)),
+        "convergence_runs.csv": to_csv(
+            DIFFERS_HEADER, (_keys(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
+        ),
         "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
@@ -91,16 +92,66 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
     return {**_keys(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
 
 
-def _method_row(row: MethodMeasure) -> dict[str, object]:
-    facts = ("model", "method", "title", "seeds", "planned_seeds", "collapsed", "p_holm")
-    cells = dict.fromkeys(METHOD_HEADER) | {name: getattr(row, name) for name in facts}
-    cells |= {"measure": row.measure.key, "unit": row.measure.unit}
-    cells |= {name: getattr(row.estimate, name) for name in ("value", "se", "low", "high", "how")}
-    if (comparison := row.comparison) is not None:
-        cells |= {"versus": learning_curves.reference(row.method)}
-        cells |= {name: getattr(comparison, name) for name in ("difference", "p", "detectable")}
-        cells |= {f"difference_{name}": getattr(comparison, name) for name in ("se", "low", "high", "how")}
-    return cells
+def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
+    """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds, and against GRPO/DAPO under
+    the same settings. p is corrected over all methods and models of a measure, which a reader looks down as one column.
+    """
+    groups: dict[tuple[str, str], list[RunMeasures]] = {}
+    for run in runs:
+        groups.setdefault((run.run.model, run.run.method), []).append(run)
+    baselines = {(model, method): (model, learning_curves.reference(method)) for model, method in groups}
+    for measure in MEASURES.values():
+        tests = {
+            place: _versus(tree, groups[place], groups[base], measure)
+            for place, base in baselines.items()
+            if base != place and base in groups
+        }
+        p_holm = dict(zip(tests, compare.holm([c.p for c in tests.values()]), strict=True))
+        family = sum(p is not None for p in p_holm.values())
+        for (model, method), seeds in groups.items():
+            estimate, c = _mean(tree, seeds, measure), tests.get((model, method))
+            row = dict.fromkeys(METHOD_HEADER) | {"model": model, "method": method, "title": seeds[0].title}
+            row |= {"measure": measure.key, "unit": measure.unit}
+            row |= {"seeds": sum(seed.finished for seed in seeds), "planned_seeds": len(seeds)}
+            row |= {"collapsed": sum(seed.collapsed_at is not None for seed in seeds)}
+            row |= {name: getattr(estimate, name) for name in ("value", "se", "low", "high", "how")}
+            if c is not None:
+                row |= {"versus": baselines[model, method][1], "difference": c.difference, "p": c.p}
+                row |= {"p_holm": p_holm[model, method], "detectable": compare.detectable_in_family(c, family)}
+                row |= {f"difference_{name}": getattr(c, name) for name in ("se", "low", "high", "how")}
+            yield row
+
+
+def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
+    values, missing = _values(runs, measure)
+    if missing or not values:  # a method that sometimes never gets there has no mean over the times that it did
+        return Estimate(how=_reasons(missing) or "no seed is finished", n=len(values) + len(missing))
+    return compare.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
+
+
+def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
+    """Method a minus method b, paired by seed; an unfinished seed is not a pair."""
+    (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
+    common = {*values_a, *missing_a} & {*values_b, *missing_b}
+    # One seed without a figure leaves no comparison: without it, only seeds on which both got there would count.
+    for runs, missing in ((a, missing_a), (b, missing_b)):
+        if reasons := _reasons({seed: reason for seed, reason in missing.items() if seed in common}):
+            return Comparison(how=f"{runs[0].title}: {reasons}", n=len(common))
+    clusters = tree.clean_models(a[0].run.model)
+    return compare.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top), clusters=clusters)
+
+
+def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
+    """Of the finished runs by seed: figures, and why there is none."""
+    finished = {run.run.seed: run for run in runs if run.finished}
+    figures = {seed: run.values[measure.key] for seed, run in finished.items()}
+    missing = {seed: finished[seed].why[measure.key] for seed, value in figures.items() if value is None}
+    return {seed: value for seed, value in figures.items() if value is not None}, missing
+
+
+def _reasons(missing: Mapping[int, str]) -> str:
+    """`seed 2: never reached`"""
+    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
@@ -116,8 +167,6 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
     clean models (or seeds, where each has its own).
     """
-    from evals.stats import compare
-
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
         groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values

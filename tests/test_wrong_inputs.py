@@ -105,9 +105,9 @@ FILES = [
 COMMANDS = [
     ("evals.run --modle config", "--modle: unknown option; nearest: --model"),
     ("report.manifest --resluts results/quick", "--resluts: unknown option; nearest: --results"),
-    ("report.difference tepo grpo --results x --compared choosen", "'choosen'; allowed: chosen, own; nearest: chosen"),
-    ("report.difference 0.367:30 0.346:30", "0.367:30: no file or folder there; .* such as 0.367:30:32"),
-    ("report.difference 36.7:30:32 0.346:30:32", r"36.7:30:32: score \(a fraction\): must be a number from 0 to 1"),
+    ("report.compare tepo grpo --results x --compared choosen", "'choosen'; allowed: chosen, own; nearest: chosen"),
+    ("report.compare 0.367:30 0.346:30", "0.367:30: no file or folder there; .* such as 0.367:30:32"),
+    ("report.compare 36.7:30:32 0.346:30:32", r"36.7:30:32: score \(a fraction\): must be a number from 0 to 1"),
     ("report.show runs --results config", "config: no results there; trees in it: none; snakemake makes one"),
     ("report.show runs --results .", r"\.: no results there; trees in it: tree"),
     ("report.show runs --scale Quick", "results/Quick: no results there"),

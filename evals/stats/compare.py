@@ -37,7 +37,8 @@ def t_test(
     half = float(intervals.quantile(df)) * se
     ends = max(bounds[0], value - half), min(bounds[1], value + half)
     p = float(intervals.p_value(value, se, df))
-    return Comparison(value, se, *ends, p, detectable(se, df), level, how, n, df)
+    found = {"low": ends[0], "high": ends[1], "p": p, "detectable": detectable(se, df)}
+    return Comparison(difference=value, se=se, **found, level=level, how=how, n=n, df=df)
 
 
 def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
@@ -57,7 +58,11 @@ def compare(a: Samples, b: Samples) -> Comparison:
     problems differ. All d_i equal (usually: all 0): se is None, the interval bounds what unseen problems could do, and
     p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
     """
-    mean, n = _mean(a, b)
+    same_problems(a, b)
+    gap_P = a.right_per_problem - b.right_per_problem
+    gap_P[np.abs(gap_P) < 1e-12] = 0.0  # the same shares, summed in another order
+    n = len(a.rows_per_problem)
+    mean = intervals.clustered_mean(gap_P, a.rows_per_problem)
     return of_problems(mean, n, a.score - b.score, f"paired t over {n} problems")
 
 
@@ -67,64 +72,61 @@ def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Co
     difference: `mean.value` as taken from counts, which may lie a rounding error outside the interval.
     """
     if n < 2:
-        return Comparison(difference, None, None, None, None, None, "problem", "one problem: no interval", n)
+        return Comparison(difference=difference, level="problem", how="one problem: no interval", n=n)
     low, high = intervals.difference_interval(mean, n)
-    bounds = min(float(low), difference), max(float(high), difference)
+    ends = {"low": min(float(low), difference), "high": max(float(high), difference)}
     se, df = float(mean.se), float(mean.df)
     if se == 0:
         # The spread was not seen, so no t test: under no difference, each problem's sign would be a coin's.
         p = 1.0 if difference == 0 else 2.0 ** (1 - n)
         how = f"all {n} problems differ alike: bound by Clopper-Pearson"
-        return Comparison(difference, None, *bounds, p, None, "problem", how, n)
-    p, power = float(intervals.p_value(mean.value, se, df)), detectable(se, df)
-    return Comparison(difference, se, *bounds, p, power, "problem", how, n, df)
+        return Comparison(difference=difference, **ends, p=p, level="problem", how=how, n=n)
+    found = ends | {"p": float(intervals.p_value(mean.value, se, df)), "detectable": detectable(se, df)}
+    return Comparison(difference=difference, se=se, **found, level="problem", how=how, n=n, df=df)
+
+
+def spread_of(c: Comparison) -> float:
+    """The SE; without one, as problems that all differ alike leave it, half the bound's width over 1.96: unseen
+    problems could still differ, as if the bound were a 95 % interval by the normal law."""
+    if c.se is not None or c.low is None or c.high is None:
+        return c.se or math.nan
+    return (c.high - c.low) / 2 / float(intervals.quantile(np.inf))
+
+
+def combined(weights: Mapping[str, float], parts: Mapping[str, Comparison], how: str) -> Comparison:
+    """The weighted sum of benchmarks' differences over problems; SE and df by Welch-Satterthwaite of `spread_of`."""
+    value = math.fsum(weights[key] * (c.difference or 0.0) for key, c in parts.items())
+    n = sum(c.n for c in parts.values())
+    for key, c in parts.items():
+        if c.low is None:
+            return Comparison(difference=value, level="problem", how=f"{how}; no interval: {key}: {c.n} problem", n=n)
+    dfs = [c.n - 1.0 if c.df is None else c.df for c in parts.values()]
+    se, df = (float(x) for x in intervals.welch([weights[key] * spread_of(c) for key, c in parts.items()], dfs))
+    how = f"{how}; paired t over {len(parts)} strata, {n} problems"
+    return t_test(value, se, df, bounds=DIFFERENCE, level="problem", how=how, n=n)
 
 
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the pooled averages, each benchmark weighted by its responses; give `pool` rows."""
     total = sum(samples.responses for samples in a.values())
-    return _combined(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
+    return _over_benchmarks(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
 
 
 def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
     """Difference of the macro averages; give `column` rows."""
-    return _combined(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
+    return _over_benchmarks(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
 
 
-def _mean(a: Samples, b: Samples) -> tuple[intervals.Mean, int]:
-    same_problems(a, b)
-    difference_P = a.right_per_problem - b.right_per_problem
-    difference_P[np.abs(difference_P) < 1e-12] = 0.0  # the same shares, summed in another order
-    return intervals.clustered_mean(difference_P, a.rows_per_problem), len(a.rows_per_problem)
-
-
-def _combined(a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str) -> Comparison:
-    """Weighted sum of the benchmarks' differences; SE and df by Welch-Satterthwaite.
-
-    A benchmark without spread has no SE of its own, but unseen problems could still differ: its bound enters as if it
-    were a 95 % interval by the normal law, that is, with half its width over 1.96.
-    """
+def _over_benchmarks(
+    a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str
+) -> Comparison:
     if set(a) != set(b) or not a:
         only = ", ".join(sorted(set(a) ^ set(b))) or "none given"
         raise CorruptInputError(f"averages of different benchmarks cannot be compared: {only}")
     for key in a:
         if a[key].responses != b[key].responses:
             raise CorruptInputError(f"{key}: {a[key].responses} and {b[key].responses} responses: the pools differ")
-    value = math.fsum(weights[key] * (a[key].score - b[key].score) for key in a)
-    parts, dfs, n = [], [], 0
-    for key in a:
-        mean, problems = _mean(a[key], b[key])
-        n += problems
-        if problems < 2:
-            how = f"{how}; no interval: {key}: one problem"
-            return Comparison(value, None, None, None, None, None, "problem", how, n)
-        bound = intervals.difference_interval(mean, problems)
-        spread = float(mean.se) or float(bound.high - bound.low) / 2 / float(intervals.quantile(np.inf))
-        parts.append(weights[key] * spread)
-        dfs.append(float(mean.df))
-    se, df = (float(x) for x in intervals.welch(parts, dfs))
-    how = f"{how}; paired t over {len(parts)} strata, {n} problems"
-    return t_test(value, se, df, bounds=DIFFERENCE, level="problem", how=how, n=n)
+    return combined(weights, {key: compare(a[key], b[key]) for key in a}, how)
 
 
 # Two methods. The unit is the clean model that seeds continue, or the training seed where each has its own: runs that
@@ -189,14 +191,14 @@ def over_seeds(
     value_S = _values(score_by_seed, clusters)
     n, value = len(value_S), float(value_S.mean())
     if n < 2:
-        return Estimate(value, None, None, None, "seed", ONE_SEED, n)
+        return Estimate(value=value, how=ONE_SEED, n=n)
     mean, (low, high) = intervals.seed_score(value_S) if bounds == SHARE else intervals.seed_mean(value_S)
     if mean.se < ROUNDING:
-        return Estimate(value, None, None, None, "seed", EQUAL_SEEDS, n)
+        return Estimate(value=value, how=EQUAL_SEEDS, n=n)
     # `value` may lie a rounding error outside
-    ends = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
+    ends = {"low": max(bounds[0], min(float(low), value)), "high": min(bounds[1], max(float(high), value))}
     how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(score_by_seed, clusters)}"
-    return Estimate(value, float(mean.se), *ends, "seed", how, n)
+    return Estimate(value=value, se=float(mean.se), **ends, how=how, n=n)
 
 
 def compare_seeds(
@@ -214,15 +216,15 @@ def compare_seeds(
     """
     common = sorted(set(a_by_seed) & set(b_by_seed))
     if not common:
-        return Comparison(None, None, None, None, None, None, "seed", NO_SEED, 0)
+        return Comparison(how=NO_SEED, n=0)
     difference_by_seed = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in common}
     value_S = _values(difference_by_seed, clusters)
     n, difference = len(value_S), float(value_S.mean())
     if n < 2:
-        return Comparison(difference, None, None, None, None, None, "seed", ONE_SEED, n)
+        return Comparison(difference=difference, how=ONE_SEED, n=n)
     mean, _ = intervals.seed_mean(value_S)
     if mean.se < ROUNDING:
-        return Comparison(difference, None, None, None, None, None, "seed", EQUAL_SEEDS, n)
+        return Comparison(difference=difference, how=EQUAL_SEEDS, n=n)
     how = f"paired t over {units(difference_by_seed, clusters)}"
     return t_test(difference, float(mean.se), float(mean.df), bounds=bounds, level="seed", how=how, n=n)
 

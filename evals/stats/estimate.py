@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,66 +27,61 @@ from evals.grading import Verdict
 from evals.stats import intervals
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
 
-# What is imagined drawn again. problem: other problems of this kind, for one checkpoint. seed: other training seeds, on
-# these very problems. Both at once is not offered: nothing here reports it, and a table would have to say which it is.
+# The source of variation that an interval covers. problem: other problems of this kind, for one checkpoint. seed: other
+# training seeds, on these very problems. Nothing here reports both at once.
 Level = Literal["problem", "seed"]
-LEVELS: tuple[Level, ...] = get_args(Level)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A score in [0, 1], or another figure of a run, and how sure it is. Raises ValueError for a misleading form."""
+@dataclass(frozen=True, kw_only=True)
+class Uncertain:
+    """How sure a number is. Raises ValueError for a misleading form: an SE of 0, an interval without its value."""
 
-    value: float | None  # None only when a part is missing
-    se: float | None  # standard error; None when it cannot be estimated
-    low: float | None  # 95 % interval: both ends or neither
-    high: float | None
-    level: Level  # what is imagined drawn again
+    se: float | None = None  # standard error; None when it cannot be estimated
+    low: float | None = None  # 95 % interval: both ends or neither
+    high: float | None = None
+    level: Level = "seed"  # the source of variation that the interval covers
     how: str  # method and sample in words, or why there is no interval
     n: int  # drawn units: problems, or seeds
 
+    def _check(self, value: float | None) -> None:
+        known = [number for number in (value, self.se, self.low, self.high) if number is not None]
+        if not all(map(math.isfinite, known)):
+            raise ValueError(f"{self}: unknown is None, never nan or infinity")
+        if self.se is not None and self.se <= 0:
+            raise ValueError(f"{self}: a standard error that cannot be estimated is None, never 0")
+        if (self.low is None) != (self.high is None):
+            raise ValueError(f"{self}: an interval has two ends or none")
+        if (
+            self.low is not None
+            and self.high is not None
+            and (value is None or not self.low <= value <= self.high or self.low == self.high)
+        ):
+            raise ValueError(f"{self}: the interval does not hold {value} or is a point")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Uncertain):
+    """A score in [0, 1], or another figure of a run."""
+
+    value: float | None = None  # None only when a part is missing
+
     def __post_init__(self) -> None:
-        _check(self.value, self.se, self.low, self.high, self.level, self.how)
+        self._check(self.value)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A paired difference `a - b` (of scores: in [-1, 1]) and how sure it is. Fields and errors as in `Estimate`."""
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Uncertain):
+    """A paired difference `a - b`; of scores: in [-1, 1]."""
 
-    difference: float | None
-    se: float | None
-    low: float | None
-    high: float | None
-    p: float | None  # two-sided, raw: correct a table of them with `holm`
-    detectable: float | None  # smallest true difference found significant at 5 % in 80 % of repetitions, given the SE
-    level: Level
-    how: str
-    n: int
+    difference: float | None = None
+    p: float | None = None  # two-sided, raw: correct a table of them with `holm`
+    detectable: float | None = None  # smallest true difference found significant at 5 % in 80 % of repetitions
     df: float | None = None  # degrees of freedom of `se` in the t test; None: no t test
 
     def __post_init__(self) -> None:
-        _check(self.difference, self.se, self.low, self.high, self.level, self.how)
+        self._check(self.difference)
         if self.p is not None and not 0 <= self.p <= 1:
-            raise ValueError(f"p = {self.p} lies outside [0, 1]")
-
-
-def _check(value: float | None, se: float | None, low: float | None, high: float | None, level: str, how: str) -> None:
-    if level not in LEVELS:
-        raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
-    if not how:
-        raise ValueError("an estimate must say how it was made")
-    for name, number in (("value", value), ("se", se), ("low", low), ("high", high)):
-        if number is not None and not math.isfinite(number):
-            raise ValueError(f"{name} = {number}: unknown is None")
-    if se is not None and se <= 0:
-        raise ValueError(f"se = {se}: a standard error that cannot be estimated is None, never 0")
-    if (low is None) != (high is None):
-        raise ValueError("an interval has two ends or none")
-    if low is not None and high is not None:
-        if value is None:
-            raise ValueError("an interval needs a value")
-        if not low <= value <= high or low == high:
-            raise ValueError(f"interval [{low}, {high}] does not hold {value} or is a point")
+            raise ValueError(f"{self}: p lies outside [0, 1]")
 
 
 # The responses.
@@ -279,7 +274,7 @@ def estimate(samples: Samples) -> Estimate:
     mean = intervals.clustered_mean(samples.right_per_problem, samples.rows_per_problem)
     value = samples.score
     if problems < 2:
-        return Estimate(value, None, None, None, "problem", "one problem: no interval", problems)
+        return Estimate(value=value, level="problem", how="one problem: no interval", n=problems)
     low, high = intervals.score_interval(samples.right_per_problem, samples.rows_per_problem, samples.responses)
     se = float(mean.se) or None
     how = f"Wilson-t over {problems} problems"
@@ -287,7 +282,8 @@ def estimate(samples: Samples) -> Estimate:
         how += f", all {'right' if value else 'wrong'}"
     elif se is None:
         how += ", all alike"
-    return Estimate(value, se, min(float(low), value), max(float(high), value), "problem", how, problems)
+    ends = {"low": min(float(low), value), "high": max(float(high), value)}
+    return Estimate(value=value, se=se, **ends, level="problem", how=how, n=problems)
 
 
 def generation_se(samples: Samples) -> float | None:
@@ -358,7 +354,7 @@ def macro(parts: Mapping[str, Samples | int]) -> Estimate:
     run, missing = _split(parts)
     if missing:
         how = f"{len(missing)} of {len(parts)} benchmarks not run: no macro average"
-        return Estimate(None, None, None, None, "problem", how, sum(len(s.rows_per_problem) for s in run.values()))
+        return Estimate(level="problem", how=how, n=sum(len(s.rows_per_problem) for s in run.values()))
     return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks")
 
 
@@ -377,12 +373,13 @@ def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str
     for key, e in one.items():
         if e.low is None or e.high is None:
             how = f"{how}; no interval: {key}: {e.how}"
-            return Estimate(value, None, None, None, "problem", how, n)
+            return Estimate(value=value, level="problem", how=how, n=n)
         # a benchmark all right or all wrong has no SE of its own: a quarter of its interval stands for it
         se = e.se if e.se is not None else (e.high - e.low) / 4
         parts.append((weights[key], run[key].score, e.low, e.high, se))
     w, v, low_B, high_B, se_B = zip(*parts, strict=True)
     _, (low, high) = intervals.combine(w, v, low_B, high_B)
     total = math.hypot(*(weight * se for weight, se in zip(w, se_B, strict=True)))
-    bounds = max(0.0, min(float(low), value)), min(1.0, max(float(high), value))
-    return Estimate(value, total, *bounds, "problem", f"{how}; MOVER over {len(run)} strata, {n} problems", n)
+    ends = {"low": max(0.0, min(float(low), value)), "high": min(1.0, max(float(high), value))}
+    how = f"{how}; MOVER over {len(run)} strata, {n} problems"
+    return Estimate(value=value, se=total, **ends, level="problem", how=how, n=n)

@@ -100,7 +100,7 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     n = a.movement.shape[1]
 
     def unknown(how: str, value: float | None = None) -> Comparison:
-        return Comparison(value, None, None, None, None, None, "seed", how, n)
+        return Comparison(difference=value, how=how, n=n)
 
     if b.movement.shape[1] != n or len(clusters) != n:
         raise CorruptInputError(f"frontier: {n}, {b.movement.shape[1]} seeds and {len(clusters)} clusters differ")

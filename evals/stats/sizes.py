@@ -1,4 +1,4 @@
-"""Problems and samples that decide a difference: its squared standard error by source, and what reduces which part.
+"""Two scores over problems: their difference, what it could have found, and the problems or samples that decide it.
 
 A checkpoint solves problem i with chance p_i. The difference of two scores over n problems has the variance of
 p_i - q_i between problems, which only more problems reduce, and on each side the mean of p_i(1 - p_i) over k samples.
@@ -6,13 +6,17 @@ A score without its problems' answers leaves both unknown: they lie between boun
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from evals.stats.compare import ALPHA, POWER, detectable
+from core.errors import CorruptInputError
+from evals.stats import intervals
+from evals.stats.compare import ALPHA, POWER, combined, detectable, of_problems, spread_of
+from evals.stats.estimate import Comparison
 
 
 class Error(NamedTuple):
@@ -29,11 +33,89 @@ class Parts(NamedTuple):
     sampled: float  # mean of p_i(1 - p_i) / k
 
 
+Rows = Mapping[str, tuple[float, int, int]]  # by problem: share right, samples of a row, rows (copies)
+
+
 class Score(NamedTuple):
+    """One side on one benchmark."""
+
     value: float  # in [0, 1]
     problems: int
     samples: float  # of each problem; their harmonic mean
     parts: Parts | None = None  # None: unknown
+    rows: Rows | None = None  # None: not given, as of a printed score
+
+
+class Case(NamedTuple):
+    """A comparison under one variance; what needs a t test is None without one."""
+
+    comparison: Comparison
+    floor: float | None  # `Error.floor`
+    problems: int | None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
+    samples: float | None  # times those of a problem that find it on the same problems; infinity: none do
+    any_samples: float | None  # the smallest difference found with any number of samples
+
+
+def of_answers(rows: Rows) -> Score:
+    """The score of problems with their answers."""
+    share, samples, weight = zip(*rows.values(), strict=True)
+    value = sum(w * y for w, y in zip(weight, share, strict=True)) / sum(weight)
+    mean = len(rows) / sum(1 / k for k in samples)
+    return Score(value, len(rows), mean, measured_parts(share, samples), rows)
+
+
+def compare_scores(
+    a: Score, b: Score, spread: float, correlation: float
+) -> tuple[tuple[Score, Score], tuple[Case, ...]]:
+    """Both scores on the problems that count, and a - b: one case where both have their problems' answers, else the
+    least variance possible, the assumed one and the most (`score_errors`).
+
+    Raises CorruptInputError for answers to other problems.
+    """
+    if a.rows is None or b.rows is None:
+        n = min(a.problems, b.problems)
+        gap, cases = a.value - b.value, []
+        for total, floor in score_errors(a, b, spread, correlation):
+            mean = intervals.Mean(*map(np.asarray, (gap, math.sqrt(total), n - 1)))
+            cases.append(_case(of_problems(mean, n, gap, "printed scores"), floor))
+        return (a, b), tuple(cases)
+    ids = sorted(a.rows.keys() & b.rows.keys())
+    if not ids:
+        raise CorruptInputError(
+            f"no problem in common: the first are {next(iter(a.rows))!r} and {next(iter(b.rows))!r}"
+        )
+    (share_a, _, rows), (share_b, _, rows_b) = (np.array([side.rows[i] for i in ids], float).T for side in (a, b))
+    if (rows != rows_b).any():
+        raise CorruptInputError(f"{ids[int((rows != rows_b).argmax())]!r} has copies on one side only")
+    gap_P = np.where(np.abs(share_a - share_b) < 1e-12, 0.0, share_a - share_b)
+    mean, n = intervals.clustered_mean(gap_P * rows, rows), len(ids)
+    x, y = (of_answers({i: side.rows[i] for i in ids}) for side in (a, b))
+    sampled = [score.parts.sampled / n for score in (x, y) if score.parts]
+    floor = max(0.0, float(np.nan_to_num(mean.se)) ** 2 - sum(sampled)) if len(sampled) == 2 else None
+    return (x, y), (_case(of_problems(mean, n, float(mean.value), f"paired t over {n} problems"), floor),)
+
+
+def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) -> tuple[Case, ...]:
+    """The cases of several benchmarks, weighted."""
+    cases = []
+    for which in range(max(map(len, found.values()))):
+        parts = {key: each[which % len(each)] for key, each in found.items()}
+        comparison = combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
+        floors = {}
+        for key, (c, floor, *_) in parts.items():
+            # Where no two problems differ, the bound stands for both parts of the variance.
+            floors[key] = floor if c.se or c.low is None else spread_of(c) ** 2
+        known = [weights[key] ** 2 * floor for key, floor in floors.items() if floor is not None]
+        cases.append(_case(comparison, sum(known) if len(known) == len(floors) else None))
+    return tuple(cases)
+
+
+def _case(c: Comparison, floor: float | None) -> Case:
+    if c.se is None or c.df is None or c.difference is None:
+        return Case(c, floor, None, None, None)
+    samples = samples_needed(Error(c.se**2, floor), c.difference, c.df) if c.difference else None
+    any_samples = None if floor is None else detectable(math.sqrt(floor), c.df)
+    return Case(c, floor, units_needed(c.se * math.sqrt(c.n), c.difference), samples, any_samples)
 
 
 def units_needed(sd: float, effect: float, tests: int = 1) -> int | None:

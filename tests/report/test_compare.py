@@ -22,7 +22,7 @@ from core.scores import MACRO, POOLED
 from evals import adopt, score
 from evals.stats import frontier
 from evals.stats.estimate import read_graded
-from report import compare, difference, noise, sweep
+from report import compare, compare_scores, sweep
 from report import frontier as report_frontier
 from tests.report import synthetic
 from tests.report.conftest import Command
@@ -106,13 +106,6 @@ def test_a_retrained_method_is_held_against_its_seeds(finished_twice: Tree, othe
     assert "verdict: MOVED: 1 of 2 figures" in out
 
 
-def test_one_seed_cannot_know_the_noise_of_training(finished: Tree, other: Tree, command: Command) -> None:
-    retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
-    code, out, _ = command(compare.main, finished.root, other.root)
-    assert code == 0
-    assert out.endswith("verdict: no figure differs beyond noise; 1 have no interval\n")
-
-
 CANNOT = {
     "another scale": (lambda t: edit(t.layout.matrix, scale="embedded"), r"is of scale quick, .* of scale embedded"),
     "other problems": (
@@ -156,15 +149,6 @@ def test_trees_with_other_benchmarks_are_compared_where_they_overlap(
     assert re.findall(r"^\| tiny_qwen2/tepo/step12, seed 1 \| (\S+)", out, re.M) == ["syn_as3"]
 
 
-def test_trees_without_a_common_benchmark_are_compared_by_their_curves(finished: Tree, other: Tree) -> None:
-    for entry in synthetic.BENCHMARKS:
-        replace(other.layout.matrix, f'"{entry["key"]}"', f'"{entry["key"]}_other"')
-    retrain(other, [TEPO.run], lambda row: row | {"grad_norm": "99.0"})
-    common = compare.overlap(Tree(finished.root), Tree(other.root))
-    assert (common.figures, common.checkpoints, len(common.runs)) == ((), (), 4)
-    assert {row["figure"] for row in compare.differences(common)} == {"grad_norm"}
-
-
 def test_what_only_one_side_has_is_listed(finished_twice: Tree, others: Tree, command: Command) -> None:
     gone = Run("tiny_qwen2", "gspo", 2)
     (others.layout.run(gone) / "run.json").unlink()
@@ -192,8 +176,8 @@ def areas(tree: str, method: str) -> pd.Series:
 def test_it_is_the_paired_t_test_over_the_clean_models_of_all_their_seeds() -> None:
     trees = ["embedded", "tuned"]
     opened = [open_tree(KEPT / name) for name in trees]
-    found, again = difference.pairs(opened, "gspo", "cispo")
-    line = difference.lines(found)[0]
+    found, again = compare.pairs(opened, "gspo", "cispo")
+    line = compare.lines(found)[0]
     a, b = ([areas(tree, method) for tree in trees] for method in ("gspo", "cispo"))
     clean = [tree.clean_models("tiny_qwen2") or {} for tree in opened]
     clean_model = [clean[place][int(run.rpartition("/seed")[2])] for place, own in enumerate(a) for run in own.index]
@@ -209,11 +193,11 @@ def test_it_is_the_paired_t_test_over_the_clean_models_of_all_their_seeds() -> N
 def test_a_base_counts_once_however_many_trees_have_it() -> None:
     """The seeds with which the tuned tree selects are 9 to 16; those of the embedded one are 1 to 8."""
     embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
-    found, again = difference.pairs([embedded, embedded, tuned], "tepo", "grpo")
+    found, again = compare.pairs([embedded, embedded, tuned], "tepo", "grpo")
     assert again == len([run for run in embedded.runs if run.method == "tepo"])
     qwen = [pair.a.seed for pair in found if pair.a.model == "tiny_qwen2"]
     assert qwen == list(range(1, 17)), "those of a sweep that choose, and not its fresh ones"
-    printed = difference.text("tepo", "grpo", difference.lines(found), again)
+    printed = compare.text("tepo", "grpo", compare.lines(found), again)
     assert "| 16 (8 + 8) of 8 clean models |" in printed
     assert f"{again} pairs are no further seeds" in printed
 
@@ -221,7 +205,7 @@ def test_a_base_counts_once_however_many_trees_have_it() -> None:
 def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
     """On the seeds that chose nothing; each continues a clean model of its own."""
     tree = open_tree(KEPT / "tuned")
-    line = difference.lines(difference.pairs([tree], "tepo", "grpo", "chosen")[0])[0]
+    line = compare.lines(compare.pairs([tree], "tepo", "grpo", "chosen")[0])[0]
     sides = []
     for name in ("tepo", "grpo"):
         kept = areas("tuned", tree.chosen["tiny_qwen2", name])
@@ -273,26 +257,26 @@ def test_methods_are_compared_at_equal_movement_in_the_first_rollout_too() -> No
 def test_what_cannot_be_compared_is_said() -> None:
     embedded, tuned = open_tree(KEPT / "embedded"), open_tree(KEPT / "tuned")
     with pytest.raises(ConfigError, match=r"kl_cof.*kl_cov"):
-        difference.pairs([embedded], "tepo", "kl_cof")
+        compare.pairs([embedded], "tepo", "kl_cof")
     with pytest.raises(ConfigError, match="one method there"):
-        difference.pairs([embedded], "clip_cov", "clip_cov+fraction=0.01")
+        compare.pairs([embedded], "clip_cov", "clip_cov+fraction=0.01")
     other = open_tree(KEPT / "tuned")
     other.matrix["settings"]["training.learning_rate"] = 2e-4
     with pytest.raises(ConfigError, match=r"training.learning_rate: 0.0002, but .* has 0.0001"):
-        difference.pairs([tuned, other], "tepo", "grpo")
+        compare.pairs([tuned, other], "tepo", "grpo")
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
-        difference.pairs([embedded], "tepo", "grpo", "chosen")
+        compare.pairs([embedded], "tepo", "grpo", "chosen")
 
 
 def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(scored_twice: Tree) -> None:
-    found = difference.lines(difference.pairs([scored_twice], "tepo", "grpo")[0])
+    found = compare.lines(compare.pairs([scored_twice], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == ["area", "final", "avg_pooled 12", "avg_macro 12"]
     for line in found[2:]:
         key = line["measure"].split()[0]
         runs = {method: [Run("tiny_qwen2", method, seed) for seed in (1, 2)] for method in ("tepo", "grpo")}
         a, b = ([scored_twice.scores[Checkpoint(run, 12), key].value for run in of] for of in runs.values())
         assert line["difference"] == pytest.approx(sum(filter(None, a)) / 2 - sum(filter(None, b)) / 2)
-    text = difference.text("tepo", "grpo", found, 0)
+    text = compare.text("tepo", "grpo", found, 0)
     assert re.findall(r"^\| tiny_qwen2 \| (.*?) \|", text, re.M)[2:] == [
         "score after 12, percent", "benchmarks' mean after 12, percent"
     ]  # fmt: skip
@@ -303,29 +287,23 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
     kept = pd.read_csv(KEPT / "smollm/scores.csv.gz").query("benchmark == 'syn_q_words'")
     after, before = (kept[kept.method == method].score.to_numpy() for method in ("tepo", "base"))
     assert (len(after), len(before)) == (4, 1)
-    found, _ = difference.pairs([open_tree(KEPT / "smollm")], "tepo", "base")
-    (line,) = difference.lines(found, ["syn_q_words"])
+    found, _ = compare.pairs([open_tree(KEPT / "smollm")], "tepo", "base")
+    (line,) = compare.lines(found, ["syn_q_words"])
     test = stats.ttest_1samp(after - before, 0)
     assert [line["difference"], line["p"]] == pytest.approx([after.mean() - before[0], test.pvalue], rel=1e-9)
-    assert "syn_q_words after 8, percent" in difference.text("tepo", "base", [line], 0)
-    found, _ = difference.pairs([open_tree(KEPT / "embedded")], "tepo", "base")
+    assert "syn_q_words after 8, percent" in compare.text("tepo", "base", [line], 0)
+    found, _ = compare.pairs([open_tree(KEPT / "embedded")], "tepo", "base")
     assert all(pair.b == Run(pair.a.model, "base", pair.a.seed) for pair in found)
-    with pytest.raises(ConfigError, match="base is no run: it can only be subtracted; write it second"):
-        difference.pairs([open_tree(KEPT / "embedded")], "base", "tepo")
-
-
-def test_without_a_finished_pair_there_is_no_table(scored_copy: Tree) -> None:
-    (scored_copy.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
-    with pytest.raises(MissingInputError, match="no finished seed of both tepo and grpo"):
-        difference.pairs([scored_copy], "tepo", "grpo")
+    with pytest.raises(ConfigError, match="base is not a run: it can only be subtracted; write it second"):
+        compare.pairs([open_tree(KEPT / "embedded")], "base", "tepo")
 
 
 def test_curves_say_enough_where_nothing_is_scored_yet(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.scores.unlink()
-    found = difference.lines(difference.pairs([scored_copy], "tepo", "grpo")[0])
+    found = compare.lines(compare.pairs([scored_copy], "tepo", "grpo")[0])
     assert [line["measure"] for line in found] == ["area", "final"]
     for b, wanted, of in (("base", [], ""), ("grpo", ["--benchmarks", "syn_mix3"], " of syn_mix3")):
-        code, _, line = command(difference.main, "tepo", b, "--results", scored_copy.root, *wanted)
+        code, _, line = command(compare.main, "tepo", b, "--results", scored_copy.root, *wanted)
         assert code != 0
         assert line.endswith(f"no seed of both tepo and {b} has a score{of}\n")
 
@@ -335,6 +313,10 @@ def test_curves_say_enough_where_nothing_is_scored_yet(scored_copy: Tree, comman
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
+def by_problem(a: str, b: str, **assumed: float) -> list[compare_scores.Line]:
+    return compare_scores.lines(compare_scores.read(a), compare_scores.read(b), **assumed)
+
+
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
     return f"{tree.root}:{checkpoint.path.as_posix()}"
 
@@ -342,10 +324,10 @@ def side(tree: Tree, checkpoint: Checkpoint) -> str:
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
     keys = [str(entry["key"]) for entry in scored.benchmarks]
     expected = score.paired(scored.layout, A, B, keys)
-    found = {line.benchmark: line for line in noise.lines(*(noise.read(side(scored, at)) for at in (A, B)))}
-    assert found.keys() - {noise.ALL} == expected.keys() - {POOLED, MACRO}
+    found = {line.benchmark: line for line in by_problem(side(scored, A), side(scored, B))}
+    assert found.keys() - {compare_scores.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
-        c, e = line.main.comparison, expected[POOLED if key == noise.ALL else key]
+        c, e = line.main.comparison, expected[POOLED if key == compare_scores.ALL else key]
         for name in ("difference", "se", "low", "high", "p", "detectable", "n"):
             assert getattr(c, name) == pytest.approx(getattr(e, name), rel=1e-9, abs=1e-12)
         assert len(line.cases) == 1
@@ -362,21 +344,24 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
         text = "\ufeff" + "\r\n".join(["problem,correct,samples", *(rows if name == "a" else rows[::-1])])
         (tmp_path / f"{name}.csv").write_bytes(text.encode())
         lines[name] = str(tmp_path / f"{name}.csv")
-    (of_csv,) = noise.lines(noise.read(lines["a"]), noise.read(lines["b"]))
-    of_tree = noise.lines(*(noise.read(side(scored, at)) for at in (A, B)))
+    (of_csv,) = by_problem(lines["a"], lines["b"])
+    of_tree = by_problem(side(scored, A), side(scored, B))
     assert of_csv.main == next(line for line in of_tree if line.benchmark == key).main
-    (mixed,) = noise.lines(noise.read(lines["a"]), {key: noise.read(side(scored, B))[key]})
+    (mixed,) = compare_scores.lines(compare_scores.read(lines["a"]), {key: compare_scores.read(side(scored, B))[key]})
     assert (mixed.benchmark, mixed.main) == (key, of_csv.main)
 
-    error, n = of_csv.main.error, of_csv.main.comparison.n
-    sides = [noise.read(lines[name])[""] for name in "ab"]
-    sampled = [y * (1 - y) / (k - 1) for one in sides for y, k, _ in one.by_problem.values()]
-    assert error.floor == pytest.approx(max(0.0, error.total - math.fsum(sampled) / n**2))
-    fewer = dict(list(sides[1].by_problem.items())[1:])
-    (half,) = noise.lines({"": sides[0]}, {"": sides[1]._replace(by_problem=fewer)})
-    assert half.problems == f"{n - 1} of {n}, {n}"
-    lone = {"": sides[0]._replace(by_problem=dict(list(sides[0].by_problem.items())[:1]))}
-    assert noise.lines({"x": sides[0], "y": lone[""]}, {"x": sides[1], "y": lone[""]})[-1].main.comparison.low is None
+    c = of_csv.main.comparison
+    sides = [compare_scores.read(lines[name])[""] for name in "ab"]
+    sampled = [y * (1 - y) / (k - 1) for one in sides for y, k, _ in one.rows.values()]
+    assert of_csv.main.floor == pytest.approx(max(0.0, c.se**2 - math.fsum(sampled) / c.n**2))
+    fewer = dict(list(sides[1].rows.items())[1:])
+    (half,) = compare_scores.lines({"": sides[0]}, {"": sides[1]._replace(rows=fewer)})
+    assert half.problems == f"{c.n - 1} of {c.n}, {c.n}"
+    lone = {"": sides[0]._replace(rows=dict(list(sides[0].rows.items())[:1]))}
+    assert (
+        compare_scores.lines({"x": sides[0], "y": lone[""]}, {"x": sides[1], "y": lone[""]})[-1].main.comparison.low
+        is None
+    )
 
 
 def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) -> None:
@@ -389,7 +374,9 @@ def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) 
         log = tmp_path / f"{name}.jsonl"
         log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         assert command(adopt.main, "--from", "jsonl", log, "--benchmark", "sums", "--out", tmp_path / name)[0] == 0
-    (line,) = noise.lines(noise.read(str(tmp_path / "alpha")), noise.read(f"{tmp_path / 'beta'}:beta"))
+    (line,) = compare_scores.lines(
+        compare_scores.read(str(tmp_path / "alpha")), compare_scores.read(f"{tmp_path / 'beta'}:beta")
+    )
     assert (line.benchmark, line.problems, len(line.cases)) == ("sums", "12", 1)
     test = stats.ttest_rel(*([float(bool(n % wrong)) for n in range(1, 13)] for wrong in (2, 3)))
     assert line.main.comparison.difference == pytest.approx(-1 / 6)
@@ -398,35 +385,37 @@ def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) 
 
 
 def test_table_1_of_the_paper(command: Command) -> None:
-    found = noise.lines(noise.read("paper:tepo"), noise.read("paper:T1.2"))
+    found = by_problem("paper:tepo", "paper:T1.2")
     aime = found[0]
     p, q, n, k = 0.1260, 0.1125, 30, 32
     between = [x * (1 - x) / 1.73 for x in (p, q)]
     floor = between[0] + between[1] - 2 * 0.9 * math.sqrt(math.prod(between))
     total = floor + sum(x * (1 - x) * 0.73 / 1.73 / k for x in (p, q))
     expected = [(p - q) * (1 - p + q) / k, total, p + q - (p - q) ** 2]
-    assert [n * case.error.total for case in aime.cases] == pytest.approx(expected)
-    assert n * (aime.main.error.floor or 0) == pytest.approx(floor)
-    assert [line.benchmark for line in found][-1] == noise.ALL
+    assert [n * case.comparison.se**2 for case in aime.cases] == pytest.approx(expected)
+    assert n * aime.main.floor == pytest.approx(floor)
+    assert [line.benchmark for line in found][-1] == compare_scores.ALL
     whole = found[-1].main.comparison
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
-    _, out, _ = command(difference.main, "paper:tepo", "paper:grpo")
+    _, out, _ = command(compare.main, "paper:tepo", "paper:grpo")
     assert "| aime24 | the same 30 | 32 | 12.6 | 11.2 | +1.3 [" in out
     assert "paper:tepo is 1.7 points above paper:grpo" in out
-    assert noise.lines(noise.read("paper:q7/tepo"), noise.read("paper:grpo")) == found
+    assert by_problem("paper:q7/tepo", "paper:grpo") == found
 
 
 def test_unequal_sets_are_not_paired_and_a_correlation_narrows(command: Command) -> None:
-    (line,) = noise.lines(noise.read("0.4:30:32"), noise.read("0.3:60:1"))
+    (line,) = by_problem("0.4:30:32", "0.3:60:1")
     binomial = 0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60
-    assert (line.problems, line.cases[0].error.total) == ("30 and 60", pytest.approx(binomial))
-    assert line.cases[2].error.total == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
+    assert (line.problems, line.cases[0].comparison.se ** 2) == ("30 and 60", pytest.approx(binomial))
+    assert line.cases[2].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
     wide, narrow = (
-        noise.lines(noise.read("0.4:30:32"), noise.read("aime24=0.3:30:32"), correlation=value)[0].main.error.total
+        compare_scores.lines(
+            compare_scores.read("0.4:30:32"), compare_scores.read("aime24=0.3:30:32"), correlation=value
+        )[0].main.comparison.se
         for value in (0.0, 0.99)
     )
-    assert narrow < wide / 5
-    _, out, _ = command(difference.main, "0.367:30:32", "0.346:30:32", "--correlation", "0", "--spread", "2")
+    assert narrow < wide / 2
+    _, out, _ = command(compare.main, "0.367:30:32", "0.346:30:32", "--correlation", "0", "--spread", "2")
     assert "a + b = 2;" in out
     assert "correlate at 0." in out
 
@@ -435,14 +424,14 @@ def test_unequal_sets_are_not_paired_and_a_correlation_narrows(command: Command)
     ("a", "b", "words"),
     [
         ("0.4:30:32", "0.4:30:32", "0.4:30:32 equals 0.4:30:32; with 30 problems only differences of"),
-        ("1:1:1", "0:1:1", "is 100.0 points above 0:1:1; 1 problem decides nothing."),
+        ("1:1:1", "0:1:1", "is 100.0 points above 0:1:1; one problem: no interval."),
         ("0.9:1000:32", "0.1:1000:32", "more than noise (p = "),
         ("0.4:2:4", "0.5:2:4", "is 10.0 points below 0.5:2:4; with 2 problems no difference would be found"),
         ("0.5:30:1", "0.45:30:1", "(no number of samples of each of these would do)"),
     ],
 )
 def test_the_sentence(a: str, b: str, words: str) -> None:
-    assert words in noise.sentence(a, b, noise.lines(noise.read(a), noise.read(b))[-1])
+    assert words in compare_scores.sentence(a, b, by_problem(a, b)[-1])
 
 
 HEAD = b"problem,correct,samples\n"
@@ -471,7 +460,7 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
     path = tmp_path / "a.csv"
     path.write_bytes(data)
     with pytest.raises(BenchError, match=message) as error:
-        noise.read(str(path))
+        compare_scores.read(str(path))
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
 
@@ -482,11 +471,16 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
         ("paper:tepoo", "paper:grpo", "the paper's tables: row: unknown value 'tepoo'.*nearest: tepo"),
         ("36.7:30:32", "0.3:30:32", "36.7:30:32: score .a fraction.: must be a number from 0 to 1"),
         ("nothing", "0.3:30:32", "nothing: no file or folder there; give a tree"),
+        ("tepo", "grpo", "tepo: no results there"),
         ("0.3:30:32", "paper:grpo", "0.3:30:32 and paper:grpo: no benchmark in common: one without a name and aime24"),
         ("results/reference/embedded:tiny_qwen2/tepo/seed1/step", "paper:grpo", "nearest: .*tepo/seed1/step7"),
         ("a.csv", "b.csv", "a.csv and b.csv: problems: no problem in common: the first are '1' and '2'"),
-        ("0.3:30:32 --compared own", "0.3:30:32", "--compared is for comparisons with --results"),
-        ("tepo --results results/reference/embedded --spread 1", "grpo", "--spread is for comparisons without"),
+        ("0.3:30:32 --compared own", "0.3:30:32", "--compared: is an option of METHOD METHOD --results TREE"),
+        (
+            "tepo --results results/reference/embedded --spread 1",
+            "grpo",
+            "--spread: is an option of scores over problems",
+        ),
     ],
 )
 def test_sides_that_cannot_be_compared_are_one_line(
@@ -496,6 +490,6 @@ def test_sides_that_cannot_be_compared_are_one_line(
         (tmp_path / name).write_bytes(HEAD + row)
     (tmp_path / "results").symlink_to(ROOT / "results")
     monkeypatch.chdir(tmp_path)
-    code, _, error = command(difference.main, *a.split(), b)
+    code, _, error = command(compare.main, *a.split(), b)
     assert (code, error.count("\n")) == (2, 1)
     assert re.search(message, error)

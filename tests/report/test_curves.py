@@ -145,48 +145,47 @@ def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> Non
     assert set(found.why.values()) == {"not finished"}
 
 
+def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
+    """The row of a method and measure in convergence_methods.csv."""
+    rows = convergence.over_methods(tree, learning_curves.measures(tree))
+    (row,) = (row for row in rows if (row["method"], row["measure"]) == (method, measure))
+    return row
+
+
 def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
     write_run(tree.root / "runs", "tepo", 2, [min(value + 0.2, 1.0) for value in RISING])
     path = tree.root / "runs/tiny_qwen2/tepo/seed2/curve.csv"
     rewrite(path, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 4.0)})
     pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
-    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "grad_norm")
+    found = over_seeds(tree, "tepo", "grad_norm")
     se = statistics.stdev(pairs) / math.sqrt(2)
     t_97_5 = 12.706204736174707  # Student's t, one degree of freedom
-    assert found.difference == pytest.approx(statistics.fmean(pairs))
-    assert (found.low, found.high) == pytest.approx((2.0 - t_97_5 * se, 2.0 + t_97_5 * se))
-    assert found.p == pytest.approx(2 / math.pi * math.atan(1 / (2.0 / se)), rel=1e-6)  # Cauchy's tail
-    assert (found.n, found.level) == (2, "seed")
+    assert found["difference"] == pytest.approx(statistics.fmean(pairs))
+    ends = found["difference_low"], found["difference_high"]
+    assert ends == pytest.approx((2.0 - t_97_5 * se, 2.0 + t_97_5 * se))
+    assert found["p"] == pytest.approx(2 / math.pi * math.atan(1 / (2.0 / se)), rel=1e-6)  # Cauchy's tail
 
 
 def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
     write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
-    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "to_50")
-    assert (found.difference, found.how) == (None, "TEPO: seed 2: never reached")
-    rows = learning_curves.by_method(tree, learning_curves.measures(tree))
-    (estimate,) = (row.estimate for row in rows if (row.method, row.measure.key) == ("tepo", "to_50"))
-    assert (estimate.value, estimate.how) == (None, "seed 2: never reached")
+    found = over_seeds(tree, "tepo", "to_50")
+    assert (found["difference"], found["difference_how"]) == (None, "TEPO: seed 2: never reached")
+    assert (found["value"], found["how"]) == (None, "seed 2: never reached")
 
 
-def test_an_unfinished_seed_is_no_pair(tree: Tree) -> None:
+def test_an_unfinished_seed_is_not_a_pair(tree: Tree) -> None:
     (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
-    found = learning_curves.compare(tree, "tiny_qwen2", "tepo", "grpo", "area")
-    assert found.difference == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
-    assert (found.n, found.p, found.how) == (1, None, "one seed: no method-level interval")
-    assert learning_curves.compare(tree, "tiny_qwen2", "gspo", "grpo", "area").n == 0
+    found = over_seeds(tree, "tepo", "area")
+    assert found["difference"] == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
+    assert (found["p"], found["difference_how"]) == (None, "one seed: no method-level interval")
+    assert over_seeds(tree, "gspo", "area")["difference_how"] == "no seed in common: not compared"
 
 
-def test_unknown_names_are_refused(tree: Tree) -> None:
-    for arguments, words in (
-        (("tiny_qwen3", "tepo", "grpo", "area"), "models: unknown value 'tiny_qwen3'"),
-        (("tiny_qwen2", "tepoo", "grpo", "area"), "nearest: tepo"),
-        (("tiny_qwen2", "tepo", "grpo", "to_90"), "nearest: to_80"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            learning_curves.compare(tree, *arguments)
-
-
-def test_a_variant_is_held_against_grpo_under_the_same_settings() -> None:
+def test_a_measure_by_model_and_seed_is_that_of_the_finished_runs(tree: Tree) -> None:
+    (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
+    found = learning_curves.by_model_and_seed(tree, "tepo", "area")
+    assert found == {("tiny_qwen2", 1): value(tree, "tepo", 1, "area")}
+    assert learning_curves.by_model_and_seed(tree, "tepo", "area", models=()) == {}
     assert learning_curves.reference("tepo@hot") == "grpo@hot"
     assert learning_curves.reference("tepo+beta=1") == "grpo"
 

@@ -219,7 +219,9 @@ def test_several_seeds_print_their_mean_and_the_interval_over_seeds(scored_twice
 
 
 def test_grades_that_contradict_the_scores_are_an_error(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Comparison(0.9, 0.01, 0.8, 0.95, 0.5, 0.1, "problem", "paired", 20)
+    wrong = Comparison(
+        difference=0.9, se=0.01, low=0.8, high=0.95, p=0.5, detectable=0.1, level="problem", how="paired", n=20
+    )
     keys = [b["key"] for b in scored_copy.benchmarks]
     averages = ["avg_pooled", "avg_macro"]
     monkeypatch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, *averages], wrong))

@@ -1,0 +1,254 @@
+"""Two checkpoints, or two printed scores, over problems: is the difference noise, and what would decide it?
+
+Paired by problem where both sides have their problems' answers. Printed scores hide how far problems differ: they have
+three cases, the least and the most variance that such scores allow, and between them the assumed one.
+"""
+
+import math
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.errors import ConfigError, CorruptInputError, MissingInputError, real, unknown, whole
+from core.files import csv_lines, read_text
+from core.layout import Checkpoint
+from core.results_tree import Tree, open_or_kept
+from core.scores import AVERAGES
+from evals.stats.compare import ALPHA
+from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
+from paper.printed import SPREAD
+from report.tables.render import markdown_table
+from report.tables.tidy import bracketed
+
+# Of the difficulties of two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded and
+# embedded_models (sets with 4 samples a problem), different models .14 to .54.
+CORRELATION = 0.9
+PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
+MOST, LARGEST = 10**6, 16 * 2**20  # problems or samples; bytes of a file
+TYPED = re.compile(r"(?:([\w.+-]+)=)?([^:=]+):(\d+):(\d+)")
+FORMS = "a tree, TREE:MODEL, FILE.csv, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
+ALL = "all, by responses"
+HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %, from",
+         "problems needed", "samples needed", "found with any samples, from")  # fmt: skip
+
+Side = Mapping[str, Score]  # by benchmark, the empty name where none is given
+
+
+def read(text: str) -> Side:
+    """A side as typed (`python -m report.compare --help`); ConfigError, MissingInputError or CorruptInputError."""
+    kind, colon, name = text.partition(":")
+    if colon and kind == "paper":
+        return _paper(name)
+    if typed := TYPED.fullmatch(text):
+        benchmark, *cells = typed.groups("")
+        return {benchmark: _printed(text, dict(zip(PRINTED, cells, strict=True)))}
+    path = Path(text)
+    if path.is_file():
+        return _csv(path)
+    root, name = (text, "") if path.is_dir() or not colon else text.rsplit(":", 1)
+    if path.suffix == ".csv" or not (Path(root).is_dir() or len(Path(root).parts) > 1):
+        raise MissingInputError(f"{text}: no file or folder there; give {FORMS}; for two methods add --results TREE")
+    return _checkpoint(open_or_kept(Path(root)), name)
+
+
+def _checkpoint(tree: Tree, name: str) -> Side:
+    """From its grades, or from scores.csv where a reference keeps no grades."""
+    from evals.score import policies
+    from evals.stats.estimate import read_graded
+    from evals.store import read_record
+
+    names: dict[str, list[Checkpoint]] = {}
+    for at in tree.checkpoints:
+        for key in ("", at.run.model, at.path.as_posix()):
+            names.setdefault(key, []).append(at)
+    if len(found := names.get(name, [])) != 1:
+        near = get_close_matches(name, [key for key in names if key], 5, 0.0)
+        raise ConfigError(
+            f"{tree.root}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
+            f"{tree.root}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
+        )
+    record = tree.layout.grades(found[0]) / "grades.json"
+    if not record.is_file():
+        scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}
+        return {
+            key: Score(s.value, s.items, s.responses / s.items)
+            for key, s in scores.items()
+            if s.value is not None and s.items and s.responses
+        }
+    keys = list(read_record(record))
+    policy, side = policies(tree.layout, keys), {}
+    for key, graded in read_graded(tree.layout, found[0], keys).items():
+        samples = graded.samples.column(policy[key])
+        # By the problem's first item: prompts, which tell copies of a problem, differ between models.
+        first = dict(zip(samples.problem_of_row[::-1], samples.items[::-1], strict=True))
+        figures = enumerate(zip(samples.right_per_problem, samples.rows_per_problem, strict=True))
+        side[key] = of_answers({first[i]: (float(y / n), samples.k, int(n)) for i, (y, n) in figures})
+    return side
+
+
+def _csv(path: Path) -> Side:
+    if (size := path.stat().st_size) > LARGEST:
+        raise CorruptInputError(f"{path}: {size} bytes; at most {LARGEST} are read")
+    header, *cells = csv_lines(path, "table of answers", read_text(path, "table of answers").lstrip("\ufeff")) or [[]]
+    columns = PRINTED if "score" in header else PROBLEM
+    for column in columns:
+        if column not in header:
+            raise unknown(f"{path}: line 1", "column wanted", column, header)
+    for column in header:
+        if column not in (*columns, BENCHMARK) or header.count(column) > 1:
+            raise unknown(f"{path}: line 1", "columns, each once", column, (*columns, BENCHMARK))
+    rows: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(cells, 2):
+        where, row = f"{path}: line {number}", dict(zip(header, line, strict=True))
+        own, key = rows.setdefault(row.get(BENCHMARK, ""), {}), row.get("problem", "")
+        if key in own:
+            raise CorruptInputError(f"{where}: {key or row.get(BENCHMARK, '')!r} is given twice")
+        if columns == PRINTED:
+            own[key] = _printed(where, row)
+        else:
+            samples = _number(where, "samples", row["samples"], whole(1, MOST))
+            own[key] = _number(where, "correct", row["correct"], whole(0, samples)) / samples, samples, 1
+    if not rows:
+        raise CorruptInputError(f"{path}: line 1: no rows follow")
+    return {key: own[""] if columns == PRINTED else of_answers(own) for key, own in rows.items()}
+
+
+def _printed(where: str, row: Mapping[str, str]) -> Score:
+    score = _number(where, "score (a fraction)", row["score"], real(least=0, most=1))
+    return Score(score, *(_number(where, name, row[name], whole(1, MOST)) for name in PRINTED[1:]))
+
+
+def _number(where: str, name: str, text: str, parse: Callable[[str], float]) -> Any:
+    try:
+        return parse(text)
+    except ArgumentTypeError as error:
+        raise CorruptInputError(f"{where}: {name}: {error}") from None
+
+
+def _paper(name: str) -> Side:
+    from evals.benchmark import benchmark
+    from paper.printed import COLUMN, measured
+    from paper.printed import read as read_paper
+
+    rows: dict[str, Any] = {}
+    for row in measured(read_paper()):
+        for key in (row.run.method, f"{row.model}/{row.run.method}", row.id) if row.run else ():
+            rows.setdefault(key, row)
+    if name not in rows:
+        raise unknown("the paper's tables", "row", name, (key for key in rows if "/" not in key and key[0] != "T"))
+    printed = {key: cell for key, cell in rows[name].cells.items() if key in COLUMN and cell is not None}
+    sampled = {key: benchmark(key).decoding.samples for key in printed}
+    return {key: Score(float(printed[key]) / 100, COLUMN[key] // k, k) for key, k in sampled.items()}
+
+
+class Line(NamedTuple):
+    """One benchmark, or all."""
+
+    benchmark: str
+    problems: str
+    scores: tuple[Score, Score]
+    cases: tuple[Case, ...]  # one that is measured, or least, assumed and most
+
+    @property
+    def main(self) -> Case:
+        return self.cases[len(self.cases) // 2]
+
+
+def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELATION) -> list[Line]:
+    """A line for each benchmark that both have, and one for several; CorruptInputError where nothing is in common."""
+    if len(a) == len(b) == 1 and "" in (*a, *b):  # a benchmark without a name is the other's
+        key = max(*a, *b)
+        a, b = {key: next(iter(a.values()))}, {key: next(iter(b.values()))}
+    found = []
+    for key in (key for key in a if key in b):
+        try:
+            scores, cases = compare_scores(a[key], b[key], spread, correlation)
+        except CorruptInputError as error:
+            raise CorruptInputError(f"{key or 'problems'}: {error}") from error
+        n, m = a[key].problems, b[key].problems
+        used = scores[0].problems
+        if scores[0].rows is None or scores[1].rows is None:
+            problems = f"the same {n}" if n == m else f"{n} and {m}"
+        else:
+            problems = f"{used}" if used == n == m else f"{used} of {n}, {m}"
+        found.append(Line(key, problems, scores, cases))
+    if not found:
+        names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
+        raise CorruptInputError(f"no benchmark in common: {names}")
+    if len(found) == 1:
+        return found
+    responses = {line.benchmark: sum(score.problems * score.samples for score in line.scores) for line in found}
+    weights = {key: n / sum(responses.values()) for key, n in responses.items()}
+    cases = together(weights, {line.benchmark: line.cases for line in found})
+    n = cases[0].comparison.n
+    means = [sum(weights[line.benchmark] * line.scores[side].value for line in found) for side in (0, 1)]
+    return [*found, Line(ALL, f"{n}", (Score(means[0], n, math.nan), Score(means[1], n, math.nan)), cases)]
+
+
+def text(a: str, b: str, found: list[Line], spread: float = SPREAD, correlation: float = CORRELATION) -> str:
+    """A table in Markdown, what is assumed, and the answer in one sentence."""
+    out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
+    out += markdown_table(HEADS, map(_cells, found), "---:")
+    out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
+    if any(len(line.cases) > 1 for line in found):
+        out += ["Printed scores do not tell how far problems differ. (from to): the least and most that they allow. "
+                f"Assumed: difficulties are Beta-distributed with a + b = {spread:g}; on the same problems those of A "
+                f"and B correlate at {correlation:g}."]  # fmt: skip
+    return "\n".join([*out, "", sentence(a, b, found[-1])])
+
+
+def _points(value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f}" if abs(value) <= 1 else "none"  # a smallest difference above 100 points
+
+
+def _cells(line: Line) -> list[str]:
+    c, signed = line.main.comparison, partial(_points, sign="+")
+    figures: list[tuple[Callable[[Case], float | None], Callable[[float], str]]] = [
+        (lambda case: case.comparison.p, "{:.2g}".format),
+        (lambda case: case.comparison.detectable, _points),
+        (lambda case: case.problems, "{:,}".format),
+        (lambda case: case.samples, partial(_samples, line)),
+        (lambda case: case.any_samples, _points),
+    ]
+    cells = [line.benchmark or "score", line.problems, "" if line.benchmark == ALL else _samples(line, 1)]
+    cells += [_points(score.value) for score in line.scores]
+    cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
+    for value, form in figures:
+        texts = ["?" if (number := value(case)) is None else form(number) for case in line.cases]
+        cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
+    return cells
+
+
+def _samples(line: Line, times: float) -> str:
+    if math.isinf(times):
+        return "none do"
+    if line.benchmark == ALL:
+        return f"{times:.2g} times"
+    return " / ".join(dict.fromkeys(f"{max(1, math.ceil(score.samples * times - 1e-9)):,}" for score in line.scores))
+
+
+def sentence(a: str, b: str, line: Line) -> str:
+    """The answer in plain words."""
+    case, c = line.main, line.main.comparison
+    gap = c.difference or 0.0
+    out = f"{a} is {_points(abs(gap))} points {'above' if gap > 0 else 'below'} {b}" if gap else f"{a} equals {b}"
+    if c.p is not None and c.p < ALPHA:
+        out += f", more than noise (p = {c.p:.2g})"
+    elif c.detectable is None:
+        out += f"; {c.how}" if c.low is None else f"; {c.n:,} problems without any spread decide nothing"
+    else:
+        found = f"only differences of {_points(c.detectable)} points or more" if c.detectable <= 1 else "no difference"
+        out += f"; with {c.n:,} problems {found} would be found"
+        if (problems := case.problems) is not None:
+            out += f"; to decide this one about {float(f'{problems:.2g}'):,.0f} problems are needed"
+        if (times := case.samples) is not None:
+            how = "no number of samples" if math.isinf(times) else f"{_samples(line, times)} samples"
+            out += f" ({how} of each of these would do)"
+    least, most = (line.cases[which].comparison.p for which in (0, -1))
+    if least is not None and most is not None and least != most:
+        out += f". This rests on the assumption: p is {least:.2g} at the least variance and {most:.2g} at the most"
+    return f"{out}."
