@@ -259,7 +259,8 @@ def _share(claim: Claim) -> Comparison:
     low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
     high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
     p = min(1.0, 2 * min(float(bdtr(k, n, at)), 1.0 - float(bdtr(k - 1, n, at)) if k else 1.0))
-    return Comparison(k / n - at, None, low - at, high - at, p, None, "problem", f"{k} of {n} {row['drawn']}", n)
+    how = f"{k} of {n} {row['drawn']}"
+    return Comparison(difference=k / n - at, low=low - at, high=high - at, p=p, level="problem", how=how, n=n)
 
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:

@@ -144,7 +144,7 @@ class Runs(NamedTuple):
         n, value = min(map(len, sides)), float(mean - other)
         se, df = intervals.welch([(a[0] / len(sides[0])) ** 0.5, (b[0] / len(sides[1])) ** 0.5], [a[1], b[1]])
         if n < 2 or se < ROUNDING:
-            return Comparison(value, None, None, None, None, None, "seed", ONE_SEED if n < 2 else EQUAL_SEEDS, n)
+            return Comparison(difference=value, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
         bounds = (-math.inf, math.inf)
         return t_test(value, float(se), float(df), bounds=bounds, level="seed", how="Welch's t over seeds", n=n)
 
@@ -228,7 +228,7 @@ class Runs(NamedTuple):
         value, se, low, high, p, df, p_holm, tests = (float(row[name]) if row[name] else None for name in numbers)
         seeds = [int(seed) for seed in row["seeds"].split()]
         runs = [run for arm in (a, b) for run in self.planned(arm) if run.seed in seeds]
-        comparison = Comparison(value, se, low, high, p, None, "seed", row["how"], len(seeds), df)
+        comparison = Comparison(difference=value, se=se, low=low, high=high, p=p, how=row["how"], n=len(seeds), df=df)
         return Found(comparison, runs, corrected=(p_holm, int(tests or 0)))
 
 

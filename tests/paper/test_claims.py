@@ -182,7 +182,7 @@ def difference(value: float, p: float) -> Found:
     from evals.stats.estimate import Comparison
 
     half = abs(value) * (0.5 if p < 0.05 else 2.0) or 0.1
-    return Found(Comparison(value, None, value - half, value + half, p, None, "seed", "x", 3))
+    return Found(Comparison(difference=value, low=value - half, high=value + half, p=p, how="x", n=3))
 
 
 CONTRASTS = {  # values and p of a claim's contrasts -> verdict, p
