@@ -136,12 +136,6 @@ def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None
         assert not logp[rows:].any(), key
 
 
-def test_a_loss_by_micro_batches_refuses_a_part_of_a_minibatch(captured: list[Batch]) -> None:
-    message = r"verl: a worker got 4 of a minibatch's 8 sequences, but grpo.* divides by the tokens of a micro-batch"
-    with pytest.raises(ConfigError, match=message):
-        through("verl", "grpo+agg-scope=microbatch", leaves(captured[-1], True), 2)
-
-
 def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
     """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
     from methods.adapters.verl.worker import RESULT, MethodLoss
@@ -260,16 +254,12 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
     """Advantages are over the rows that are trained on; these methods weigh responses by their lengths."""
     import torch
 
-    from methods.adapters.trl.trainer import RolloutState
-
     sizes = {"samples_per_prompt": 2, "filter": filtering}
     figures: list[Any] = []
     trainer = bare(
         training_sizes=Training(**worlds.TRAINING | sizes),
         num_generations=2,
         method=catalog.parse(key),
-        placebo=None,
-        run_seed=0,
         state=SimpleNamespace(global_step=0),
         eos_token_ids=[0],
         _tokenizer=SimpleNamespace(pad_token_id=0),
@@ -286,13 +276,6 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
     (found,) = figures
     assert (found.reward, found.reward_given, found.reward_kept) == (1 / 2, 1 / 2, 5 / 8)
     assert (found.reward_timeouts, found.groups_sampled, found.groups_kept) == (1, 3, 2)
-    sampled = replace(sampled, reward=sampled.reward * math.nan)
-    with pytest.raises(CorruptInputError, match="trl: rollout 1: none of 6 responses has a reward"):
-        trainer._generate_and_score_completions([{"index": row // 2} for row in range(6)])
-    # a placebo gives the response a number: what nobody judged stays so
-    trainer.present = RolloutState(rewards=torch.tensor([1.0, math.nan]), responses=["a", "b"])
-    trainer.placebo = lambda true, *_: [1.0 - reward for reward in true]
-    assert str(trainer._given(0).tolist()) == "[0.0, nan]"
 
 
 def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(world: Path) -> None:

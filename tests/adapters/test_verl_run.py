@@ -294,23 +294,6 @@ def test_the_registered_advantage_is_the_methods(verl_register: Any) -> None:
     assert not advantages[3].any()
 
 
-def test_settings_that_nothing_would_read_are_refused(verl_register: Any) -> None:
-    import torch
-
-    fields = random_fields(5)
-    cases: dict[str, dict[str, Any]] = {
-        "loss_agg_mode: 'seq-mean-token-sum' is not read": {"loss_agg_mode": "seq-mean-token-sum"},
-        "rollout_is: its weights are not read": {"rollout_is_weights": torch.ones_like(fields["logp"])},
-    }
-    for message, changes in cases.items():
-        with pytest.raises(tepo_bench.ConfigError, match=message):
-            call("tepo_bench/grpo", fields, slice(None), **changes)
-    for key in REFUSED:  # what verl hands to no loss
-        needs = ", ".join(sorted(tepo_bench.parse(key).needs))
-        with pytest.raises(tepo_bench.ConfigError, match=f"needs {needs}, which verl hands to no policy loss"):
-            call(f"tepo_bench/{key}", fields, slice(None))
-
-
 def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     """Two rollouts with two updates each. Ours in it: the settings, the example, and what stands for the GPU."""
     import pyarrow.parquet
