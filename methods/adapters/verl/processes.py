@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,7 +64,7 @@ class Watchdog:
         """The next wait begins; the one before is over."""
         self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
-        faulthandler.dump_traceback_later(self.seconds + LAST_SECONDS, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(self.seconds + LAST_SECONDS, exit=True, file=2)
 
     def check_alive(self, actors: Sequence[Any]) -> None:
         """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
