@@ -231,7 +231,7 @@ def test_cpus_that_verl_reserves_are_counted_and_too_few_are_refused(gpus: int, 
         assert "@ray.remote(num_cpus=1)" in inspect.getsource(module)
     assert needed == per_unit * storage_units(training) + 1 + per_gpu * gpus + 1
     check_cpus(training, needed, "Ray")
-    message = rf"environment: CPUs: this machine has {needed - 1}; a run on {gpus} GPUs? needs {needed} .*would wait"
+    message = rf"environment: CPUs: this machine has {needed - 1}; a run on {gpus} GPUs? needs {needed} .*would hang"
     with pytest.raises(ConfigError, match=message):
         check_cpus(training, needed - 1, "this machine")
 

@@ -125,13 +125,13 @@ def as_verl(batch: Batch, at: slice | torch.Tensor, ranks: int = 1) -> tuple[dic
     return {name: _shifted(x, lengths) for name, x in output.items() if x is not None}, data
 
 
-def _totals(batch: Batch) -> list[list[int]]:
+def _totals(batch: Batch) -> list[worker.MinibatchTotals]:
     tokens = {int(g): int(batch.lengths_B[batch.group == g].sum()) for g in batch.group.unique()}
     groups, rows = sum(n > 0 for n in tokens.values()), batch.sequences
     real = batch.lengths_B > 0
     places = (real.cumsum(0) - 1).where(real, -1).tolist()
     return [
-        worker.MinibatchTotals(int(g), tokens[int(g)], groups, rows, place).row()
+        worker.MinibatchTotals(int(g), tokens[int(g)], groups, rows, place)
         for g, place in zip(batch.group, places, strict=True)
     ]
 

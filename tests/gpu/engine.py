@@ -128,7 +128,7 @@ def minibatch(shape: Shape, responses: Sequence[int], prompt: int) -> Any:
     rows = [torch.randint(3, shape.vocab_size, (prompt + n,), generator=draw) for n in responses]
     ones = [torch.ones(n, dtype=torch.long) for n in responses]
     groups = {g: [(row, responses[row]) for row in range(4 * g, 4 * g + 4)] for g in range(len(rows) // 4)}
-    totals = torch.tensor([totals.row() for _, totals in with_totals(groups)])
+    totals = torch.tensor([totals for _, totals in with_totals(groups)])
     sign = [1.0 if row % 2 else -1.0 for row in range(len(rows))]
     return TensorDict(
         {

@@ -2,7 +2,7 @@
 
 TRL shuffles single sequences and cuts equal parts. Here prompt groups stay whole, as in verl and in the paper's
 mini-batches of 16 prompts, and sequences left out are not computed at all. Rows of a rollout always lie group by group,
-so `group` is row // samples_per_prompt. Pure functions and records on tensors; nothing here knows a trainer.
+so `group` is row // samples_per_prompt. Pure functions and records on tensors, independent of the trainer.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def join(draws: Sequence[Rows], pad: int) -> Rows:
 
 
 def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> list[MicroBatch]:
-    """The kept rows, dealt into minibatches and each cut into `parts`; every part knows its minibatch's totals."""
+    """The kept rows, dealt into minibatches and each cut into `parts`; every part has its minibatch's totals."""
     import torch
 
     result = []

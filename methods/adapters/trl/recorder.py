@@ -85,8 +85,8 @@ class Recorder(curve.Recorder, TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._weights = movement.copies(kwargs["model"].parameters())
         if not self._batches:
-            # A minibatch without an informative group says nothing, and AdamW must not move on momentum alone: it skips
-            # parameters that have no gradient at all, but not those whose gradient is zero.
+            # Nothing to learn without an informative group. AdamW skips parameters without a gradient; one that is zero
+            # would let it move on momentum alone.
             for parameter in kwargs["model"].parameters():
                 parameter.grad = None
 

@@ -2,7 +2,7 @@
 
     prompt | response 1 | response 2 | ... | padding
 
-Positions restart after the prompt at every response, so that each state is the one of a row of its own, up to rounding
+Positions restart after the prompt at every response, so that each state is that of a separate row, up to rounding
 (float32: log-probs differ by about 1e-5, gradients by 1e-6 relative). Responses of K rows cost one prompt, not K.
 """
 

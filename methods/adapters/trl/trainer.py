@@ -60,7 +60,7 @@ from methods.training.spec import Spec, Training
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
 
 # Columns of the buffer in which TRL's head makes its logits, tile by tile. The rows of a smaller vocabulary lie that
-# far apart in it, each on memory pages of its own: measured on 264 tokens, a tenth of a run's CPU time.
+# far apart in it, each on separate memory pages: measured on 264 tokens, a tenth of a run's CPU time.
 HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
@@ -180,8 +180,7 @@ class MethodTrainer(GRPOTrainer):
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """`methods.sampling` in place of `generate`: the same tokens. TRL's own path for what it does not follow."""
-        asked = self.generation_config.to_diff_dict()
-        refusal = sampling.unsupported(self.model, asked)
+        refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
         self.present.sampled = None
         if refusal or images or multimodal_fields:
             if refusal and refusal != self._refusal:
@@ -536,7 +535,7 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "gradient_checkpointing": False,  # a second forward pass for memory
         "disable_dropout": True,
         "use_cache": True,  # False would be saved into every checkpoint's config and slow its evaluation down
-        # A switch only: TRL loads and runs the reference model if beta is not 0; its beta enters no loss of ours.
+        # A switch only: TRL loads and runs the reference model if beta is not 0; the loss does not read it.
         "beta": 1.0 if "ref_logp" in method.needs else 0.0,
         # Weights and optimiser state stay float32; bfloat16 is autocast. Eager attention is 13 % faster than sdpa for
         # short sequences on a CPU (measured).

@@ -137,9 +137,9 @@ def storage_units(t: Training) -> int:
 
 
 def cpus(t: Training) -> int:
-    """CPUs that Ray must count, over all nodes, before it starts a run's processes; with fewer it waits for ever."""
+    """CPUs that Ray must count, over all nodes, before it starts a run's processes; with fewer it hangs."""
     # The queue's controller, three per GPU that verl reserves for processes beside the trainer's, and one free: Ray
-    # starts an actor that asks for none only while it has one.
+    # starts an actor that needs none only while it has one.
     return storage_units(t) + 1 + 3 * t.gpus + 1
 
 
@@ -149,7 +149,7 @@ def check_cpus(t: Training, counted: float, where: str) -> None:
         raise ConfigError(
             f"environment: CPUs: {where} has {counted:g}; a run on {t.gpus} GPU{'s' * (t.gpus > 1)} needs {cpus(t)} "
             f"({storage_units(t) + 1} for the queue between its processes, 3 for each GPU, 1 to start them), and Ray "
-            "would wait for ever; allowed: a job with more CPUs, or fewer gpus_per_node"
+            "would hang; allowed: a job with more CPUs, or fewer gpus_per_node"
         )
 
 

@@ -1,7 +1,7 @@
 """Make verl treat the CPU as an accelerator, for tests and tiny models. No run on a GPU imports it.
 
-Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before anything
-asks for the platform (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
+Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before the
+platform is looked up (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
 """
 
 import os

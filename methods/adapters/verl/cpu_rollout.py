@@ -4,7 +4,7 @@
 `worker`, what every run needs. Its agent loop takes the place of `worker`'s, so it must be registered after that.
 
 A row's tokens must not depend on which rows happen to share its batch, and rounding in a batched product does. So a
-batch is always the same: all responses that one dispatch asks for, in the order of their keys. And each row draws its
+batch is always the same: all responses of one dispatch, in the order of their keys. And each row draws its
 random numbers from its own seed before generation begins.
 """
 

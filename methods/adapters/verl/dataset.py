@@ -46,9 +46,8 @@ async def compute_score(
     """{score, acc, timeout, error} of one response; `data_source` is the reward's dotted name. Never raises.
 
     verl silently takes a sample whose reward raised out of its group. So a failure is returned as `error` beside a
-    score, and the trainer ends the run with it before anything is learned from that score. A reward that is not there
-    in time, or is None, is no failure: `timeout` is set, the score means nothing, and the trainer drops the response's
-    group.
+    score, and the trainer ends the run with it before anything is learned from that score. A reward that is late or
+    None is not a failure: `timeout` is set, the score means nothing, and the trainer drops the response's group.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
     arguments = data_source, extra_info["prompt"], solution_str, ground_truth
@@ -67,7 +66,7 @@ async def compute_score(
 
 
 def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float | None:
-    """begin: called when it is this response's turn, or there is no reward to wait for. None: nobody judged it.
+    """begin: called when it is this response's turn, or there is no reward to wait for. None: not judged.
 
     A reward that serves one caller at a time has its lock as an attribute `lock`. It is taken here, and may be taken
     again inside.

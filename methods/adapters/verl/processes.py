@@ -129,7 +129,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
     }
     if training.device == "cpu":
         variables |= {
-            # imported at the end of `import verl` in every process, before anything asks for the platform
+            # imported at the end of `import verl` in every process, before the platform is looked up
             "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
             "VERL_PLATFORM": "cpu",
             "OMP_NUM_THREADS": "1",

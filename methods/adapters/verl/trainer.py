@@ -145,7 +145,7 @@ class GroupBuffer(ReplayBuffer):
             poll_interval=POLL_SECONDS,
         )
         self.training, self.end_tokens = training, end_tokens
-        self.refill = refill  # asks for so many prompts more; returns how many were sent
+        self.refill = refill  # sends up to so many more prompts; returns how many
         self.check = check  # raises when the wait has been too long or a worker has died
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
@@ -153,7 +153,7 @@ class GroupBuffer(ReplayBuffer):
         t = self.training
         rows = self._wait_for_rows(partition_id)
         for _ in range(t.refill_rounds if t.filter == "refill" else 0):
-            # asks for twice what is missing, because some of the new groups will be constant too
+            # twice what is missing, because some of the new groups will be constant too
             missing = batch_size - len(self._choose(rows, batch_size))
             if not missing or not self.refill(min(2 * missing, batch_size)):
                 break
@@ -214,7 +214,7 @@ def _place(key: str) -> tuple[str, int]:
 
 
 class MethodTrainer(PPOTrainerSync):
-    """Trains `method`; tells `recorder` about every rollout."""
+    """Trains `method`; reports every rollout to `recorder`."""
 
     # Class attributes, set by `driver`: verl itself builds the trainer, from nothing but its configuration.
     spec: Spec
@@ -265,7 +265,7 @@ class MethodTrainer(PPOTrainerSync):
     # --- 2. prompts, sampling, filter -----------------------------------------------------------------------------
 
     def _build_replay_buffer(self) -> GroupBuffer:
-        """verl's own hands out groups as they finish; ours waits for all of a rollout, and may ask for more."""
+        """Waits for all groups of a rollout; verl's own returns groups as they finish."""
         return GroupBuffer(self.spec.training, self.end_tokens, self._refill, self._check_workers)
 
     def on_step_begin(self) -> None:
@@ -304,7 +304,7 @@ class MethodTrainer(PPOTrainerSync):
         return batch
 
     def _check_workers(self) -> None:
-        """A dead sampling or reward worker would leave its prompts running for ever."""
+        """Raise for a dead sampling or reward worker, whose prompts would never finish."""
         servers = [server for replica in self.llm_server_manager.get_replicas() for server in replica.servers]
         self.watchdog.check_alive(self.agent_loop_manager.agent_loop_workers)
         self.watchdog.check_alive(self.reward_loop_manager.reward_loop_workers)
@@ -384,7 +384,7 @@ class MethodTrainer(PPOTrainerSync):
             placed += [(next(filling), fill) for _ in range(size - rows)]
         placed = [placed[index] for index in by_rank([length[key] for key, _ in placed], size, self._ranks)]
         batch.reorder([position[key] for key, _ in placed])
-        totals_B5 = torch.tensor([totals.row() for _, totals in placed])
+        totals_B5 = torch.tensor([totals for _, totals in placed])
         fields = TensorDict({TOTALS_FIELD: totals_B5}, batch_size=len(placed))
         tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=fields)
         return batch
@@ -574,7 +574,7 @@ def worker_group(*arguments: Any, **options: Any) -> RayWorkerGroup:
     return RayWorkerGroup(*arguments, master_port_range=ports, **options)
 
 
-trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument of its own
+trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument
 
 # --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
 
@@ -594,7 +594,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
     recorder = Recorder(run, method, stop)
     watchdog = processes.Watchdog()
     try:
-        # a state is saved at a collapse too, for the checkpoints; going on from it is no part of the run
+        # a state is saved at a collapse too, for the checkpoints; the run does not go on from it
         if rollouts.collapsed(run.curve.rewards, run.mark.rollout):
             return Outcome(run.curve.rows, True, run.mark.rollout)
         if start is not None:
@@ -643,7 +643,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
 
 
 def end_tokens(base: str, tokenizer: transformers.PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a response. A generation config may name more than the tokenizer knows."""
+    """The tokens that end a response. A generation config may name more than the tokenizer."""
     tokens: Any = None
     if (Path(base) / "generation_config.json").is_file():
         tokens = transformers.GenerationConfig.from_pretrained(base).eos_token_id

@@ -72,10 +72,10 @@ _wrap_targets = verl.utils.fsdp_utils._select_fsdp2_wrap_targets
 
 
 def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Module]:
-    """What FSDP2 gathers by itself, without the output head of a model whose embeddings are not tied.
+    """The modules that FSDP2 gathers one by one, without an untied output head.
 
-    As a unit of its own the head is gathered when it is called, and `ChunkedHead` reads its weight without calling it.
-    With the model's root it is there for the whole pass, which `workflow.cost` counts.
+    A head of the list is gathered only while it is called, and `ChunkedHead` reads its weight without a call. Gathered
+    with the model's root it is there for the whole pass, which the memory estimate counts.
     """
     head = model.get_output_embeddings()  # type: ignore[operator]
     return [module for module in _wrap_targets(model, layers) if module is not head]
@@ -94,11 +94,10 @@ RESPONSE_FIELDS = ("responses", "rm_scores", "extra_fields")
 TOTALS_FIELD = "minibatch_figures"  # ours, (B, 5) long: see `MinibatchTotals`
 
 
-@dataclass(frozen=True)
-class MinibatchTotals:
-    """What a row must know of its whole minibatch, because a worker sees only a part of it. One row of `TOTALS_FIELD`.
+class MinibatchTotals(NamedTuple):
+    """Totals of the minibatch that a row belongs to, one row of `TOTALS_FIELD`: a worker sees only a part of it.
 
-    Sent along with the rows: verl's own totals count filling rows as sequences and know nothing of prompt groups.
+    Sent with the rows, because verl's totals count filling rows as sequences and ignore prompt groups.
     """
 
     group: int  # number of the row's prompt group in the rollout; -1 for a filling row
@@ -106,10 +105,6 @@ class MinibatchTotals:
     groups: int  # in the minibatch
     sequences: int  # in the minibatch, without filling rows
     place: int  # of the row in the minibatch, as drawn: 0 to sequences - 1, whatever rank has it; -1 for a filling row
-
-    def row(self) -> list[int]:
-        """In the order in which `micro_batch` unpacks them."""
-        return [self.group, self.group_tokens, self.groups, self.sequences, self.place]
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
 
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy_BT = no_padding_2_padding(model_output["entropy"], data)
-    # Most fields of `data` are no tensors, so ours are taken by name.
+    # Most fields of `data` are not tensors: ours are taken by name.
     fields = [*LOSS_FIELDS, *(name for name in (REFERENCE, SAMPLED) if name in data)]
     padded = {name: _padded(data[name], logp_BT.shape[1]) for name in fields}
     mask_BT = padded["response_mask"].bool()
@@ -188,10 +183,10 @@ class Response:
 
     key: str  # <uid>_<sample>_0
     uid: str  # of its prompt group
-    reward: float | None  # None: it did not come in time, or nobody judged the response
+    reward: float | None  # None: late, or the response was not judged
     tokens: int
     truncated: bool
-    error: str | None  # what the reward said when it failed
+    error: str | None  # of a reward that failed
 
 
 def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
@@ -199,15 +194,15 @@ def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Seq
     rows = []
     extras = [getattr(extra, "data", extra) for extra in data["extra_fields"]]
     for key, tokens, scores, extra in zip(keys, data["responses"], data["rm_scores"], extras, strict=True):
-        said = extra.get("reward_extra_info", {})
+        info = extra.get("reward_extra_info", {})
         rows.append(
             Response(
                 key=key,
                 uid=key.rsplit("_", 2)[0],
-                reward=None if said.get("timeout") else float(scores.sum()),
+                reward=None if info.get("timeout") else float(scores.sum()),
                 tokens=len(tokens),
                 truncated=len(tokens) >= limit and int(tokens[-1]) not in end_tokens,
-                error=said.get("error"),
+                error=info.get("error"),
             )
         )
     return rows
@@ -249,7 +244,7 @@ class MethodLoss:
         self.rollout = self.rows = 0
 
     def look(self, run: Callable[[Callable[..., Any]], Any], gather: Callable[[list[Any]], list[list[Any]]]) -> None:
-        """What statistics over the minibatch say about its tokens, the same on every rank.
+        """Take statistics over the minibatch, the same on every rank.
 
         run: calls a loss on each of this rank's micro-batches, without gradient; gather: a list as each rank has it.
         """
@@ -373,7 +368,7 @@ _infer_batch = FSDPEngineWithLMHead.infer_batch
 
 
 def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
-    """verl's, minibatch by minibatch where the trainer says how many rows one has.
+    """verl's, minibatch by minibatch where the trainer gives the rows of one.
 
     A micro-batch has then the rows that it has in the update. In half precision a token's entropy depends on what else
     is in its micro-batch (`masks.TOLERANCE`): in another one dH would be noise (reading R6).
