@@ -4,8 +4,7 @@
         subprocess.run(["sbatch", ...], env=slurm.environment)
 
 Debian's packages `slurm-wlm` and `munge` (Slurm 22.05), root, no systemd, no cgroups, no name service. Nothing outside
-`folder` is read or written, and the daemons are stopped by their pid files. Also by hand, until Ctrl-C:
-`python -m tests.slurm.cluster FOLDER`.
+`folder` is read or written, and the daemons are stopped by their pid files.
 """
 
 import contextlib
@@ -21,7 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.lock import started
+import psutil
+
 from methods.adapters.verl.processes import free_port
 
 NODES = ("n1", "n2")
@@ -97,7 +97,7 @@ class Cluster:
         self.run(f"{SBIN}/slurmd", "-f", str(self.conf), "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """What a power cut does: the node's daemon and all that runs on it are gone, and nobody is told."""
+        """What a power cut does: the node's daemon and all that runs on it are gone, without a message."""
         daemon = _pid(self.folder / f"slurmd-{node}.pid")
         for pid in [*([daemon] if daemon else []), *self.processes(SLURMD_NODENAME=node)]:
             _kill(pid)
@@ -179,7 +179,7 @@ def _stop(made: Cluster) -> None:
         if pid := _pid(made.folder / name):
             _kill(pid, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
-                wait_for(lambda pid=pid: started(pid) is None, f"{name} to stop", 10)
+                wait_for(lambda pid=pid: not psutil.pid_exists(pid), f"{name} to stop", 10)
             _kill(pid)
     for pid in made.processes():
         _kill(pid)
@@ -219,15 +219,3 @@ def _pid(path: Path) -> int | None:
 def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def main() -> None:
-    if reason := missing():
-        sys.exit(f"error: {reason}")
-    with cluster(Path(sys.argv[1])) as made:
-        print("\n".join(f"export {key}={made.environment[key]}" for key in (MARK, "PATH")), flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
-
-
-if __name__ == "__main__":
-    main()
