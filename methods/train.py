@@ -83,7 +83,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         print("\n".join(plan.lines()))
         return 0
     with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
-        if run.finished() or run.restore():  # again: the process that held the lock may have finished it
+        if run.finished():  # again: the process that held the lock may have finished it
             print(f"{out}: finished already, outputs verified")
             return 0
         try:
@@ -100,7 +100,6 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             ) from error
         if not outcome.finished:
             name = signal.Signals(stop.signal).name if stop.signal else "a stop request"
-            run.event("stopped", update=outcome.updates, signal=name)
             print(
                 f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on", file=sys.stderr
             )

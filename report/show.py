@@ -171,7 +171,7 @@ def _status(tree: Tree, run: Run) -> Status:
     if tree.record(run) is not None:
         return Status(run, "done", None)
     state = tree.layout.run(run) / "state"
-    if not (state / "events.jsonl").is_file():
+    if not (state / "curve.csv").is_file():
         return Status(run, "waiting", None)
     with cells_of(state / "curve.csv"):
         rows = read_growing_csv(state / "curve.csv")

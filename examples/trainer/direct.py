@@ -53,7 +53,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     import torch
 
     loop = _Loop(spec, run)
-    t, rollout, collapsed_at = spec.training, run.mark.rollout, None
+    t, rollout, collapsed_at = spec.training, run.start.rollout, None
     stopped = stop()
     while rollout < t.rollouts and not stopped and collapsed_at is None:
         rollout += 1
@@ -68,7 +68,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
             state = run.state / f"checkpoint-{rollout * t.updates_per_rollout}"
             state.mkdir(parents=True, exist_ok=True)
             torch.save((loop.model.state_dict(), loop.optimizer.state_dict()), state / "weights.pt")
-            run.save_mark(state, update=rollout * t.updates_per_rollout, rollout=rollout, refill_position=0)
+            run.save(state, update=rollout * t.updates_per_rollout, rollout=rollout, refill_position=0)
     run.curve.close()
     return Outcome(rollout * t.updates_per_rollout, not stopped, collapsed_at)
 

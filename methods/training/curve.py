@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError
-from core.files import atomic
 from core.progress import Progress
 from methods.diagnostics import NAMES
 from methods.training.movement import MOVEMENT, Update
@@ -39,29 +38,26 @@ ROUNDED = frozenset(("loss", "grad_norm", *NAMES, *MOVEMENT, "seconds_update", "
 
 
 class Curve:
-    """The curve of a run in progress: `rows` rows are kept from an earlier process, later ones are appended.
+    """The curve of a run in progress: rows that the file holds are kept, later ones are appended.
 
     With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
     """
 
-    def __init__(self, path: Path, rows: int, sampler_check: bool = False):
+    def __init__(self, path: Path, sampler_check: bool = False):
         self.path = path
         self.check = SamplerCheck(str(path)) if sampler_check else None
-        header = (",".join(COLUMNS) + "\n").encode()
-        # Rows after the state to resume from will be computed again, so they are cut off.
-        kept = first_rows(path, rows) if rows else header
-        if not kept.startswith(header):
+        header = ",".join(COLUMNS) + "\n"
+        kept = path.read_bytes() if path.is_file() else header.encode()
+        if not kept.startswith(header.encode()):
             columns = kept.decode("utf-8", "replace").partition("\n")[0]
             raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
         self.rewards: dict[int, float] = {}  # by rollout, for `collapsed`
+        self.rows = 0
         for line in csv.DictReader(io.StringIO(kept.decode("utf-8"))):
             self._note(line)
-        # Written anew: a killed process may have left half a line at the end.
-        with atomic(path) as temporary:
-            temporary.write_bytes(kept)
-        self._stream = open(path, "ab")  # noqa: SIM115  open as long as the run
+        self._stream = open(path, "wb")  # noqa: SIM115  open as long as the run
+        self._stream.write(kept)
         self._hash = hashlib.sha256(kept)
-        self.rows = rows
 
     def append(self, row: Mapping[str, Figure]) -> None:
         """Add one row; every column must be there, None is written as an empty cell."""
@@ -73,11 +69,11 @@ class Curve:
         self._stream.write(line.encode())
         self._stream.flush()
         self._hash.update(line.encode())
-        self.rows += 1
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
-        """What follows from a row that stands in the curve."""
+        """Count a row of the curve, and check it."""
+        self.rows += 1
         self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
         if self.check:
             self.check(row)
@@ -102,14 +98,6 @@ def _rounded(value: Figure) -> Figure:
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
-def first_rows(path: Path, rows: int) -> bytes:
-    """Header and first rows of a curve, byte for byte; CorruptInputError when it holds fewer whole lines."""
-    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-    if len(lines) <= rows:
-        raise CorruptInputError(f"{path}: holds {max(len(lines) - 1, 0)} rows, not {rows}")
-    return b"\n".join(lines[: rows + 1]) + b"\n"
-
-
 class Recorder:
     """Writes the rows of a run, and finds what is due at the end of a rollout."""
 
@@ -118,7 +106,7 @@ class Recorder:
         self.training = run.spec.training
         self.collapsed_at: int | None = None  # rollout
         self.stopped = False
-        self.progress = Progress(run.spec.name, self.training.rollouts, start=run.mark.rollout)
+        self.progress = Progress(run.spec.name, self.training.rollouts, start=run.start.rollout)
         self._entropy: float | None = None  # of the last update that had a gradient
         self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
 
@@ -142,7 +130,7 @@ class Recorder:
         if batch and index == 0 and not self._unchanged_checked:
             rounding = self.method.check_unchanged(batch)
             if rounding is not None:
-                self.run.event("unchanged", **rounding)
+                print(f"{self.run.folder}: dH of unchanged weights: {rounding}", flush=True)
             self._unchanged_checked = True
         diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
         self._entropy = diagnostics["entropy"] if batch else self._entropy

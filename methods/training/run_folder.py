@@ -1,70 +1,52 @@
 """A run's folder: what is final, what is only there to resume from, and how they are told apart. No torch here.
 
     run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
-    state/identity.json                          hashes of specification, inputs and code that the state belongs to
-    state/{checkpoint-<update>/, curve.csv}      to resume from, until the end; valid once it holds SHA256SUMS
-    state/{events.jsonl, lock}                   what happened to the processes that ran here; who runs now
-    state/run.json                               a copy of the final one: the outputs can be restored without training
+    state/checkpoint-<update>/                   the trainer's own state, with position.json and curve.csv
+    state/{curve.csv, lock}                      the curve as it grows; held by the process that trains the run
 
-The states of a folder:
-
-    empty        -- open ------------------------------------------------------> training
-    training     -- publish, save_mark, at the end of a rollout ----------------> training
-    training     -- a kill, or a stop request ----------------------------------> interrupted
-    interrupted  -- open: the last whole state, or the beginning if none is ----> training
-    training     -- finish -----------------------------------------------------> finished
-    finished     -- run.json or curve.csv is deleted or damaged; restore -------> finished
-    finished     -- another output is; open ------------------------------------> training
-
-A folder of another specification, input or code: `open` moves its state to state/aside-<n>/ and starts anew.
-
-Every file is hashed when it is written and compared with that hash before it is used (`core.digests`): a state and a
-checkpoint by the SHA256SUMS in them, curve rows and checkpoints by the state that was saved after them. A state that
-differs is removed, with one line that gives the reason, and the state before it is resumed from; without one, the run
-starts from the beginning. Nothing final is lost by that: outputs count once run.json is there, and all come again.
+A state is whole once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
+state that is whole, of this specification, inputs and code, and whose earlier checkpoints are as they were published.
+States that are not are removed, with the reason in one line; without one the run starts from the beginning. No result
+is lost by that: outputs count once run.json is there, and all are made again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from core import digests, used_code
 from core.code_hashes import Code, closure, file_of
+from core.declared import Declared, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import atomic, read_growing_csv, read_json, write_json
-from core.provenance import environment, sha256_bytes, sha256_file
+from core.provenance import environment, sha256_file
 from methods import catalog
-from methods.training.curve import Curve, first_rows
+from methods.training.curve import Curve
 from methods.training.spec import Spec
 
 SCHEMA = 1  # of run.json
 GRADER = ("evals.grading",)  # what a reward may use without being hashed
-MARK = "complete.json"
+AGAIN = "run the same command to have it made again"
 
 
-@dataclass(frozen=True)
-class Mark:
-    """What a resumable state knows beyond the trainer's own files."""
+class Position(Declared):
+    """position.json: where in the run its state is, and what the state belongs to."""
 
-    update: int
-    rollout: int
-    refill_position: int
-    wall_seconds: float
-    cpu_seconds: float
-    curve: str  # sha256 of the header and the first `update` rows of curve.csv
-    checkpoints: Mapping[str, str]  # published before it; of each the sha256 of its SHA256SUMS
-    identity: Mapping[str, str]  # of the run
+    update: int = 0
+    rollout: int = 0
+    refill_position: int = 0
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    identity: Mapping[str, str] = {}
+    checkpoints: Mapping[str, str] = {}  # published before it: name -> digest over its files
 
 
 class RunFolder:
@@ -79,9 +61,9 @@ class RunFolder:
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
         self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
-        self.mark = Mark(0, 0, 0, 0.0, 0.0, "", {}, self.identity)  # of the last state
-        self.earlier = self.mark  # of the state that this process resumed from
-        self._unfinished: str | None = None  # why a run.json that is there does not count
+        self.start = Position()  # of the state that this process resumed from
+        self._unfinished = ""  # why a run.json that is there does not count
+        self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
     def checkpoint(self, step: int) -> Path:
         """The final weights folder after `step` rollouts."""
@@ -89,74 +71,64 @@ class RunFolder:
 
     def finished(self) -> bool:
         """Whether run.json is there for this very run and everything it lists is unchanged."""
-        path, copy = self.folder / "run.json", digests.beside(self.state / "run.json")
+        path = self.folder / "run.json"
         if not path.is_file():
             return False
         try:
-            if copy.is_file() and sha256_file(path) != digests.read(copy).get("run.json"):
-                raise CorruptInputError(f"{path}: differs from its sha256 in {copy}")
-            self._check(read_json(path, "run record"))
+            record = digests.read_record(path, "run record")
+            for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
+                if record.get(name) != now:
+                    raise CorruptInputError(f"{path}: {name}: is of another run")
+            if record.get("outputs") != (found := self._outputs()):
+                changed = sorted(name for name in found if found[name] != (record.get("outputs") or {}).get(name))
+                raise CorruptInputError(f"{self.folder / changed[0]}: differs from its sha256 in {path}")
         except BenchError as error:
             self._unfinished = str(error)
             return False
-        return True
-
-    def restore(self) -> bool:
-        """Write run.json and curve.csv again from the state if that is all that is missing or damaged."""
-        # Snakemake deletes a rule's outputs before it runs the rule again; the checkpoints may have survived.
-        copy = self.state / "run.json"
-        if not copy.is_file() or not (self.state / "curve.csv").is_file():
-            return False
-        try:
-            digests.check(copy)
-            record = read_json(copy, "run record")
-            if record["outputs"].get("curve.csv") != sha256_file(self.state / "curve.csv"):
-                raise CorruptInputError(f"{self.state / 'curve.csv'}: differs from its sha256 in {copy}")
-            _copy(self.state / "curve.csv", self.folder / "curve.csv")
-            self._check(record)
-        except BenchError as error:
-            self._unfinished = str(error)
-            return False
-        if self._unfinished:
-            self._say(f"{self._unfinished}; written again from {self.state}", "restored")
-        _copy(copy, self.folder / "run.json")
         return True
 
     def open(self) -> Path | None:
         """Prepare the folder for training; the trainer's state to resume from, or None to start from the beginning."""
         if self._unfinished:
-            self._say(f"{self._unfinished}; training again", "damaged")
-        # first: while this run trains, no run.json of an earlier one may say that the folder is finished
-        for path in (self.folder / "run.json", self.state / "run.json"):
-            path.unlink(missing_ok=True)
-        self._match_identity()
-        start = self._latest()
-        if start is not None:
-            self.mark = self.earlier = _mark(start)
-        self.curve = Curve(self.state / "curve.csv", self.mark.update, self.spec.training.sampler_check)
-        self.event("resume" if start else "start", update=self.mark.update)
-        return start
+            print(f"{self._unfinished}; training again", flush=True)
+        # while this run trains, no run.json of an earlier one may say that the folder is finished
+        (self.folder / "run.json").unlink(missing_ok=True)
+        self.state.mkdir(parents=True, exist_ok=True)
+        newest = None
+        while newest is None and (states := self._states()):
+            try:
+                self.start = self._position(states[-1])
+                newest = states[-1]
+            except BenchError as error:
+                print(f"{states[-1]}: not resumed from: {error}", flush=True)
+                _remove(states[-1])
+        (self.state / "curve.csv").unlink(missing_ok=True)
+        if newest is not None:
+            _copy(newest / "curve.csv", self.state / "curve.csv")  # rows after it are computed again
+        how = "starting from the beginning" if newest is None else f"resuming from {newest}"
+        job = os.environ.get("SLURM_JOB_ID")
+        print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}, Slurm job {job})", flush=True)
+        self._checkpoints = dict(self.start.checkpoints)
+        self.curve = Curve(self.state / "curve.csv", self.spec.training.sampler_check)
+        return newest
 
-    def save_mark(self, state: Path, **position: int) -> None:
-        """Declare `state` complete, then remove all but the last `kept_states`.
-
-        Its SHA256SUMS is written last: what that declares must be on disk before it.
-        """
+    def save(self, state: Path, *, update: int, rollout: int, refill_position: int) -> None:
+        """Complete `state`, into which the trainer has written its own files; remove all but the last `kept_states`."""
         self.used.check(last=False)  # or a state would carry another code's numbers into the process that resumes
-        self.curve.sync()
-        published = {step: self.checkpoint(step) for step in self.spec.checkpoints if step <= position["rollout"]}
-        self.mark = Mark(
-            **position,
+        position = Position(
+            update=update,
+            rollout=rollout,
+            refill_position=refill_position,
             wall_seconds=self.wall_seconds(),
             cpu_seconds=self.cpu_seconds(),
-            curve=self.curve.sha256(),
-            checkpoints={folder.name: sha256_file(folder / digests.SUMS) for folder in published.values()},
             identity=self.identity,
+            checkpoints=self._checkpoints,
         )
-        write_json(state / MARK, asdict(self.mark))
-        _sync(state)
+        self.curve.sync()
+        _copy(self.state / "curve.csv", state / "curve.csv")
+        write_json(state / "position.json", position.model_dump())
+        _sync(state)  # what SHA256SUMS declares must be on disk before it
         digests.write_folder(state)
-        self.event("save", update=self.mark.update)
         for old in self._states()[: -self.spec.training.kept_states]:
             _remove(old)
 
@@ -170,14 +142,12 @@ class RunFolder:
         write(temporary)
         _sync(temporary)
         digests.write_folder(temporary)
-        ours = {path.relative_to(temporary) for path in temporary.rglob("*")}
-        if final.is_dir() and not final.is_symlink() and {path.relative_to(final) for path in final.rglob("*")} <= ours:
-            shutil.rmtree(final)  # of a process whose state did not count, or of another run in this folder
-        elif final.exists() or final.is_symlink():  # with files that no run publishes
-            aside = Path(tempfile.mkdtemp(prefix=f"{final.name}.aside-", dir=final.parent))
-            os.rename(final, aside / final.name)
-            self._say(f"{final}: holds other things than a checkpoint; moved to {aside}", "aside", folder=aside.name)
+        if final.is_symlink():
+            final.unlink()
+        elif final.exists():  # of a process whose state did not count, or of another run in this folder
+            shutil.rmtree(final)
         os.rename(temporary, final)
+        self._checkpoints[final.name] = _digest(final)
 
     def idle(self, unanswered: float | None) -> str | None:
         """Why a run that is over left the weights as they were; None: it had a gradient. unanswered: of `Outcome`."""
@@ -198,14 +168,11 @@ class RunFolder:
 
         Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
         """
-        again = "run the same command to have it made again"
         self.used.check()
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
-        outputs = {"curve.csv": sha256_file(self.folder / "curve.csv")}
+        outputs = self._outputs()
         if outputs["curve.csv"] != self.curve.sha256():
-            raise CorruptInputError(f"{self.state / 'curve.csv'}: is not what was written into it; {again}")
-        for step in self.spec.checkpoints:
-            outputs[f"checkpoints/step{step}"] = digests.tree(digests.check_folder(self.checkpoint(step), advice=again))
+            raise CorruptInputError(f"{self.state / 'curve.csv'}: is not what was written into it; {AGAIN}")
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
@@ -220,152 +187,45 @@ class RunFolder:
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        digests.write_json(
-            self.state / "run.json", digests.with_own(record)
-        )  # first, so that `restore` can make the other again
-        _copy(self.state / "run.json", self.folder / "run.json")
+        write_json(self.folder / "run.json", digests.with_own(record))
         for state in self._states():  # optimiser states are large, and nothing resumes from them now
             _remove(state)
-        self.event("end", update=updates)
-
-    def event(self, what: str, **details: Any) -> None:
-        """One line in state/events.jsonl."""
-        self.state.mkdir(parents=True, exist_ok=True)
-        line = {
-            "event": what,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
-            **details,
-        }
-        with open(self.state / "events.jsonl", "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line) + "\n")
 
     def wall_seconds(self) -> float:
         """Of all processes whose work is in the result, this one included."""
-        return self.earlier.wall_seconds + time.monotonic() - self.began
+        return self.start.wall_seconds + time.monotonic() - self.began
 
     def cpu_seconds(self) -> float:
         """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
-        return self.earlier.cpu_seconds + time.process_time() + self.workers_cpu_seconds
+        return self.start.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
-    def _check(self, record: dict[str, Any]) -> None:
-        """Raise unless `record` is of this very run, and the outputs it lists are there and unchanged."""
-        where = self.folder / "run.json"
-        for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
-            if record.get(name) != now:
-                raise CorruptInputError(f"{where}: {name}: is of another run")
-        outputs = record["outputs"]
-        names = {"curve.csv", *(f"checkpoints/step{step}" for step in self.spec.checkpoints)}
-        if outputs.keys() != names:
-            raise CorruptInputError(f"{where}: outputs: {', '.join(sorted(outputs))} are not those of this run")
-        for name, digest in outputs.items():
-            path = self.folder / name
-            if not path.exists():
-                raise MissingInputError(f"{path}: missing, though {where} lists it")
-            if digest != (sha256_file(path) if path.is_file() else digests.tree(digests.check_folder(path))):
-                raise CorruptInputError(f"{path}: differs from its sha256 in {where}")
-
-    def _match_identity(self) -> None:
-        """Move a state that belongs to another specification, input or code aside, and say so."""
-        path = self.state / "identity.json"
-        if path.is_file():
-            try:
-                digests.check(path)
-                before = read_json(path, "state identity")
-                if not isinstance(before, dict):
-                    raise CorruptInputError(f"{path}: expected an object, got {type(before).__name__}")
-            except BenchError as error:
-                # Not a reason to give the states up: each says itself which run it belongs to.
-                self._say(f"{error}; written again", "damaged", file=path.name)
-                before = self.identity
-            if before == self.identity:
-                digests.write_json(path, self.identity)
-                return
-            changed = sorted(key for key in self.identity if before.get(key) != self.identity[key])
-            number = len(list(self.state.glob("aside-*"))) + 1
-            aside = self.state / f"aside-{number}"
-            aside.mkdir()
-            for item in self.state.iterdir():
-                # events cover all runs of the folder, and this process holds the lock
-                if item.name != "events.jsonl" and not item.name.startswith(("lock", "aside-")):
-                    item.rename(aside / item.name)
-            self._say(
-                f"{self.state}: belongs to a run with other {', '.join(changed)}; moved to {aside}, starting anew",
-                "aside",
-                folder=aside.name,
-                changed=changed,
-            )
-        digests.write_json(path, self.identity)
+    def _outputs(self) -> dict[str, str]:
+        """The sha256 of each output; `BenchError` for one that is missing or damaged."""
+        if not (curve := self.folder / "curve.csv").is_file():
+            raise MissingInputError(f"{curve}: is missing")
+        steps = {f"checkpoints/step{step}": _digest(self.checkpoint(step)) for step in self.spec.checkpoints}
+        return {"curve.csv": sha256_file(curve), **steps}
 
     def _states(self) -> list[Path]:
-        """Folders of states, whole or not, by their number of updates.
+        """Folders of states, whole or not, by their number of updates. Matched strictly: some will be deleted."""
+        found = [path for path in self.state.glob("checkpoint-*") if path.is_dir() and not path.is_symlink()]
+        named = {int(m[1]): path for path in found if (m := re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name))}
+        return [named[number] for number in sorted(named)]
 
-        They are removed sooner or later, so nothing else may count as one: no link, no `checkpoint-8.copy`.
-        """
-        numbers = {
-            int(path.name.removeprefix("checkpoint-")): path
-            for path in self.state.glob("checkpoint-*")
-            if re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name) and path.is_dir() and not path.is_symlink()
-        }
-        return [numbers[number] for number in sorted(numbers)]
-
-    def _latest(self) -> Path | None:
-        """The last state that is whole, with curve rows and checkpoints as they were when it was saved.
-
-        All later ones are removed: half written, damaged, or after something that has to be made again.
-        """
-        published = {step: self._sums(self.checkpoint(step)) for step in self.spec.checkpoints}
-        refused = 0
-        for state in reversed(self._states()):
-            try:
-                self._check_state(state, published)
-            except BenchError as error:
-                event = "damaged" if (state / digests.SUMS).is_file() else "unfinished"
-                self._say(f"{state}: not resumed from: {error}", event, folder=state.name)
-                _remove(state)
-                refused += 1
-                continue
-            if refused:
-                print(f"{self.folder}: resuming from {state}", flush=True)
-            return state
-        if refused or (self.state / "curve.csv").is_file():
-            print(f"{self.folder}: no whole state to resume from, starting from the beginning", flush=True)
-        return None
-
-    def _check_state(self, state: Path, published: Mapping[int, str | None]) -> None:
-        """Raise unless the run can be resumed from a state; published: SHA256SUMS' digests of whole checkpoints."""
+    def _position(self, state: Path) -> Position:
+        """Where the run is in this state; `BenchError` with the reason unless it can be resumed from."""
         if not (state / digests.SUMS).is_file():
             raise MissingInputError("its process ended before it was complete")
         digests.check_folder(state)
-        mark = _mark(state)
-        if mark.identity != self.identity:
-            raise CorruptInputError("belongs to another run")
-        curve = self.state / "curve.csv"
-        if sha256_bytes(first_rows(curve, mark.update)) != mark.curve:
-            raise CorruptInputError(f"{curve}: its first {mark.update} rows are not those that were written")
-        for step, found in published.items():
-            # None: of later steps a checkpoint is published once more anyway, of earlier ones it must be the same
-            if step <= mark.rollout and found is None:
-                raise CorruptInputError(f"{self.checkpoint(step)} has to be made again before it")
-            if step <= mark.rollout and found != mark.checkpoints.get(self.checkpoint(step).name):
-                raise CorruptInputError(f"{self.checkpoint(step)} is not the one that was published before it")
-
-    def _sums(self, checkpoint: Path) -> str | None:
-        """The sha256 of the SHA256SUMS of a checkpoint; None where there is none, or a damaged one, which is named."""
-        if not checkpoint.is_dir():
-            return None
-        try:
-            return digests.check_folder(checkpoint)[digests.SUMS]
-        except BenchError as error:
-            self._say(f"{error}; it is made again", "damaged", folder=checkpoint.name)
-            return None
-
-    def _say(self, line: str, event: str, **details: Any) -> None:
-        """One line for whoever reads the log, and the same in state/events.jsonl."""
-        print(line, flush=True)
-        self.event(event, why=line, **details)
+        path = state / "position.json"
+        found = validated(Position, read_json(path, "position"), str(path), error=CorruptInputError)
+        if found.identity != self.identity:
+            changed = [name for name, now in self.identity.items() if found.identity.get(name) != now]
+            raise CorruptInputError(f"belongs to a run with other {', '.join(changed)}")
+        for name, digest in found.checkpoints.items():
+            if _digest(self.folder / "checkpoints" / name) != digest:
+                raise CorruptInputError(f"checkpoints/{name} is not the one that was published before it")
+        return found
 
 
 def identity(spec: Spec) -> dict[str, str]:
@@ -414,19 +274,17 @@ def code_of(method: str, trainer: str, *rewards: str) -> Code:
     return Code("methods.train", ((*shared, *reward_files), method_files), unhashed=GRADER, own=frozenset(own))
 
 
+def _digest(checkpoint: Path) -> str:
+    """One digest over the files of a checkpoint; `BenchError` unless they are what was written."""
+    return digests.tree(digests.check_folder(checkpoint, advice=AGAIN))
+
+
 def _sync(folder: Path) -> None:
-    """Flush all files of a folder to disk: a power cut after its mark or its rename leaves none of them short."""
+    """Flush all files of a folder to disk: a power cut after its last file or its rename leaves none of them short."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb") as stream:
                 os.fsync(stream.fileno())
-
-
-def _mark(state: Path) -> Mark:
-    try:
-        return Mark(**read_json(state / MARK, "state mark"))
-    except TypeError as error:
-        raise CorruptInputError(f"{state / MARK}: not the mark of a state ({error})") from error
 
 
 def _remove(state: Path) -> None:

@@ -126,8 +126,3 @@ def assert_same(out: Path, undisturbed: Path, *steps: int) -> None:
     assert numbers(out) == numbers(undisturbed)
     for step in steps:
         assert weights(out, step) == weights(undisturbed, step)
-
-
-def events(out: Path) -> list[str]:
-    """What happened to the processes that ran in the folder."""
-    return [json.loads(line)["event"] for line in (out / "state" / "events.jsonl").read_text().splitlines()]

@@ -60,7 +60,7 @@ def finish(tree: Tree) -> Tree:
             inputs=record["inputs"] | inputs,
         )
         (folder / "state").mkdir()
-        (folder / "state/events.jsonl").write_text("{}\n")
+        (folder / "state/curve.csv").write_text("")
     environment = json.loads((folder / "run.json").read_text())["environment"]
     for checkpoint in tree.checkpoints:
         drawn_from = {"model": BASE_FOLDER, "weights_sha256": inputs["base"], "files_sha256": inputs["base_files"]}

@@ -1,7 +1,6 @@
 """Commands as typed: what they write and print, the state of runs, one line on a fault, a light start."""
 
 import csv
-import json
 import subprocess
 import sys
 import textwrap
@@ -125,7 +124,6 @@ def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
     (folder / "run.json").unlink()
     state = folder / "state"
     state.mkdir()
-    (state / "events.jsonl").write_text(json.dumps({"event": "start"}) + "\n")
     lines = [f"{n // 4 + 1},{n},{n % 4},{n / 100},1.0,{2.0 if n % 4 == 0 else ''}\n" for n in range(rows)]
     (state / "curve.csv").write_text(HEADER + "".join(lines) + ("9,9" if torn else ""))
     return state / "lock"

@@ -95,7 +95,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     try:
         trainer = build_trainer(spec, run, stop, sizes, reward)
         if stop():  # the stop request came while everything was loading
-            return Outcome(run.mark.update, False, None)
+            return Outcome(run.start.update, False, None)
         trainer.train(resume_from_checkpoint=str(start) if start else None)
     finally:
         run.curve.close()

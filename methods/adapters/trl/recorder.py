@@ -74,7 +74,7 @@ class Recorder(curve.Recorder, TrainerCallback):
                 f"a state after update {update} lies inside rollout {rollout + 1}; only edges can be saved"
             )
         state = self.run.state / f"checkpoint-{update}"
-        self.run.save_mark(state, update=update, rollout=rollout, refill_position=refill_position)
+        self.run.save(state, update=update, rollout=rollout, refill_position=refill_position)
 
     # --- called by TRL's loop (transformers' callbacks) -----------------------------------------------------------
 

@@ -581,7 +581,7 @@ def build_trainer(
         recorder=recorder,
         prompts=prompts,
         run_seed=rollouts.stream_seed(spec),
-        refill=Refill(len(prompts), spec.seed, run.mark.refill_position),
+        refill=Refill(len(prompts), spec.seed, run.start.refill_position),
         placebo=None if spec.placebo is None else resolved(spec.placebo, "placebo"),
         model=str(spec.base),
         reward_funcs=_as_trl_calls(spec.reward, reward),

@@ -442,7 +442,7 @@ class MethodTrainer(PPOTrainerSync):
         for step in due:
             run.publish(step, lambda folder: checkpoint.write_model(checkpoint.actor_of(state), base, folder))
         run.workers_cpu_seconds = processes.workers_cpu_seconds()
-        run.save_mark(state, update=update, rollout=self.global_steps, refill_position=self.refill.position)
+        run.save(state, update=update, rollout=self.global_steps, refill_position=self.refill.position)
 
     def _save_checkpoint(self) -> None:
         """Does nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
@@ -595,8 +595,8 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
     watchdog = processes.Watchdog()
     try:
         # a state is saved at a collapse too, for the checkpoints; the run does not go on from it
-        if rollouts.collapsed(run.curve.rewards, run.mark.rollout):
-            return Outcome(run.curve.rows, True, run.mark.rollout)
+        if rollouts.collapsed(run.curve.rewards, run.start.rollout):
+            return Outcome(run.curve.rows, True, run.start.rollout)
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():
@@ -619,7 +619,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
                 "prompts_drawn": sizes.prompts_drawn,
                 "end_tokens": end_tokens(spec.base, tokenizer),
                 "recorder": recorder,
-                "refill": Refill(len(prompts), spec.seed, run.mark.refill_position),
+                "refill": Refill(len(prompts), spec.seed, run.start.refill_position),
                 "watchdog": watchdog,
             }
             for name, value in attributes.items():  # verl builds the trainer from its configuration alone
