@@ -18,10 +18,9 @@ from core.files import stored, write_text
 from core.layout import BASE, SNAKEMAKE_REPORT, Results
 from core.results_tree import Score, Tree, open_tree
 from core.scores import MACRO, POOLED, read_rows
-from report import captions
+from report import captions, markdown
+from report.markdown import bracketed, percent
 from report.site import assets, links, overview, paper, runs, samples, tables, training
-from report.tables import render
-from report.tables.tidy import bracketed, percent
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -47,13 +46,13 @@ def build(root: Path) -> str:
     claims = paper.claims(tree)
     # A tree of the paper's rows shows the paper's tables first, any other all that was trained.
     papers = tables.is_papers(tree, filled, claims["judged"])
-    shown = filled if papers else sorted(filled, key=lambda table: not table.declared.generated)
+    shown = filled if papers else sorted(filled, key=lambda table: not table["generated"])
     browser = samples.view(tree)
     sentences: dict[str, int] = {}
-    levels = dict.fromkeys(sentence for table in filled for sentence in render.levels(table))
+    levels = dict.fromkeys(sentence for table in filled for sentence in table["levels"])
     table_views = [tables.view(table, tree, sentences) for table in shown]
-    first = shown[0].blocks[0] if shown[0].blocks else ()  # none before a sweep's values are compared
-    dynamics = training.view(tree, [c.run for row in first for c in row.checkpoints])
+    first = shown[0]["blocks"][:1]  # none before a sweep's values are compared
+    dynamics = training.view(tree, [c.run for block in first for row in block["rows"] for c in row["checkpoints"]])
     data = {"start": VIEWS[0][0], "dynamics": dynamics, **browser.pop("data"), "behind": list(sentences)}
     return _page(
         "page.html.j2",
@@ -91,17 +90,17 @@ def build(root: Path) -> str:
 def _details(tree: Tree) -> dict[str, Any]:
     """The figures beside the scores, one text for each checkpoint and benchmark, since a page may have thousands."""
     rows: dict[str, dict[str, str]] = {}
-    for path, benchmark, *figures in render.detail_lines(read_rows(tree.layout.scores)):
+    for path, benchmark, *figures in markdown.detail_lines(read_rows(tree.layout.scores)):
         rows.setdefault(path, {})[benchmark] = " / ".join(figures[2:])
     keys = [str(entry["key"]) for entry in tree.benchmarks]
-    return {"note": render.DETAILS_NOTE, "cell": " / ".join(render.DETAILS[4:]), "benchmarks": keys, "rows": rows}
+    return {"note": markdown.DETAILS_NOTE, "cell": " / ".join(markdown.DETAILS[4:]), "benchmarks": keys, "rows": rows}
 
 
 def _page(template: str, data: Mapping[str, Any], context: Mapping[str, Any]) -> str:
     """The template with our style and scripts, and what the scripts read."""
     script = assets.script()
     parts = {"style": assets.style(), "before": assets.BEFORE, "script": script, "data": assets.data(data)}
-    page = render.environment(assets.HTML, autoescape=True).get_template(template)
+    page = markdown.environment(assets.HTML, autoescape=True).get_template(template)
     return page.render(
         {
             "policy": assets.policy(assets.BEFORE, script),

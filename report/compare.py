@@ -35,8 +35,7 @@ from core.files import stored, to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import MACRO, POOLED
-from report.tables.render import markdown_table
-from report.tables.tidy import bracketed
+from report.markdown import bracketed, markdown_table
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",

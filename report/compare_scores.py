@@ -21,8 +21,7 @@ from core.scores import AVERAGES
 from evals.stats.compare import ALPHA
 from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
 from paper.printed import SPREAD
-from report.tables.render import markdown_table
-from report.tables.tidy import bracketed
+from report.markdown import bracketed, markdown_table
 
 # Of the difficulties of two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded and
 # embedded_models (sets with 4 samples a problem), different models .14 to .54.

@@ -18,7 +18,7 @@ from core.scores import AVERAGES
 from evals import learning_curves
 from evals.stats import compare, intervals
 from report.compare import contrast
-from report.tables.render import markdown_table
+from report.markdown import markdown_table
 
 LISTED = 12  # of the names that only one side has
 TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed

@@ -26,9 +26,8 @@ from core.files import to_csv
 from core.layout import REFERENCE
 from core.results_tree import Tree, open_tree
 from report import draw
+from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
 from report.sweep import FOLDER, Point, row_of, selecting, words
-from report.tables.render import arrow, escape_markdown, markdown_table
-from report.tables.tidy import FEWEST, with_interval
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",

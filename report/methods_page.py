@@ -13,7 +13,7 @@ from core.provenance import ROOT
 from methods import catalog
 from methods.options import CAP, FLOOR, READINGS, CatalogEntry, Option
 from methods.parts.corrections import BOUNDS
-from report.tables.render import markdown_table
+from report.markdown import markdown_table
 
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 CORRECTION_KINDS = {  # kind -> (rho of, weight, TRL's name, verl's name)

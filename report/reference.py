@@ -4,7 +4,7 @@ be committed, to look at without running anything.
 Kept: plan, scores, tables, figures, claims, audit, every run's record, its curve by rollout, a sample of the responses,
 and a manifest of how samples and grades came to be. Not kept: checkpoints, other samples and grades, forms for print.
 What people read is plain CSV, Markdown and PNG, which a forge shows.
-`report.show`, `report.table`, `report.figure`, `report.build` and `report.compare` read it like any results tree.
+`report.show`, `report.tables`, `report.figure`, `report.build` and `report.compare` read it like any results tree.
 """
 
 import gzip
@@ -31,7 +31,7 @@ LIMIT = 3_000_000  # bytes
 IN_ONE_FILE = ("run record", "curve")  # of all runs: `core.packed`
 KEPT = ("plan", "scores", "table", "figure", "sweep", "claims", "audit")
 COMPRESSED, COMPRESSED_FROM = (".csv", ".svg", ".html"), 40_000  # bytes; shorter ones are read in a browser
-PRINT = (".pdf", ".tex")  # `report.figure` and `report.table` make them again
+PRINT = (".pdf", ".tex")  # `report.figure` and `report.tables` make them again
 IN_ORIGINS = ("runs", "checkpoints", "weights", "inputs")  # of the manifest; long, and few people read them
 ROOM = 60_000  # bytes for README and manifest, which list what was chosen
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the manifest has them all

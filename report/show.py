@@ -6,10 +6,10 @@ and truncation; `report.show runs`: how far the runs are, and the table of all r
 import math
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import correlation
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core import errors, lock
 from core.errors import Parser, unknown, written_by
@@ -17,9 +17,9 @@ from core.files import cells_of, read_growing_csv, read_text, stored
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
-from report.tables import render, spec
-from report.tables.spec import RUNS
-from report.tables.tidy import FEWEST, Cell, Row, Table, checked_table, rows_of_curves
+from report import markdown, rows, view
+from report.rows import RUNS
+from report.view import rows_of_curves
 
 DETAILS = "details"
 PAGES = {  # what -> list of its hashes ("": none), file, command that writes them
@@ -35,29 +35,28 @@ LEGEND = (
 )
 
 
-def text(table: Table, width: int = 100, first: Sequence[str] = ()) -> str:
+def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) -> str:
     """The table in plain text: number above, interval below, best of a column marked `*`; rows not run named below.
 
     first: sentences between what this scale can show and the table.
     """
     lines = [
-        *(line for sentence in [table.lead[0], *first] for line in textwrap.wrap(sentence, width)),
+        *(line for sentence in [table["lead"][0], *first] for line in textwrap.wrap(sentence, width)),
         "",
-        render.empty(table) or table.declared.heading,
+        table["empty"] or table["heading"],
     ]
-    for rows in table.blocks:
-        if any(row.measured for row in rows):
-            lines += ["", *_block(rows, table)]
-    notes = [f"Note: {note}" for note in table.notes]
-    if table.measured:
-        stand_ins = [f"{_short(c.heading)} for {c.stands_for}" for c in table.columns if c.stands_for]
+    for block in table["blocks"]:
+        if any(row["measured"] for row in block["rows"]):
+            lines += ["", *_block(block, table)]
+    notes = [f"Note: {note}" for note in table["notes"]]
+    if not table["empty"]:
+        stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        counted = [*render.table_lines(table), *render.again_lines(table)]
-        notes = [LEGEND, *counted, *benchmarks, *render.levels(table), *notes]
+        notes = [LEGEND, *table["errors"], *benchmarks, *table["levels"], *notes]
     return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
 
 
-def learnt(tree: Tree, table: Table) -> list[str]:
+def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
     """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
     how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
     other seeds than its curves (`report.show frontier`)."""
@@ -65,13 +64,14 @@ def learnt(tree: Tree, table: Table) -> list[str]:
     if tree.matrix.get("sweep") or not stored(tree.layout.figures / name):
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
-    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (rows,):
-        measured = {(row["model"], row["method"], row["measure"]): row for row in rows if row["value"]}
+    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (lines_of_file,):
+        measured = {(row["model"], row["method"], row["measure"]): row for row in lines_of_file if row["value"]}
         values = {place: float(row["value"]) for place, row in measured.items()}
         lines = []
-        for rows_of_model in table.blocks:
-            model, title = rows_of_model[0].model, rows_of_model[0].model_title
-            labels = {key: row.label for row in rows_of_model if (model, key := row.method or "", "area") in values}
+        for block in table["blocks"]:
+            model, title = block["rows"][0]["model"], block["model"]
+            own = [(row["method"] or "", row["name"]) for row in block["rows"]]
+            labels = {key: name for key, name in own if (model, key, "area") in values}
             found = sorted(((values[model, key, "area"], key) for key in labels), reverse=True)
             if not found:
                 continue
@@ -90,42 +90,36 @@ def learnt(tree: Tree, table: Table) -> list[str]:
                 if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or of no update
                 and measured[model, key, "area"]["collapsed"] == "0"
             ]
-            if len(moved) >= FEWEST:
+            if len(moved) >= markdown.FEWEST:
                 r = correlation(*zip(*moved, strict=True))
                 lines[-1] += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
         return lines
 
 
-def _block(rows: list[Row], table: Table) -> list[str]:
-    headings = [_short(column.heading) for column in table.columns]
+def _block(block: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
+    headings = [_short(column["heading"]) for column in table["columns"]]
     lines = []  # label, then one text per column
-    for row in rows:
-        if row.ran:
-            cells = [row.cells[column.slot] for column in table.columns]
-            intervals = [_interval(cell) for cell in cells]
-            lines.append([render.label(row), *(_number(cell, table) for cell in cells)])
-            if any(intervals):  # a row that is missing needs no second line
+    for row in block["rows"]:
+        if row["ran"]:
+            cells = row["cells"].values()
+            lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
+            if any(intervals := [_interval(cell) for cell in cells]):  # a row that is missing needs no second line
                 lines.append(["", *intervals])
     widths = [max(len(line[place]) for line in [["", *headings], *lines]) for place in range(len(headings) + 1)]
-    out = [f"{render.head(rows)}. {render.baseline(rows, table)}".rstrip()]
+    out = [f"{block['head']}. {block['baseline']}".rstrip()]
     out += [_line(["", *headings], widths), "-" * (sum(widths) + len(headings))]
     out += [_line(line, widths) for line in lines]
-    absent = [row.label for row in rows if not row.ran]
+    absent = [row["name"] for row in block["rows"] if not row["ran"]]
     return [*out, f"not run at this scale: {', '.join(absent)}"] if absent else out
 
 
-def _number(cell: Cell, table: Table) -> str:
-    words = render.shown(cell, table)
-    return words["text"].replace("−", "-") + ("*" if words["best"] else "") + words["mark"]
-
-
-def _interval(cell: Cell) -> str:
+def _interval(cell: Mapping[str, Any]) -> str:
     """Whole percents, so that nine columns fit into a terminal."""
-    if render.few_seeds(cell):
-        return "/".join(f"{100 * value:.0f}" for value in cell.seed_values.values())
-    if cell.low is None or cell.high is None:
+    if markdown.few_seeds(cell):
+        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
+    if cell["low"] is None or cell["high"] is None:
         return ""
-    return f"{100 * cell.low:.0f}{':' if cell.low < 0 else '-'}{100 * cell.high:.0f}"
+    return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
 
 
 def _short(heading: str) -> str:
@@ -205,14 +199,14 @@ def main() -> None:
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in spec.tables()), RUNS, DETAILS, *PAGES]
+    known = [*(f"table{key}" for key in rows.tables()), RUNS, DETAILS, *PAGES]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             tree.check_written(tree.layout.scores.name, tree.layout.scores.name)
-        print(render.details(read_rows(tree.layout.scores)))
+        print(markdown.details(read_rows(tree.layout.scores)))
         return
     if args.what in PAGES:
         sums, page, command = PAGES[args.what]
@@ -227,7 +221,7 @@ def main() -> None:
             return
         print()
     width = max(60, min(110, shutil.get_terminal_size().columns))
-    table = checked_table(tree, args.what.removeprefix("table"))
+    table = view.table(tree, args.what.removeprefix("table"))
     print(text(table, width, learnt(tree, table)))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")

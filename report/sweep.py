@@ -22,8 +22,8 @@ from core.files import cells_of, read_csv, to_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
-from report.tables.render import escape_markdown, markdown_table
-from report.tables.tidy import bracketed, by_seed, from_by_seed, percent, with_interval
+from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
+from report.view import by_seed, from_by_seed
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
@@ -277,7 +277,7 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
     for row in rows if {row["question"] for row in rows} == {sweep["question"]} else ():
         with cells_of(path):
             ours = now[row["model"], row["row"], row["method"]]
-            theirs = from_by_seed(row["by_seed"].split())
+            theirs = from_by_seed(row["by_seed"])
         for seed in sorted(ours.keys() | theirs.keys()):
             then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
             # Other versions of numerical libraries may sum in another order: that is no other figure.

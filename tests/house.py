@@ -17,9 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "core", "tepo_bench")
-CLOSURE_LIMITS = {"report.build": 50, "report.table": 31, "evals.run": 41}  # most project files that these may reach
+CLOSURE_LIMITS = {"report.build": 50, "report.tables": 31, "evals.run": 41}  # most project files that these may reach
 RUN = ("methods.train", "methods.adapters.trl")  # one run: these, and what Snakemake's files import
-NUMBER = ("evals.grade", "evals.score", "report.table")  # one number: what loads with these, from response to table
+NUMBER = ("evals.grade", "evals.score", "report.tables")  # one number: what loads with these, from response to table
 TARGETS = {
     "product, files": 165,
     "product, lines": 30_000,

@@ -29,7 +29,7 @@ from tests.workflow.conftest import checkout
 ROOT = "results/quick"
 READERS = {
     "score": "evals.score --out results/quick/scores.csv",
-    "table": "report.table --table 1",
+    "table": "report.tables --table 1",
     "show": "report.show table1",
     "convergence": "report.convergence",
     "page": "report.build",

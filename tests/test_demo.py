@@ -15,9 +15,7 @@ import pytest
 from core.layout import Checkpoint, Results, Run
 from core.results_tree import Tree
 from report import show
-from report.tables import fill, render, spec
-from report.tables.tidy import Table, view
-from tests.report.tables import cell
+from tests.report.tables import cell, filled
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Results(ROOT / "results/quick")
@@ -124,9 +122,9 @@ def share(*answers: dict[tuple[str, int], bool]) -> Fraction:
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
+def table() -> dict[str, Any]:
     assert (QUICK / "scores.csv").is_file(), "results/quick is missing: run make demo"
-    return view(spec.table("1"), Tree(QUICK), fill.fill(spec.table("1"), Tree(QUICK)))
+    return filled(Tree(QUICK), "1")
 
 
 ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 4), "T1.7": ("gspo", 4), "T1.8": ("tepo", 4)}
@@ -134,15 +132,15 @@ ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 4), "T1.7": ("gspo", 4), "T1.8": (
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize(("column", "benchmark"), [("aime24", AIME24), ("minerva", MINERVA)])
-def test_a_sampled_and_a_greedy_cell(row: str, column: str, benchmark: str, table: Table) -> None:
+def test_a_sampled_and_a_greedy_cell(row: str, column: str, benchmark: str, table: dict[str, Any]) -> None:
     expected = share(right(*ROWS[row], benchmark))
     found = cell(table, row, column)
     assert found.value == pytest.approx(float(expected), abs=1e-12)
-    assert render.number(found) == f"{float(100 * expected):.2f}"
+    assert found.text == f"{float(100 * expected):.2f}"
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_both_averages(row: str, table: Table) -> None:
+def test_both_averages(row: str, table: dict[str, Any]) -> None:
     answers = [right(*ROWS[row], benchmark) for benchmark in ALL]
     pooled, macro = share(*answers), sum(map(share, answers), Fraction(0)) / len(answers)
     assert pooled != macro
@@ -151,14 +149,14 @@ def test_both_averages(row: str, table: Table) -> None:
 
 
 @pytest.mark.parametrize(("column", "benchmarks"), [("amc", ("syn_add2q",)), ("avg_pooled", ALL)])
-def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: Table) -> None:
+def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: dict[str, Any]) -> None:
     tepo, grpo = ([right(method, 4, key) for key in benchmarks] for method in ("tepo", "grpo"))
     expected = share(*tepo) - share(*grpo)
     assert cell(table, "T1.9", column).value == pytest.approx(float(expected), abs=1e-12)
     assert cell(table, "T1.8", column).versus == pytest.approx(float(expected), abs=1e-12)
 
 
-def test_what_was_learnt_stands_above_the_table(table: Table) -> None:
+def test_what_was_learnt_stands_above_the_table(table: dict[str, Any]) -> None:
     (line,) = show.learnt(Tree(QUICK), table)
     reward = {
         method: pd.read_csv(QUICK / f"runs/tiny_qwen2/{method}/seed1/curve.csv").groupby("rollout")["reward"].first()

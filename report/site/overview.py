@@ -7,7 +7,6 @@ from typing import Any
 
 from core.results_tree import Tree
 from report.site.runs import UNKNOWN, Summary, commit, machine
-from report.tables.tidy import Table
 
 FEW = 8  # methods that the front page still names one by one
 # Verdicts that hide a right answer rather than show a wrong one.
@@ -18,7 +17,7 @@ HIDING = {
 }
 
 
-def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> list[str]:
+def warnings(tree: Tree, tables: Sequence[Mapping[str, Any]], runs: Sequence[Summary]) -> list[str]:
     """Everything a reader should know before believing a number, most serious first."""
     idle, collapsed, unfinished = [], [], []
     for s in runs:
@@ -30,7 +29,7 @@ def warnings(tree: Tree, tables: Sequence[Table], runs: Sequence[Summary]) -> li
         if s.collapsed_at is not None:
             collapsed.append(f"{path}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped.")
     sentences = [*idle, *collapsed, *unfinished]
-    sentences += [note for table in tables for note in table.notes if note.startswith("Missing")]
+    sentences += [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     sentences += _hidden_answers(tree)
     sentences += _unequal_runs(tree, runs)
     if any(s.environment.get("dirty") for s in runs):
@@ -119,9 +118,9 @@ def _when(finished: Sequence[Summary]) -> str:
     return f"runs finished {first} UTC" if first == last else f"runs finished {first} to {last} UTC"
 
 
-def benchmarks(tree: Tree, tables: Sequence[Table]) -> list[dict[str, Any]]:
+def benchmarks(tree: Tree, tables: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The benchmarks of the scale, and the paper's in whose place each stands."""
-    stands_for = {column.benchmark: column.stands_for for table in tables for column in table.columns}
+    stands_for = {c["benchmark"]: c["stands_for"] for table in tables for c in table["columns"]}
     return [
         {
             "key": entry["key"],

@@ -10,8 +10,9 @@ from core.errors import CorruptInputError
 from core.files import stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
+from report.markdown import percent
 from report.site import links, samples
-from report.tables.tidy import number, percent, rows_of_curves
+from report.view import number, rows_of_curves
 
 UNKNOWN = "unknown"
 AVERAGES = {"avg_pooled": "Avg. (pooled)", "avg_macro": "Avg. (macro)"}

@@ -9,10 +9,13 @@ from core.errors import written_by
 from core.files import read_text, stored
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
-from report import captions
+from report import captions, markdown
+from report import view as filled
+from report.markdown import percent, with_interval
+from report.rows import offered
 from report.site import assets, links, runs
-from report.tables import render, spec
-from report.tables.tidy import Cell, Row, Table, checked_table, percent, with_interval
+
+Table = Mapping[str, Any]  # of `report.view.view`, as its rows and cells are
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
@@ -23,35 +26,51 @@ MARGIN = 0.04  # of the drawn range, left and right
 
 def read(tree: Tree) -> list[Table]:
     """The tables that the plan has methods for, and last the one of all runs."""
-    return [checked_table(tree, key) for key in spec.offered()]
+    return [filled.table(tree, key) for key in offered()]
 
 
-def view(table: Table, tree: Tree, sentences: dict[str, int]) -> dict[str, Any]:
+def view(table: Table, tree: Tree, sentences: dict[str, int]) -> Table:
     """A table for the template. sentences: those behind the cells of all tables, with the numbers that cells have."""
-    file = tree.layout.tables / f"table{table.key}.tidy.csv"
-    context = render.context(table, (stored(file) or file).relative_to(tree.root).as_posix())
-    context["generated"] = table.declared.generated
-    context["caption"] = captions.paragraphs(f"table{table.key}")
-    labels = {row.id: row.label for row in table.rows}
-    slots = [column.slot for column in table.columns]
+    file = tree.layout.tables / f"table{table['key']}.tidy.csv"
+    names = {row["id"]: row["name"] for row in rows_of(table)}
+    slots = [column["slot"] for column in table["columns"]]
     order = sorted(range(len(slots)), key=lambda n: LEADING.index(slots[n]) if slots[n] in LEADING else len(LEADING))
-    context["columns"] = [context["columns"][n] for n in order]
-    for block, rows in zip(context["blocks"], table.blocks, strict=True):
-        block["absent"] = [row.label for row in rows if not row.ran]
-        for line, row in zip(block["rows"], rows, strict=True):
-            line["href"] = _address(row, table)
-            for words, column in zip(line["cells"], table.columns, strict=True):
-                cell = row.cells[column.slot]
-                behind = _behind(cell, labels)
-                words["behind"] = " ".join(str(sentences.setdefault(one, len(sentences))) for one in behind)
-            line["cells"] = [line["cells"][n] for n in order]
-    return context
+
+    def line(row: Table) -> Table:
+        behind = {slot: _behind(cell, names) for slot, cell in row["cells"].items()}
+        numbers = {
+            slot: " ".join(str(sentences.setdefault(one, len(sentences))) for one in lines)
+            for slot, lines in behind.items()
+        }
+        cells = {slots[n]: {**row["cells"][slots[n]], "behind": numbers[slots[n]]} for n in order}
+        kinds = {kind: row["kind"] == kind for kind in ("delta", "mean")}
+        return {**row, **kinds, "href": _address(row, table), "cells": cells}
+
+    return {
+        **table,
+        "file": (stored(file) or file).relative_to(tree.root).as_posix(),
+        "caption": captions.paragraphs(f"table{table['key']}"),
+        "columns": [table["columns"][n] for n in order],
+        "blocks": [
+            {
+                **block,
+                "absent": [row["name"] for row in block["rows"] if not row["ran"]],
+                "rows": [line(row) for row in block["rows"]],
+            }
+            for block in table["blocks"]
+        ],
+    }
+
+
+def rows_of(table: Table) -> list[Any]:
+    return [row for block in table["blocks"] for row in block["rows"]]
 
 
 def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bool:
     """Whether the tree is one of the shipped scales, and each of its runs, or that without its variant, stands in a
     declared table or, by its folder, among those that verdicts on claims are about."""
-    shown = {c.run for table in tables if not table.declared.generated for row in table.rows for c in row.checkpoints}
+    declared = [table for table in tables if not table["generated"]]
+    shown = {c.run for table in declared for row in rows_of(table) for c in row["checkpoints"]}
     plain = {run: Run(run.model, run.key, run.seed) for run in tree.runs}
     own = all({run, plain[run]} & shown or f"runs/{run.path.as_posix()}" in judged for run in tree.runs)
     return own and bool(captions.paragraphs(f"scale-{tree.scale}"))
@@ -69,30 +88,31 @@ def sections(tree: Tree) -> dict[str, str]:
     return found
 
 
-def _address(row: Row, table: Table) -> str:
-    """Where a click on the row's numbers leads: the run if there is exactly one, else the row's own page."""
-    if len(row.checkpoints) == 1 and row.checkpoints[0].run.method != BASE:
-        return links.run(row.checkpoints[0].run)
-    return links.row(table.key, row.id)
+def _address(row: Table, table: Table) -> str:
+    """Where a click on the row's numbers leads: the run if there is exactly one, else the row's page."""
+    if len(row["checkpoints"]) == 1 and row["checkpoints"][0].run.method != BASE:
+        return links.run(row["checkpoints"][0].run)
+    return links.row(table["key"], row["id"])
 
 
-def _behind(cell: Cell, labels: Mapping[str, str]) -> list[str]:
-    """What one reads while pointing at a number. labels: of the table's rows."""
-    if cell.value is None:
+def _behind(cell: Table, names: Mapping[str, str]) -> list[str]:
+    """What one reads while pointing at a number. names: of the table's rows."""
+    if not cell["measured"]:
         return []
-    seeds = f"Seed{'s' if len(cell.seeds) > 1 else ''} {', '.join(map(str, cell.seeds))}" if cell.seeds else ""
-    if cell.kind == "base":
+    seeds = f"Seed{'s' * (len(cell['seeds']) > 1)} {', '.join(map(str, cell['seeds']))}" if cell["seeds"] else ""
+    if cell["kind"] == "base":
         seeds = f"Untrained{seeds and ': '}{seeds.lower()}"
-    problems = f", {cell.n} problems" if cell.level == "problem" and cell.n is not None else ""
-    lines = [seeds + problems, f"{cell.level.capitalize()} level: {cell.how}"]
-    if cell.versus is not None:
-        p = cell.versus_p_holm
-        corrected = "" if p is None else f"; p {p:.2g}, corrected for {cell.versus_tests} tests"
-        against = labels.get(cell.baseline or "", cell.baseline)
-        how = f"({cell.versus_level} level: {cell.versus_how})"
-        lines.append(f"{with_interval(cell.model_dump(), 'versus')} against {against} {how}{corrected}")
-    if cell.printed is not None and not cell.comparable:
-        lines.append(f"The paper prints {percent(cell.printed)}, for another model or other problems: not comparable.")
+    problems = f", {cell['n']} problems" if cell["level"] == "problem" and cell["n"] is not None else ""
+    lines = [seeds + problems, f"{cell['level'].capitalize()} level: {cell['how']}"]
+    if cell["versus"] is not None:
+        p = cell["versus_p_holm"]
+        corrected = "" if p is None else f"; p {p:.2g}, corrected for {cell['versus_tests']} tests"
+        against = names.get(cell["baseline"] or "", cell["baseline"])
+        how = f"({cell['versus_level']} level: {cell['versus_how']})"
+        lines.append(f"{with_interval(cell, 'versus')} against {against} {how}{corrected}")
+    if cell["printed"] is not None and not cell["comparable"]:
+        paper = f"The paper prints {percent(cell['printed'])}"
+        lines.append(f"{paper}, for another model or other problems: not comparable.")
     return lines
 
 
@@ -100,28 +120,31 @@ def row_pages(tables: Sequence[Table], tree: Tree) -> list[dict[str, Any]]:
     """A page for each row that has checkpoints and is not a single run: its checkpoints, one line each."""
     return [
         {
-            "id": links.row(table.key, row.id),
-            "label": row.label,
-            "table": table.key,
-            "model": row.model_title,
-            "kind": row.kind,
-            "columns": [column.heading for column in table.columns],
-            "cells": [render.shown(row.cells[column.slot], table) for column in table.columns],
-            "lines": [_checkpoint(checkpoint, row, table, tree) for checkpoint in row.checkpoints],
+            "id": links.row(table["key"], row["id"]),
+            "label": row["name"],
+            "table": table["key"],
+            "model": block["model"],
+            "kind": row["kind"],
+            "columns": [column["heading"] for column in table["columns"]],
+            "cells": list(row["cells"].values()),
+            "lines": [_checkpoint(checkpoint, row, table, tree) for checkpoint in row["checkpoints"]],
         }
         for table in tables
-        for row in table.rows
-        if row.checkpoints and _address(row, table) == links.row(table.key, row.id)
+        for block in table["blocks"]
+        for row in block["rows"]
+        if row["checkpoints"] and _address(row, table) == links.row(table["key"], row["id"])
     ]
 
 
-def _checkpoint(checkpoint: Checkpoint, row: Row, table: Table, tree: Tree) -> dict[str, Any]:
+def _checkpoint(checkpoint: Checkpoint, row: Table, table: Table, tree: Tree) -> dict[str, Any]:
     """One line of a row's page. It leads to the run; a base model has none, and leads to its responses."""
-    scored = [column.benchmark for column in table.columns if column.benchmark is not None]
+    scored = [column["benchmark"] for column in table["columns"] if column["benchmark"] is not None]
     scores = dict(zip(scored, runs.scores(checkpoint, tree, scored), strict=True))
     found = [
-        scores[column.benchmark] if column.benchmark is not None else _no_score(row.cells[column.slot], checkpoint)
-        for column in table.columns
+        scores[column["benchmark"]]
+        if column["benchmark"] is not None
+        else _no_score(row["cells"][column["slot"]], checkpoint)
+        for column in table["columns"]
     ]
     is_base = checkpoint.run.method == BASE
     answers = next((score["href"] for score in found if score["href"]), None)
@@ -132,14 +155,14 @@ def _checkpoint(checkpoint: Checkpoint, row: Row, table: Table, tree: Tree) -> d
     }
 
 
-def _no_score(cell: Cell, checkpoint: Checkpoint) -> dict[str, Any]:
-    """A column that scores.csv knows nothing of: the value of the checkpoint's seed; without one the cell's word, or a
-    dash where only the cell has a number."""
+def _no_score(cell: Table, checkpoint: Checkpoint) -> dict[str, Any]:
+    """A column that is not in scores.csv: the value of the checkpoint's seed; without one the cell's word, or a dash
+    where only the cell has a number."""
     # A row of a difference has the difference's value of a seed, which is neither checkpoint's.
-    value = cell.seed_values.get(checkpoint.run.seed) if cell.kind != "delta" else None
+    value = cell["by_seed"].get(checkpoint.run.seed) if cell["kind"] != "delta" else None
     if value is not None:
-        return {"text": render.signed(cell, value), "number": True, "href": None}
-    return {"text": "–" if cell.value is not None else render.number(cell), "number": False, "href": None}
+        return {"text": markdown.signed(cell, value), "number": True, "href": None}
+    return {"text": "–" if cell["measured"] else cell["text"], "number": False, "href": None}
 
 
 # Averages as dots with their intervals, one picture per model.
@@ -149,9 +172,12 @@ SHOWN = 2  # blocks
 
 def glance(table: Table) -> list[dict[str, Any]]:
     """The first blocks of the table that have a measured average; of all runs the area, which does not saturate."""
-    slot = AREA if table.declared.generated else AVERAGE
-    blocks = [[row for row in b if row.kind != "delta" and row.cells[slot].value is not None] for b in table.blocks]
-    return [_picture(rows, slot, table) for rows in [rows for rows in blocks if rows][:SHOWN]]
+    slot = AREA if table["generated"] else AVERAGE
+    found = []
+    for block in table["blocks"]:
+        own = [row for row in block["rows"] if row["kind"] != "delta" and row["cells"][slot]["measured"]]
+        found += [_picture(own, block, slot, table)] if own else []
+    return found[:SHOWN]
 
 
 def axis(ends: Iterable[float | None]) -> tuple[float, float]:
@@ -167,38 +193,38 @@ def place(value: float, low: float, high: float) -> float:
     return round(100 * (value - low) / (high - low), 2)
 
 
-def _dots(cell: Cell) -> list[float]:
-    """Two seeds with a wide interval, each of which is a dot of its own: a line would reach from end to end."""
-    return list(cell.seed_values.values()) if render.few_seeds(cell) else []
+def _dots(cell: Table) -> list[float]:
+    """Two seeds with a wide interval are two dots: a line would reach from end to end."""
+    return list(cell["by_seed"].values()) if markdown.few_seeds(cell) else []
 
 
-def _picture(rows: Sequence[Row], slot: str, table: Table) -> dict[str, Any]:
-    cells = [row.cells[slot] for row in rows]
-    low, high = axis(end for cell in cells for end in (cell.value, *(_dots(cell) or (cell.low, cell.high))))
+def _picture(rows: Sequence[Table], block: Table, slot: str, table: Table) -> dict[str, Any]:
+    cells = [row["cells"][slot] for row in rows]
+    low, high = axis(end for cell in cells for end in (cell["value"], *(_dots(cell) or (cell["low"], cell["high"]))))
     ends = max(0.0, low), min(1.0, high)
     lines = []
     for row, cell in zip(rows, cells, strict=True):
         whisker = None
-        if not _dots(cell) and cell.low is not None and cell.high is not None:
-            left = place(cell.low, *ends)
-            whisker = left, round(place(cell.high, *ends) - left, 2)
+        if not _dots(cell) and cell["low"] is not None and cell["high"] is not None:
+            left = place(cell["low"], *ends)
+            whisker = left, round(place(cell["high"], *ends) - left, 2)
         lines.append(
             {
-                **render.shown(cell, table),
-                "label": row.label,
+                **{name: cell[name] for name in ("text", "interval", "mark")},
+                "label": row["name"],
                 "href": _address(row, table),
                 "seeds": [place(value, *ends) for value in _dots(cell)],
-                "printed": "" if table.declared.generated else percent(cell.printed) or "–",
-                "reference": row.id == row.block.baseline,
-                "dot": place(cell.value or 0.0, *ends),
+                "printed": "" if table["generated"] else percent(cell["printed"]) or "–",
+                "reference": row["id"] == block["reference"],
+                "dot": place(cell["value"] or 0.0, *ends),
                 "whisker": whisker,
             }
         )
     return {
-        "id": rows[0].id,
-        "title": render.head(list(rows)) if table.declared.generated else render.model(rows[0]),
+        "id": rows[0]["id"],
+        "title": block["head"] if table["generated"] else block["of"],
         "heading": "Area under reward" if slot == AREA else "Avg. (pooled)",
-        "printed": "" if table.declared.generated else rows[0].stands_for or "the paper",
+        "printed": "" if table["generated"] else block["stands_for"] or "the paper",
         "low": f"{100 * ends[0]:.0f} %",
         "high": f"{100 * ends[1]:.0f} %",
         "rows": lines,

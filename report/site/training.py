@@ -15,7 +15,7 @@ from core.results_tree import Tree
 from report import captions
 from report.figures import css_colours, given, looks, offered
 from report.site import assets, links
-from report.tables.tidy import number, rows_of_curves
+from report.view import number, rows_of_curves
 
 DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern

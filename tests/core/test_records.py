@@ -46,11 +46,9 @@ from evals import data, learning_curves, store
 from methods.training import spec
 from models import recipe, registry
 from paper import claims, printed, verdicts
-from report import convergence, show, table
+from report import convergence, rows, show, tables, view
 from report import figures as figure_spec
 from report.site import overview, runs, training
-from report.tables import spec as table_spec
-from report.tables.tidy import read_table
 from tests import house
 from tests.report import synthetic
 from workflow import config
@@ -378,7 +376,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     (root / "claims.csv").write_bytes(content(REFERENCE / "claims.csv"))
     (root / "manifest.json").write_text(json.dumps(read_manifest(REFERENCE)), encoding="utf-8")  # in one file
     made = Tree(root)
-    table.write(made, "1")
+    tables.write(made, "1")
     convergence.write(made)
     shutil.copyfile(ROOT / "config/embedded.yaml", root / "embedded.yaml")
     shutil.copyfile(ROOT / "config/models/tiny_qwen2.yaml", root / "tiny_qwen2.yaml")
@@ -423,7 +421,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "sums.sha256": digests.read,
     "embedded.yaml": lambda path: config.resolved([path]),
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
-    "tables.yaml": table_spec.tables,
+    "tables.yaml": rows.tables,
     "figures.yaml": figure_spec.figures,
     "claims.yaml": claims.read_claims.__wrapped__,
     "printed/table1.csv": lambda path: printed.read(path.parent),
@@ -433,7 +431,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),
     "figures/convergence_bands.csv": lambda path: training.view(Tree(path.parents[1])),
-    "tables/table1.tidy.csv": lambda path: read_table(Tree(path.parents[1]), "1"),
+    "tables/table1.tidy.csv": lambda path: view.read(Tree(path.parents[1]), "1"),
 }
 
 STRANGE = [

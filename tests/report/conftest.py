@@ -13,9 +13,9 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper import claims
 from paper.verdicts import COLUMNS
-from report import build, convergence, figure, table
+from report import build, convergence, figure, tables
 from report import figures as figure_spec
-from report.tables import spec
+from report.rows import offered
 from tests.report import synthetic
 from tests.report.finished import finish
 
@@ -34,10 +34,10 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
 
 def write_files(tree: Tree) -> None:
     """The files that the page reads, from scores and runs."""
-    for key in spec.offered():
-        table.write(tree, key)
-    for offered in figure_spec.offered(tree):
-        figure.write(offered, tree)
+    for key in offered():
+        tables.write(tree, key)
+    for one in figure_spec.offered(tree):
+        figure.write(one, tree)
     convergence.write(tree)
     rows = [*claims.of_paper(), *claims.of_tree(tree)]
     (tree.root / "claims.csv").write_text(to_csv(COLUMNS, rows), encoding="utf-8")

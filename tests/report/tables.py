@@ -1,30 +1,42 @@
 """A table of an invented tree as the renderings see it, without a file in between."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
+
 from core.results_tree import Tree
+from report import view
+from report.rows import declaration
 from report.tables import fill
-from report.tables.spec import declaration
-from report.tables.tidy import Cell, Table, view
 
 
 @cache
-def filled(tree: Tree, key: str) -> Table:
-    declared = declaration(tree, key)
-    return view(declared, tree, fill.fill(declared, tree))
+def frame(tree: Tree, key: str) -> pd.DataFrame:
+    return fill(declaration(tree, key), tree)
 
 
-def changed(table: Table, change: Callable[[Cell], Mapping[str, Any]]) -> Table:
-    """The table with cells that say something else."""
-    rows = [
-        replace(row, cells={slot: one.model_copy(update=change(one)) for slot, one in row.cells.items()})
-        for row in table.rows
-    ]
-    return replace(table, rows=tuple(rows))
+@cache
+def filled(tree: Tree, key: str) -> dict[str, Any]:
+    return view.view(frame(tree, key), declaration(tree, key), tree)
 
 
-def cell(table: Table, row: str, column: str) -> Cell:
-    return next(c for c in table.cells if (c.row, c.column) == (row, column))
+def changed(tree: Tree, key: str, changes: Mapping[str, Mapping[str, Any]], among: pd.DataFrame | None = None) -> Any:
+    """The table with only these rows, of which cells say something else. changes: by the id of the row."""
+    found = frame(tree, key) if among is None else among
+    cells = [cell | dict(changes[cell["row"]]) for cell in found.to_dict("records") if cell["row"] in changes]
+    return view.view(view.frame(cells), declaration(tree, key), tree)
+
+
+def rows(table: Mapping[str, Any]) -> dict[str, SimpleNamespace]:
+    return {row["id"]: SimpleNamespace(**row) for block in table["blocks"] for row in block["rows"]}
+
+
+def cells(table: Mapping[str, Any]) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**cell) for cell in table["cells"]]
+
+
+def cell(table: Mapping[str, Any], row: str, column: str) -> SimpleNamespace:
+    return next(c for c in cells(table) if (c.row, c.column) == (row, column))

@@ -16,10 +16,9 @@ from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from core.results_tree import Tree
 from core.scores import MACRO, POOLED, read_rows
-from report import figure, show, table
-from report.tables import render
-from tests.report import tables
+from report import figure, show, tables
 from tests.report.conftest import Command
+from tests.report.tables import filled, rows
 
 SUFFIXES = (".csv", ".md", ".sha256", ".tex", ".tidy.csv")
 TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", "tepo_nokl"))
@@ -27,13 +26,13 @@ TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", 
 
 def test_table_writes_every_rendering_and_prints_its_path(scored_copy: Tree, command: Command) -> None:
     for key in ("1", "2", "3", "4"):
-        code, out, err = command(table.main, "--results", scored_copy.root, "--table", key)
+        code, out, err = command(tables.main, "--results", scored_copy.root, "--table", key)
         assert (code, err) == (0, ""), key
         written = sorted(scored_copy.layout.tables.glob(f"table{key}.*"))
         assert [path.name for path in written] == [f"table{key}{suffix}" for suffix in SUFFIXES]
         assert all(str(path) in out for path in written if path.suffix != digests.SUFFIX)
         before = {path: path.read_bytes() for path in written}
-        command(table.main, "--results", scored_copy.root, "--table", f"table{key}")
+        command(tables.main, "--results", scored_copy.root, "--table", f"table{key}")
         assert {path: path.read_bytes() for path in written} == before, key
 
 
@@ -50,14 +49,12 @@ def test_figure_writes_its_pictures_and_their_numbers(copy: Tree, command: Comma
 
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
     scored_copy.layout.report.touch()
-    table.write(scored_copy, "1")
-    filled = tables.filled(scored_copy, "1")
+    tables.write(scored_copy, "1")
     code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
     assert code == 0
     assert out.startswith("Quick scale: this shows that the harness runs, not which method wins.")
-    row = next(row for row in filled.rows if row.id == "T1.7")
+    words = rows(filled(scored_copy, "1"))["T1.7"].cells.values()
     printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
-    words = [render.shown(row.cells[c.slot], filled) for c in filled.columns]
     assert printed.split()[2:] == [w["text"] + "*" * w["best"] + w["mark"] for w in words]
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
     assert str(scored_copy.layout.report) in out
@@ -92,14 +89,14 @@ def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, comma
     code, _, err = command(show.main, "table1", "--results", scored.root)
     assert code == 2
     assert err.count("\n") == 1
-    assert f"run: python -m report.table --results {scored.root} --table 1" in err
+    assert f"run: python -m report.tables --results {scored.root} --table 1" in err
 
 
 def test_a_table_that_cannot_be_trusted_is_one_line_and_nothing_is_written(scored_copy: Tree, command: Command) -> None:
     """What else is refused: tests/evals/stats/test_score.py."""
     path = scored_copy.layout.grades(Checkpoint(TEPO, 12)) / "syn_mul4.parquet"
     path.write_bytes(path.read_bytes() + b" ")
-    code, _, err = command(table.main, "--results", scored_copy.root, "--table", "1")
+    code, _, err = command(tables.main, "--results", scored_copy.root, "--table", "1")
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith(f"error: {path}: sha256 is")
     assert not scored_copy.layout.tables.exists()
@@ -107,7 +104,7 @@ def test_a_table_that_cannot_be_trusted_is_one_line_and_nothing_is_written(score
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     heavy = ("numpy", "pandas", "matplotlib", "torch", "jinja2", "pyarrow", "scipy")
-    commands = ("table", "figure", "convergence", "build", "show", "compare", "manifest", "reference",
+    commands = ("tables", "figure", "convergence", "build", "show", "compare", "manifest", "reference",
                 "verify")  # fmt: skip
     imports = ", ".join(f"report.{name}" for name in commands)
     code = f"import sys, {imports}; print(*(m for m in {heavy} if m in sys.modules))"

@@ -274,3 +274,26 @@ def test_snakemake_verify_fails_when_verify_does(tmp_path: Path) -> None:
     done = run_snakemake(clone, "verify", "--configfile", "config/quick.yaml")
     assert "manifest.json: manifest (python -m report.manifest writes it) is missing" in done.stdout + done.stderr
     assert done.returncode != 0
+
+
+def test_the_base_of_a_seed_is_held_against_the_runs_of_that_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bases of different seeds have different weights, which is no contradiction; of one seed it is."""
+    seeds = (4, 0)
+    own = Tree(synthetic.write_tree(tmp_path / "quick", seeds=seeds, base_seeds=seeds))
+    base = Checkpoint.base(str(synthetic.MODEL["key"]), seeds[0])
+
+    def record(run: Run) -> dict[str, object]:
+        return {"inputs": {"base": str(run.seed), "base_files": None}}
+
+    monkeypatch.setattr(own, "record", record)
+    monkeypatch.setattr(manifest.store, "read_folder", lambda path: drawn)
+    monkeypatch.setattr(type(own.layout.root), "is_file", lambda path: True)
+    monkeypatch.setattr(manifest, "_check_parquets", lambda path: [])
+    drawn = {"weights_sha256": str(seeds[0]), "files_sha256": None, "benchmarks": {}}
+    assert list(manifest._check_samples(own, base)) == []
+    drawn["weights_sha256"] = str(seeds[1])
+    said = list(manifest._check_samples(own, base))
+    assert len(said) == len(synthetic.METHODS)
+    assert all(f"seed{seeds[0]} was trained from" in line for line in said)

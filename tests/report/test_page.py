@@ -23,9 +23,9 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper import verdicts
 from report import build, convergence, manifest, show
+from report import rows as table_rows
+from report.markdown import environment
 from report.site import assets, paper, runs, samples, tables
-from report.tables import spec
-from report.tables.render import environment
 from tests.core.test_digests import flip
 from tests.report.conftest import Command
 from tests.report.finished import cut, rehash, rewrite
@@ -131,7 +131,7 @@ def test_every_number_of_the_tables_is_in_the_tidy_csv(tree: Tree) -> None:
 def test_stand_ins_are_never_headed_as_the_papers_benchmarks(tree: Tree) -> None:
     markdown = (tree.layout.tables / "table1.md").read_text()
     header = next(line for line in markdown.splitlines() if line.startswith("| Method"))
-    for heading in spec.table("1").columns.values():
+    for heading in table_rows.table("1").columns.values():
         if not heading.startswith("Avg."):
             assert f"(for {heading})" in header
             assert f"| {heading}" not in header
@@ -282,10 +282,10 @@ def test_a_row_s_page_has_each_seed_s_value_and_calls_nothing_missing() -> None:
     pages = [one for one in tables.row_pages(filled, tree) if one["table"] == "runs"]
     assert "missing" not in {score["text"] for one in pages for line in one["lines"] for score in line["scores"]}
     (tepo,) = (one for one in pages if one["id"] == "row/runs/smollm2_135m/tepo/step8")
-    (row,) = (row for row in filled[-1].rows if row.id == "smollm2_135m/tepo/step8")
+    (row,) = (row for row in tables.rows_of(filled[-1]) if row["id"] == "smollm2_135m/tepo/step8")
     for slot, column in (("area", "Area under reward"), ("delta", "Δ GRPO/DAPO"), ("best", "P(best)")):
         shown = [line["scores"][tepo["columns"].index(column)]["text"] for line in tepo["lines"]]
-        values = row.cells[slot].seed_values.values()
+        values = row["cells"][slot]["by_seed"].values()
         signs = "+" if slot == "delta" else ""
         expected = [f"{100 * value:{signs}.2f}".replace("-", "−") for value in values] or ["–"] * len(shown)
         assert shown == expected, column
@@ -383,9 +383,9 @@ def test_what_is_equal_is_decided_and_its_margin_is_shown(one_seed: Tree, tmp_pa
 # What computes tables, figures, learning curves, claims and the audit; and the packages that only computing needs.
 COMPUTES = (
     "evals.grade", "evals.learning_curves", "evals.score", "evals.stats", "methods.catalog", "methods.parts",
-    "pandas", "paper.audit", "paper.claims", "paper.contrasts",
+    "paper.audit", "paper.claims", "paper.contrasts",
     "report.convergence", "report.draw",
-    "report.figure", "report.tables.fill", "torch",
+    "report.figure", "report.tables", "torch",
 )  # fmt: skip
 BUILD = """
 import sys
@@ -412,7 +412,7 @@ def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None
 
 
 WRITTEN_BY = {  # files -> their command; no view of the page shows the last two or three of a table or figure
-    "tables/table1.": (("tidy.csv", "csv", "tex"), "python -m report.table --results {root} --table 1"),
+    "tables/table1.": (("tidy.csv", "csv", "tex"), "python -m report.tables --results {root} --table 1"),
     "figures/figure2.": (
         ("csv", "json", "svg", "png", "pdf"),
         "python -m report.figure --results {root} --figure figure2",

@@ -28,10 +28,10 @@ from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper import claims
 from paper.verdicts import COLUMNS
-from report import build, compare, convergence, figure, manifest, reference, show, table, verify
+from report import build, compare, convergence, figure, manifest, reference, show, tables, verify
 from report import figures as figure_spec
+from report.rows import offered
 from report.site import samples
-from report.tables import spec
 from tests.core.test_digests import flip
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, rehash, replace, rewrite
@@ -124,9 +124,9 @@ def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tm
         numbers = [[float(cell) for cell in re.findall(DECIMAL, text)] for text in (ours, theirs)]
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-12), name
         assert re.sub(DECIMAL, "", ours) == re.sub(DECIMAL, "", theirs), name
-    for key in spec.offered():
-        table.write(whole, key)
-        table.write(made, key)
+    for key in offered():
+        tables.write(whole, key)
+        tables.write(made, key)
         name = f"tables/table{key}.tidy.csv"
         cells = [
             files.read_csv(tree.root / name, "table", ("row", "versus_how"), allow_empty=True) for tree in (made, whole)

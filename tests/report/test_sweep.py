@@ -19,12 +19,12 @@ from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
-from report import build, convergence, draw, figures, frontier, sweep
+from report import build, convergence, draw, figures, frontier, sweep, view
 from report import compare as compare_methods
+from report import rows as table_rows
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
-from report.tables import spec, tidy
-from tests.report import synthetic
+from tests.report import synthetic, tables
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, finish, rewrite
 from tests.report.synthetic import replanned
@@ -155,7 +155,7 @@ def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
 
 
 def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_value(swept: Tree) -> None:
-    blocks = spec.of_runs(swept).blocks
+    blocks = table_rows.of_runs(swept).blocks
     fresh = [row for row in blocks[0].rows if row.method != "base"]
     assert [(row.method, row.numbers) for row in fresh] == [("grpo@high", TEST), ("tepo@high", TEST)]
     assert blocks[0].baseline == fresh[0].id
@@ -164,7 +164,7 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
     shown = [Run("tiny_qwen2", str(row.method), seed) for row in (*fresh, *others) for seed in row.numbers or ()]
     assert sorted(shown) == sorted(swept.runs)
     table = filled(swept, "runs")
-    assert [row.label for row in table.blocks[0]][1:] == [
+    assert [row["name"] for row in table["blocks"][0]["rows"]][1:] == [
         "GRPO/DAPO, learning rate 0.0002", "TEPO, learning rate 0.0002",
     ]  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: T
     """GRPO has another value chosen, TEPO its own: it stands in both."""
     tree = with_runs(swept, ("grpo", "tepo"), TEST)
     tree.matrix["runs"] = [r for r in tree.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    blocks = spec.of_runs(tree).blocks
+    blocks = table_rows.of_runs(tree).blocks
     assert [block.title.split(",")[1].strip() for block in blocks if "resh seeds" in str(block.title)] == [
         "each method with the value chosen on other seeds", "every method with the scale's own value",
     ]  # fmt: skip
@@ -185,7 +185,7 @@ def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: T
 
 def test_a_method_beside_two_baselines_is_two_tests(both: Tree) -> None:
     """The column of differences is corrected as the average."""
-    cells = filled(both, "runs").cells
+    cells = tables.cells(filled(both, "runs"))
     average, difference = (
         {(c.model, c.row): (c.versus_p_holm, c.versus_tests) for c in cells if c.column == column and c.baseline}
         for column in ("avg_pooled", "delta")
@@ -222,10 +222,10 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
-    (row,) = (row for row in spec.table("1").rows if row.id == "T1.8")
+    (row,) = (row for row in table_rows.table("1").rows if row.id == "T1.8")
 
     def behind(tree: Tree, name: str = "tepo") -> set[tuple[str, int]]:
-        planned = tidy.planned(row.model_copy(update={"method": name}), "tiny_qwen2", tree)
+        planned = view.planned(row.model_copy(update={"method": name}), "tiny_qwen2", tree)
         return {(checkpoint.run.method, checkpoint.run.seed) for checkpoint in planned}
 
     assert behind(swept) == {("tepo@high", seed) for seed in TEST}
@@ -244,32 +244,32 @@ def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> No
     methods = [*swept.matrix["methods"], {"key": "tepo@again", "row": "tepo@again", "title": "again"}]
     variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
     tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
-    (arm,) = spec.arms(tree)
+    (arm,) = table_rows.arms(tree)
     for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
-        planned = tidy.planned(row, "tiny_qwen2", tree)
+        planned = view.planned(row, "tiny_qwen2", tree)
         assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
 
 
 def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree) -> None:
     table = filled(swept, "1")
-    rows = {row.declared.method: row for row in table.rows if row.measured and row.kind == "run"}
-    assert rows["tepo"].label == "TEPO, learning rate 0.0002"
-    assert rows["tepo"].seeds == list(TEST)
+    rows = {row.declared.method: row for row in tables.rows(table).values() if row.measured and row.kind == "run"}
+    assert rows["tepo"].name == "TEPO, learning rate 0.0002"
     cell = rows["tepo"].cells["avg_pooled"]
+    assert cell["seeds"] == TEST
     scores = {
         method: [swept.scores[Checkpoint(Run("tiny_qwen2", method, seed), 12), "avg_pooled"].value for seed in TEST]
         for method in ("tepo@high", "grpo@high")
     }
     means = {method: sum(filter(None, values)) / len(TEST) for method, values in scores.items()}
-    assert cell.value == pytest.approx(means["tepo@high"])
-    assert cell.versus == pytest.approx(means["tepo@high"] - means["grpo@high"])
+    assert cell["value"] == pytest.approx(means["tepo@high"])
+    assert cell["versus"] == pytest.approx(means["tepo@high"] - means["grpo@high"])
     points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
     other = replanned(swept, sweep={"points": points})
-    assert tidy.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
-    (note,) = (note for note in table.notes if "best for it on seeds" in note)
+    assert view.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
+    (note,) = (note for note in table["notes"] if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
     assert "over seeds 3, 4," in note
-    assert not any("is run as" in note for note in table.notes), "the label says it"
+    assert not any("is run as" in note for note in table["notes"]), "the label says it"
 
 
 def test_each_command_writes_the_files_that_its_rule_names(swept: Tree) -> None:

@@ -20,7 +20,7 @@ from core import code_hashes as files
 from workflow import code_hashes
 from workflow.matrix import REWARD
 COMMANDS = {
-    "score": "evals.score", "table": "report.table", "figure": "report.figure", "convergence": "report.convergence",
+    "score": "evals.score", "table": "report.tables", "figure": "report.figure", "convergence": "report.convergence",
     "claims": "paper.claims", "manifest": "report.manifest", "report": "report.build",
 }
 for _ in sys.stdin:

@@ -1,18 +1,19 @@
 # Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
 from report import figures as figure_spec
-from report.tables import check, spec
+from methods import catalog
+from report import rows as table_rows
 from core.results_tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
 with command_line.one_line():
-    for table in spec.tables().values():
-        check.check(table)
+    for table in table_rows.tables().values():
+        table_rows.check(table, catalog)
 
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # as matrix.json will say
-TABLES = spec.offered()
+TABLES = table_rows.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 CURVES = PLAN.of_runs("run.json", "curve.csv")
 
@@ -81,9 +82,9 @@ rule table:
     params:
         root=RESULTS.root,
         caption=lambda wc: caption(f"table{wc.number}"),
-        code=lambda wc: code_hashes.command("report.table"),
+        code=lambda wc: code_hashes.command("report.tables"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.table --results {params.root} --table {wildcards.number}"
+        "TEPO_CODE={params.code} quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
 
 rule figure:

@@ -398,3 +398,25 @@ def test_the_parts_of_a_score_are_unbiased_and_the_samples_needed_have_the_power
 def test_one_sample_a_problem_does_not_tell_its_parts() -> None:
     assert measured_parts([0.0, 1.0, 1.0], [1, 1, 1]) is None
     assert sizes.beta_parts(Score(0.3, 30, 32), 1e9).between == pytest.approx(0.0, abs=1e-9), "all problems alike"
+
+
+def test_chances_and_places_follow_from_the_paired_differences() -> None:
+    rng = np.random.default_rng(3)
+    for seeds in (2, 3, 8):
+        shared = rng.normal(0, 0.1, seeds)
+        a, b = (dict(enumerate(0.5 + gain + shared + rng.normal(0, 0.01, seeds))) for gain in (0.01, 0.0))
+        comparison = compare_seeds(a, b)
+        assert comparison.p is not None
+        expected = 1 - comparison.p / 2 if comparison.difference > 0 else comparison.p / 2  # type: ignore[operator]
+        chances, how = chances_of_being_best({"a": a, "b": b})
+        assert chances["a"] == pytest.approx(expected, abs=0.012)  # 3.4 standard errors of 20,000 draws
+        assert sum(chances.values()) == pytest.approx(1)
+        assert f"{seeds} seeds in common" in how
+    one, two, three = ({1: x, 2: x + 0.1, 3: x + 0.2} for x in (0.1, 0.5, 0.3))
+    assert ranks({"a": one, "b": two, "c": three}) == {"a": (3, 3), "b": (1, 1), "c": (2, 2)}, "always apart"
+    assert ranks({"a": one, "b": dict(one)}) == {"a": (1, 1), "b": (1, 1)}, "a tie has the better place"
+    assert chances_of_being_best({"a": one, "b": dict(one)})[0] == {"a": 0.5, "b": 0.5}
+    for fewer in ({"a": one}, {"a": one, "b": {1: 0.4, 4: 0.6}}):  # one method, one seed in common
+        assert (chances_of_being_best(fewer)[0], ranks(fewer)) == ({}, {})
+    unsure = ranks({"a": {1: 0.5, 2: 0.1}, "b": {1: 0.1, 2: 0.5}})
+    assert unsure == {"a": (1, 2), "b": (1, 2)}

@@ -324,7 +324,7 @@ OWNERS = {
     "grades": ("tests.evals.stats.fixtures", "GRADE_COLUMNS"),
     "scores.csv": ("core.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
-    "tidy.csv": ("report.tables.tidy", "TIDY"),
+    "tidy.csv": ("report.view", "COLUMNS"),
     "figures/&lt;figure&gt;.csv": ("report.draw", "HEADER"),
     "convergence.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),

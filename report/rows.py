@@ -1,16 +1,15 @@
-"""What a table consists of: those of `tables.yaml`, checked before anything is computed, and the one of all runs.
+"""What a table consists of: the tables that `tables.yaml` declares, checked as it is read, and the one of all runs.
 
-Nothing here knows methods or what was measured: `report.tables.fill` fills a declaration with numbers,
-`report.tables.check` looks its methods up in the catalog.
+`report.tables` fills a declaration with numbers.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator, model_validator
@@ -23,25 +22,22 @@ from core.provenance import ROOT
 from core.scores import MACRO, POOLED
 from paper import printed
 
-if TYPE_CHECKING:  # `report.table --help` is answered before anything slow is imported
+if TYPE_CHECKING:  # `report.tables --help` answers before anything slow is imported
     from core.results_tree import Tree
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]
 RUNS = "runs"  # key of the table of all runs, which follows from matrix.json
 AVERAGES = (POOLED, MACRO)  # columns that no benchmark fills
-# Columns of the table of all runs that are no score: difference of the pooled average to the baseline, probability of
-# having the highest one of the block, and measures of `evals.learning_curves`.
+# Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, probability of
+# the highest average of the block, and measures of `evals.learning_curves`.
 DELTA, BEST = "delta", "best"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
-ALPHA = 0.05  # level of every comparison, after Holm's correction
-
-PRINTED_ID = re.compile(r"T\d+\.\d+")  # such ids belong to the paper's rows
-PRINTED_STEPS = {72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -> `step` of a declared row
-
-Kind = Literal["base", "run", "delta", "mean"]
+Kind = Literal["base", "run", "mean", "delta"]
+KINDS: tuple[Kind, ...] = ("base", "run", "mean", "delta")  # each is computed from rows of the kinds before it
 Step = int | Literal["long"] | None  # rollouts; long: the scale's second look; None: its table_step
+PRINTED_STEPS = {72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -> `step` of a declared row
 
 
 class Row(Declared):
@@ -54,7 +50,7 @@ class Row(Declared):
     mean: Tuple[str] | None = None
     when: Literal["run"] | None = None  # run: the row is left out where the scale does not train it
     seeds: Tuple[int] | None = None  # places in the rising order of the matrix's seeds, from 1; None: all of them
-    numbers: Tuple[int] | None = None  # of a table made for one tree: its seeds themselves
+    numbers: Tuple[int] | None = None  # of a table made for one tree: the seeds themselves
     step: Step = None
 
     @field_validator("step", mode="before")
@@ -113,7 +109,7 @@ class Body(Declared):
 
 
 class File(Declared):
-    """`tables.yaml`. A file of a user's own may leave models and columns out: they are then those of `tables.yaml`."""
+    """`tables.yaml`. A user's own file may leave models and columns out: they are then those of `tables.yaml`."""
 
     models: dict[str, str] = Field(default_factory=dict)
     columns: dict[str, str] = Field(default_factory=dict)
@@ -157,14 +153,8 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
             if slot not in columns:
                 raise unknown(where, f"{at}.columns", slot, columns)
         _once(body.columns, f"{where}: {at}.columns: column")
-        table = Table(
-            key=key,
-            title=body.title,
-            columns={slot: columns[slot] for slot in body.columns},
-            blocks=body.blocks,
-            models=models,
-            source=where,
-        )
+        named = {slot: columns[slot] for slot in body.columns}
+        table = Table(key=key, title=body.title, columns=named, blocks=body.blocks, models=models, source=where)
         _once([row.id for row in table.rows], f"{where}: {at}: row id")
         for number, block in enumerate(table.blocks):
             _check_block(block, table, f"{at}.blocks.{number}")
@@ -190,6 +180,28 @@ def offered() -> list[str]:
     return [*tables(), RUNS]
 
 
+def check(table: Table, catalog: ModuleType) -> None:
+    """Look the methods up: a misspelt one would show as `not run` in the end. catalog: `methods.catalog`, which whoever
+    shows a table need not import.
+
+    Raises ConfigError for a method that the catalog does not have, and for two rows of a block that are one method in
+    different words: `grpo` and `grpo+high=0.28` are one where 0.28 is the default.
+    """
+    for number, block in enumerate(table.blocks):
+        at, first = f"{table.source}: tables.{table.key}.blocks.{number}", dict[object, str]()
+        for row in block.rows:
+            if row.method in (None, BASE):
+                continue
+            method, variant = split(row.method or "")
+            try:
+                key = catalog.parse(method).key
+            except ConfigError as error:
+                raise ConfigError(f"{at}: row {row.id}: method: {error}") from error
+            same = first.setdefault((key, variant, row.seeds, row.step), row.id)
+            if same != row.id:
+                raise ConfigError(f"{at}: rows {same} and {row.id} are the same ({row.method})")
+
+
 def _check_block(block: Block, table: Table, at: str) -> None:
     where = table.source
     if block.model not in table.models:
@@ -212,25 +224,26 @@ def _check_parts(row: Row, block: Block, where: str, at: str) -> None:
     for name in row.of:
         if name not in parts:
             raise unknown(where, f"{at}: row {row.id}: {row.kind}", name, parts)
-        if row.mean and parts[name].kind != "run":
-            raise ConfigError(f"{where}: {at}: row {row.id}: mean: {name} is no trained row")
     if row.mean is None:
         return
-    first, *others = (parts[name] for name in row.mean)
-    for other in others:
-        if (first.method, first.step) != (other.method, other.step):
-            raise ConfigError(
-                f"{where}: {at}: row {row.id}: mean: {first.id} and {other.id} differ in more than the seed"
-            )
-    seeds = [seed for name in row.mean for seed in parts[name].seeds or (None,)]
-    if None in seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"{where}: {at}: row {row.id}: mean: its rows must name different seeds")
+    of = [parts[name] for name in row.mean]
+    seeds = [seed for part in of for seed in part.seeds or (None,)]
+    problem = None
+    if untrained := [part.id for part in of if part.kind != "run"]:
+        problem = f"{untrained[0]} is not a trained row"
+    elif others := [part.id for part in of if (part.method, part.step) != (of[0].method, of[0].step)]:
+        problem = f"{of[0].id} and {others[0]} differ in more than the seed"
+    elif None in seeds or len(set(seeds)) < len(seeds):
+        problem = "its rows must name different seeds"
+    if problem:
+        raise ConfigError(f"{where}: {at}: row {row.id}: mean: {problem}")
 
 
 def _check_printed(row: Row, block: Block, where: str) -> None:
-    """Raise ConfigError where `row` has the id of a printed row and is another run: the paper's number would stand
-    beside it."""
-    if not PRINTED_ID.fullmatch(row.id):
+    """Raise ConfigError where `row` has the id of a printed row (T1.2) and is another run: the paper's number would
+    stand beside it."""
+    prefix, dot, number = row.id.partition(".")
+    if not (prefix[:1] == "T" and prefix[1:].isdigit() and dot and number.isdigit()):
         return
     paper = printed_rows().get(row.id)
     if paper is None:
@@ -267,11 +280,12 @@ def _once(names: Iterable[str], what: str) -> None:
 #
 # An A/A arm is a method under two names, whose runs differ by the samples they drew and by nothing else. Whatever mark
 # such a pair gets is a false one; their share says how many marks of a table chance alone would make. So every table is
-# filled with the arm too, compared as its rows are (`report.tables.fill`), and has one line about it.
+# filled with the arm too, compared as its rows are (`report.tables`), and has one line about it.
 
 FRESH = {
     "chosen": "fresh seeds, each method with the value chosen on other seeds, ",
     "own": "fresh seeds, every method with the scale's own value, ",
+    "": "",
 }
 
 
@@ -305,7 +319,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             for fresh in compared[run.model, run.method] if tree.is_fresh(run) else ("",):
                 place = run.model, None if fresh else run.variant, step, fresh
                 groups.setdefault(place, {}).setdefault(run.method, []).append(run)
-    order = ["chosen", "own", ""]
+    order = list(FRESH)
     for (model, variant, step, fresh), runs in sorted(groups.items(), key=lambda group: order.index(group[0][3])):
         of_fresh = f"/fresh-{fresh}" if fresh else ""
         at = f"{of_fresh}/step{step}" if variant is None else f"@{variant}/step{step}"
@@ -318,18 +332,16 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         rows = [Row(id=f"{model}/{BASE}{at}", label="{model} (base)", method=BASE, numbers=every)]
         for method in runs:
             title = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
-            id = f"{model}/{method}{of_fresh}/step{step}"
             seeds = tuple(sorted(run.seed for run in runs[method])) if sweep else None
+            id = f"{model}/{method}{of_fresh}/step{step}"
             rows.append(Row(id=id, label=title, method=method, step=step, numbers=seeds))
         wanted = _baseline(tree, variant)
         if fresh:
             wanted = next((m for m in runs if base_of[model, m] == wanted), None)
         baseline = next((row for row in rows if row.method == wanted and wanted is not None), None)
-        if baseline is not None:  # next to the untrained model, above everything that is compared with it
-            rows.remove(baseline)
-            rows.insert(1, baseline)
-        before = FRESH[fresh] if fresh else f"{setting}, " if setting else ""
-        title = f"{before}after {step} rollout{'s' if step > 1 else ''}"
+        # The baseline stands next to the untrained model, above everything that is compared with it.
+        rows.sort(key=lambda row, own=baseline: (row.method != BASE, row is not own))  # type: ignore[misc]
+        title = f"{FRESH[fresh] or (f'{setting}, ' if setting else '')}after {step} rollout{'s' if step > 1 else ''}"
         title = title[:1].upper() + title[1:]
         yield Block(model=model, rows=tuple(rows), title=title, baseline=None if baseline is None else baseline.id)
 
