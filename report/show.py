@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import correlation
-from typing import Any, NamedTuple
+from typing import Any
 
 from core import errors, lock
 from core.errors import Parser, unknown, written_by
@@ -64,36 +64,36 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
     if tree.matrix.get("sweep") or not stored(tree.layout.figures / name):
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
-    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (lines_of_file,):
-        measured = {(row["model"], row["method"], row["measure"]): row for row in lines_of_file if row["value"]}
-        values = {place: float(row["value"]) for place, row in measured.items()}
-        lines = []
-        for block in table["blocks"]:
-            model, title = block["rows"][0]["model"], block["model"]
-            own = [(row["method"] or "", row["name"]) for row in block["rows"]]
-            labels = {key: name for key, name in own if (model, key, "area") in values}
-            found = sorted(((values[model, key, "area"], key) for key in labels), reverse=True)
-            if not found:
-                continue
-            told = [f"{labels[key]} {100 * area:.1f}" for area, key in found]
-            # A run of fewer rollouts than the last reward is a mean of has none.
-            ends = [100 * values[model, key, "final"] for key in labels if (model, key, "final") in values]
-            seeds = measured[model, found[0][1], "area"]["seeds"]
-            lines.append(
-                f"Right answers in training, mean over all rollouts (area), percent: {', '.join(told)}"
-                + (f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else "")
-                + f" ({title}, {seeds} seed{'s' * (seeds != '1')})."
-            )
-            moved = [
-                (area, math.log(movement))
-                for area, key in found
-                if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or of no update
-                and measured[model, key, "area"]["collapsed"] == "0"
-            ]
-            if len(moved) >= markdown.FEWEST:
-                r = correlation(*zip(*moved, strict=True))
-                lines[-1] += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
-        return lines
+    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (lines,):
+        values = {(x["model"], x["method"], x["measure"]): float(x["value"]) for x in lines if x["value"]}
+        about = {(x["model"], x["method"]): x for x in lines if x["measure"] == "area"}
+        return [sentence for block in table["blocks"] if (sentence := _learnt(block, values, about))]
+
+
+def _learnt(block: Mapping[str, Any], values: Mapping[Any, float], about: Mapping[Any, Mapping[str, str]]) -> str:
+    """values: by model, method and measure. about: the line of the area by model and method."""
+    model = block["rows"][0]["model"]
+    names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in values}
+    areas = sorted(((values[model, key, "area"], key) for key in names), reverse=True)
+    if not areas:
+        return ""
+    # A run of fewer rollouts than the last reward is a mean of has none.
+    ends = [100 * values[model, key, "final"] for key in names if (model, key, "final") in values]
+    seeds = about[model, areas[0][1]]["seeds"]
+    moved = [
+        (area, math.log(movement))
+        for area, key in areas
+        if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or of no update
+        and about[model, key]["collapsed"] == "0"
+    ]
+    sentence = "Right answers in training, mean over all rollouts (area), percent: "
+    sentence += ", ".join(f"{names[key]} {100 * area:.1f}" for area, key in areas)
+    sentence += f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else ""
+    sentence += f" ({block['model']}, {seeds} seed{'s' * (seeds != '1')})."
+    if len(moved) >= markdown.FEWEST:
+        r = correlation(*zip(*moved, strict=True))
+        sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
+    return sentence
 
 
 def _block(block: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
@@ -132,62 +132,45 @@ def _line(texts: list[str], widths: list[int]) -> str:
     return " ".join(aligned).rstrip()
 
 
-# `report.show runs`, read from the run folders while they are being written: run.json (done), state/lock (a process
-# holds the run), the last row of state/curve.csv (how far it is). A run that has begun, is not done and is held by
-# nobody failed or was interrupted.
+# `report.show runs`, read from the run folders while they are being written.
 
-STATES = {
-    "done": "",
-    "running": "",
-    "stopped": "; failed or interrupted: nobody holds it, the next start goes on from its last state",
-    "waiting": "",
-}
+STATES = ("done", "running", "stopped", "waiting")
+STOPPED = "; failed or interrupted: no process holds it, the next start goes on from its last state"
 
 
-class Status(NamedTuple):
-    """One planned run. rollout: that it is in; 0 before the first has ended, None where it is not known."""
+def _status(tree: Tree, run: Run) -> tuple[str, int]:
+    """One of STATES, and the rollout that the run is in: 0 before the first has ended, and where it is not shown.
 
-    run: Run
-    state: str  # a key of STATES
-    rollout: int | None
-
-
-def statuses(tree: Tree) -> list[Status]:
-    """Of everything that matrix.json plans; before Snakemake has written it, of the run folders that are there."""
-    if tree.layout.matrix.exists():
-        return [_status(tree, run) for run in tree.runs]
-    folders = sorted((tree.root / "runs").glob("*/*/seed*"))
-    runs = [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders if p.parent.name != BASE]
-    return [_status(tree, run) for run in runs]
-
-
-def _status(tree: Tree, run: Run) -> Status:
-    if tree.record(run) is not None:
-        return Status(run, "done", None)
+    A run that has begun, is not done and is held by no process failed or was interrupted.
+    """
     state = tree.layout.run(run) / "state"
-    if not (state / "curve.csv").is_file():
-        return Status(run, "waiting", None)
+    if tree.record(run) is not None or not (state / "curve.csv").is_file():
+        return "waiting" if tree.record(run) is None else "done", 0
     with cells_of(state / "curve.csv"):
-        rows = read_growing_csv(state / "curve.csv")
-        rollout = int(rows[-1]["rollout"]) if rows else 0
-    return Status(run, "running" if lock.is_held(state / "lock") else "stopped", rollout)
+        updates = read_growing_csv(state / "curve.csv")
+        rollout = int(updates[-1]["rollout"]) if updates else 0
+    return "running" if lock.is_held(state / "lock") else "stopped", rollout
 
 
 def progress(tree: Tree) -> str:
-    """A summary, then one line for each run that is running or stopped."""
-    found = statuses(tree)
-    counts = ", ".join(f"{sum(one.state == state for one in found)} {state}" for state in STATES)
+    """A summary, then one line for each run that is running or stopped: of everything that matrix.json plans; before
+    Snakemake has written it, of the run folders that are there."""
+    planned = tree.layout.matrix.exists()
+    folders = [p for p in sorted((tree.root / "runs").glob("*/*/seed*")) if p.parent.name != BASE]
+    runs = tree.runs if planned else [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders]
+    found = [(run, *_status(tree, run)) for run in runs]
+    counts = ", ".join(f"{sum(state == one for _, state, _ in found)} {one}" for one in STATES)
     lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
-    if not tree.layout.matrix.exists():
+    if not planned:
         lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
     elif not tree.is_reference:  # which keeps no grades
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
-    shown = [one for state in ("running", "stopped") for one in found if one.state == state]
-    width = max((len(one.run.path.as_posix()) for one in shown), default=0)
-    for one in shown:
-        where = f"rollout {one.rollout}" if one.rollout else "not one rollout yet"
-        lines.append(f"{one.state:<8} {one.run.path.as_posix():<{width}}  {where}{STATES[one.state]}")
+    shown = sorted((state, run.path.as_posix(), rollout) for run, state, rollout in found if state in STATES[1:3])
+    width = max((len(path) for _, path, _ in shown), default=0)
+    for state, path, rollout in shown:
+        where = f"rollout {rollout}" if rollout else "not one rollout yet"
+        lines.append(f"{state:<8} {path:<{width}}  {where}{STOPPED if state == 'stopped' else ''}")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import CorruptInputError
+from core.errors import BenchError, CorruptInputError
 from core.provenance import ROOT
 from core.results_tree import Tree
 from report import build, convergence, markdown, show, tables, view
@@ -239,7 +239,7 @@ def test_a_tidy_file_of_other_rows_columns_or_words_is_refused(scored_copy: Tree
         assert old in whole
         path.write_text(whole.replace(old, new))
         rehash(scored_copy.root)
-        with pytest.raises(CorruptInputError, match=words):
+        with pytest.raises(BenchError, match=words):
             view.read(Tree(scored_copy.root), "1")
 
 
