@@ -4,8 +4,6 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-AFFECTS_RESULTS = False  # what a command without its environment prints
-
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from core.errors import BenchError, ConfigError, hint, unknown
 
-AFFECTS_RESULTS = False  # refuses what is declared wrongly, and changes no value
-
 # pydantic's name of a mistake -> what should stand there, in the words of YAML and JSON
 KINDS = {
     "int_type": "a whole number",

@@ -24,8 +24,6 @@ from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import atomic, content, json_text, parse_json, read_json, read_text, stored, write_text
 from core.provenance import cores, sha256_bytes, sha256_file
 
-AFFECTS_RESULTS = False  # says which files were damaged
-
 SUMS = "SHA256SUMS"
 SUFFIX = ".sha256"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, Never
 
-AFFECTS_RESULTS = False  # what errors say
-
 
 class BenchError(Exception):
     """Base class of errors that a user can cause and fix."""

@@ -24,8 +24,6 @@ from typing import Any
 
 from core.errors import BusyError, CorruptInputError
 
-AFFECTS_RESULTS = False  # who may train, not how
-
 PERIOD = 30.0  # seconds between touches
 STALE_AFTER = 10 * PERIOD
 WATCH = 3 * PERIOD

@@ -26,7 +26,6 @@ from core.provenance import sha256_bytes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-AFFECTS_RESULTS = False  # a reference's form of files; training and evaluation read no reference
 
 MANIFEST = "manifest.json"
 RECORDS, ROLLOUTS = "records.json.gz", "rollouts.parquet"

@@ -4,7 +4,6 @@ import math
 import sys
 import time
 
-AFFECTS_RESULTS = False  # what a terminal shows
 EVERY = 3.0  # seconds between two lines
 
 

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-AFFECTS_RESULTS = False  # says how a result came to be
-
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "torch", "trl", "verl", "vllm", "transformers", "tokenizers", "accelerate", "datasets", "lm-eval", "math-verify",

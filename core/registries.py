@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-AFFECTS_RESULTS = False  # which files are imported for a name; these count
-
 
 def modules(package: str, path: Iterable[str]) -> tuple[str, ...]:
     """The modules of a package with this `__path__`, sorted."""

@@ -19,14 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors, used_code
+from core import digests, errors
+from core.code import Code
 from core.errors import ConfigError, CorruptInputError, Parser, unknown
 from core.files import write_json
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_file
 from core.scores import AVERAGES
 from evals import data, run, store
-from evals.benchmark import Item, benchmark, code, defined, definition, registered
+from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
 
 BATCH = 2**24  # characters of responses in memory until they are written
@@ -125,7 +126,6 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
     """
     run.check_out(results)
     keys = sorted({one.key for one in surveys})
-    used = used_code.start(code("evals.adopt", keys), inputs=[one.log.path for one in surveys])
     before = {at: _record(results, at, surveys) for at in dict.fromkeys(one.model for one in surveys)}
     _check_together(surveys, results)
     results.root.parent.mkdir(parents=True, exist_ok=True)
@@ -143,8 +143,7 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
                 record["adopted"]["from"] = tool
                 # by benchmark as well: tools write files of one name into several folders
                 entry["log_sha256"] = record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
-            used.check()
-            write_json(fresh.samples(at) / "samples.json", digests.with_own(record | {"code": used.hash}))
+            write_json(fresh.samples(at) / "samples.json", digests.with_own(record | {"code": Code("adopt").hash}))
         # Records last: their presence means finished.
         for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
             target = results.root / path.relative_to(fresh.root)

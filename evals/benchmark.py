@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from core import code_hashes, digests, registries
+from core import digests, registries
+from core.code import Code
 from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, unknown
 
@@ -149,9 +150,6 @@ class Benchmark:
 
 # The paper's seven, in the order of its tables: what `all` means.
 COMMAND_LINE = "command line"
-# Some benchmarks read an upstream answer with a function of the grader. Each pins the sha256 of its items, so a change
-# there cannot pass unseen, and a correction of the grader need not draw all responses again.
-NO_GRADER = {"evals.fetch": ("evals.grading",), "evals.generate": ("evals.grading",)}
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 
 
@@ -208,10 +206,12 @@ def benchmark(key: str) -> Benchmark:
     return _entries(modules_of(key)[-1])[key]
 
 
-def code(module: str, keys: Iterable[str]) -> code_hashes.Code:
-    """The code of the command `module` on these benchmarks; for those of adopted logs, the files that lack them."""
-    files = sorted({file for key in keys for file in (modules_of(key) if registered(key) else _candidates(key))})
-    return code_hashes.command(module, *files, unhashed=NO_GRADER.get(module, ()))
+def code(keys: Iterable[str], backend: str) -> Code:
+    """The code that draws responses on these benchmarks with that engine; what their items are is checked elsewhere."""
+    chosen = [benchmark(key) for key in sorted(keys) if registered(key)]
+    generators = {f"evals.{entry.prompt}:prompt_string" for entry in chosen if entry.prompt in GENERATED}
+    decided = tuple(f"{entry.key} {entry.prompt} {entry.decoding} {entry.sha256}" for entry in chosen)
+    return Code("generate", backend, tuple(sorted(generators)), decided)
 
 
 # A benchmark that no file of `evals/tasks/` defines: items of another tool's logs. Its definition lies beside them.

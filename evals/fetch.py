@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from core import digests, errors, used_code
+from core import digests, errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_jsonl
 from evals import data
-from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, code, select
+from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
 
 
 def fetch(
@@ -241,11 +241,9 @@ def main() -> int:
         raise ConfigError(
             f"fetch: --from: one file is one benchmark, got {len(benchmarks)}; for several: --mirror FOLDER"
         )
-    used = used_code.start(code("evals.fetch", (benchmark.key for benchmark in benchmarks)))
     for benchmark in benchmarks:
         path = fetch(benchmark, args.data, mirror=args.mirror, file=args.file)
         print(f"{benchmark.key}: {benchmark.n} items in {path}, sha256 as registered")
-    used.check()
     return 0
 
 

@@ -10,7 +10,9 @@ from core import worker
 
 if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes
     # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
-    worker.hand_over("evals.generate", "evals.generation.hf")
+    from evals.generation import LIBRARIES
+
+    worker.hand_over("evals.generate", LIBRARIES)
 
 import argparse
 import dataclasses
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors, used_code
+from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, Parser, real, whole
 from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
@@ -39,6 +41,7 @@ from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
 DONE = "done.json"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # with another number the same code gives other bits
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def generate(
     already. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded wherever it can.
     """
     keys = [benchmark.key for benchmark in benchmarks]
-    used = used_code.start(code("evals.generate", keys), inputs=(settings.model, data))
+    used = code(keys, backend)
+    began = used.hash
     model = model or engine(backend, settings)
     identity = model.identity()  # before anything is read of a folder that may be damaged
     out = Path(out)
@@ -120,14 +124,14 @@ def generate(
     entries = {}
     for plan in plans:
         # Of this benchmark alone: one more beside it is no reason to draw it again.
-        made_by = used_code.planned(code("evals.generate", [plan.benchmark.key]).hash, os.environ)
-        facts = json.dumps([identity, model.describe(), plan.task_hash, made_by], sort_keys=True)
+        made_by = code([plan.benchmark.key], backend).hash
+        threads = [os.environ.get(name) for name in THREADS]
+        facts = json.dumps([identity, model.describe(), plan.task_hash, made_by, threads], sort_keys=True)
         slot = Slot(work / f"{plan.benchmark.key}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}")
         entry = slot.finished() or _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
         slot.publish(out / f"{plan.benchmark.key}.parquet")
-    used.check()
     target = out / "samples.json"
     record = {
         "schema": SCHEMA,
@@ -139,7 +143,8 @@ def generate(
         "decoding": changes,
         "reading": reading,  # None: each benchmark's own
         "benchmarks": entries,
-        "code": used.hash,
+        "code": began,
+        **used.warning_entry(began),
         "environment": environment(),
     }
     write_json(target, digests.with_own(record))

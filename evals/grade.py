@@ -10,20 +10,20 @@ from core import worker
 
 if __name__ == "__main__":
     # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
-    worker.hand_over("evals.grade", "evals.grade")
+    worker.hand_over("evals.grade", ("pydantic", "yaml", "pandas", "pyarrow.dataset", "pyarrow.parquet"))
 
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors, used_code
+from core import digests, errors
+from core.code import Code
 from core.errors import ConfigError, CorruptInputError, Parser, nearest
 from core.files import write_json
 from core.progress import Progress
 from core.provenance import sha256_file
 from evals import data
-from evals.benchmark import Item, code, defined
+from evals.benchmark import Item, defined
 from evals.grading import Verdict
 from evals.grading.decide import Gold, gold
 from evals.grading.grader import Grader, Question, grader_version, versions
@@ -41,7 +41,8 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
     samples_json = samples / "samples.json"
     sampled = read_record(samples_json)
     keys = list(sampled)
-    used = used_code.start(code("evals.grade", keys), inputs=(samples, folder))
+    code = Code("grade")
+    began = code.hash
     entries = read_record(out / "grades.json") if (out / "grades.json").is_file() else {}
     with Grader() as grader:
         for key in keys:
@@ -67,10 +68,10 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
-            used.check(last=key == keys[-1])
             # after each benchmark: a killed run keeps those that are finished
             facts = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}
-            write_json(out / "grades.json", digests.with_own({**facts, "benchmarks": entries, "code": used.hash}))
+            record = {**facts, "benchmarks": entries, "code": began, **code.warning_entry(began)}
+            write_json(out / "grades.json", digests.with_own(record))
             counts = Counter(grade.verdict for grade in grades)
             print(f"{key}: " + ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict]))
 
@@ -107,12 +108,6 @@ def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: di
         and path.is_file()
         and entry.get("sha256") == sha256_file(path)
     )
-
-
-def load() -> None:
-    """Import what reading samples takes; a worker (`core.worker`) does so once for many."""
-    for name in ("pandas", "pyarrow.dataset", "pyarrow.parquet"):
-        import_module(name)
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from core import digests, errors
-from core.code_hashes import closure, code_hash
+from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
 from core.files import atomic, read_jsonl, to_csv, write_json
 from core.layout import Checkpoint
@@ -333,7 +333,7 @@ def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data
             for key, responses in parts.items()
         }
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
-        facts |= {"versions": judges.versions, "code": code_hash(closure("evals.graders"))}
+        facts |= {"versions": judges.versions, "code": Code("grade").hash}
         write_json(out / at.path / RECORD, digests.with_own(facts))
         table.not_run |= missing
         table.add(at.path.as_posix(), parts, ran, policies(tree.layout, list(parts)))

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import errors, used_code
-from core.code_hashes import command
+from core import errors
+from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.layout import BASE, Checkpoint, Results
 from core.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
@@ -266,11 +266,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not colon or not model or not key:
             raise ConfigError(f"--missing: {text!r} is not of the form MODEL:KEY")
         missing.append((model, key))
-    used = used_code.start(command("evals.score"))
+    code = Code("score").hash
     checkpoints = [Checkpoint.parse(path) for path in args.checkpoints]
     table = rows(Results(args.results), checkpoints, args.benchmarks, missing=missing)
-    used.check()
-    write_scores(args.out, [{**row, "code": used.hash} for row in table])
+    write_scores(args.out, [{**row, "code": code} for row in table])
     print(f"{args.out}: {len(table)} rows, {len(checkpoints)} checkpoints, {len(args.benchmarks)} benchmarks")
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Classes whose forward pass is embeddings, layers, norm and head, with one causal mask for all layers. Read those of
 # another class before adding it.
 CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+LIBRARIES = ("torch", "safetensors.torch", *(f"transformers:{name}" for name in CLASSES))  # for `core.worker`
 # Of `generate`'s arguments: those that `sample` follows or that change no token, and values that switch another off.
 FOLLOWED = {
     "max_length", "max_new_tokens", "do_sample", "temperature", "top_p", "eos_token_id", "pad_token_id", "bos_token_id",
@@ -45,14 +46,6 @@ class Sampled:
     tokens: Tensor  # (N, C) long
     lengths: Tensor  # (N,) long, an end token counts
     logp: Tensor  # (N, C) float32, of each token under the temperature and before top_p; 0 on padding
-
-
-def load() -> None:
-    """Import the modules of CLASSES, as transformers does when it is first asked for one; for a worker's `load`."""
-    import transformers
-
-    for name in CLASSES:
-        getattr(transformers, name)
 
 
 def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:

@@ -77,7 +77,6 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         return 0
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
-    run.used.processes = not hasattr(adapter, "load")  # who shares no worker starts processes of its own
     plan = adapter.preflight(spec)
     if plan_only:
         print("\n".join(plan.lines()))
@@ -127,9 +126,11 @@ def method_entry(method: Method) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if worker.VARIABLE in os.environ:
+        from methods import adapters
         from methods.training.spec import read
 
-        worker.hand_over("methods.train", f"methods.adapters.{read(args.spec).trainer}")
+        if libraries := getattr(adapters.adapter(read(args.spec).trainer), "LIBRARIES", None):
+            worker.hand_over("methods.train", libraries)
     stop = StopRequest()
     stop.install()
     try:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import digests, errors, lock, used_code, worker
+from core import digests, errors, lock, worker
 from core.errors import ConfigError, Parser, whole
 from core.files import write_json
 from core.progress import Progress
@@ -200,14 +200,14 @@ def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Pat
     # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files.
     if not _replaceable(out):
         raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
-    used = used_code.start(code(), inputs=[out])
+    began = code().hash
     held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
     with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
         work = Path(temporary) / "work"  # with ordinary permissions
         write_json(work / RECIPE, made_by.model_dump(mode="json"))
         made = train(work)
-        used.check()
-        write_json(work / record, made.model_dump(mode="json", by_alias=True))  # last: its presence means finished
+        entry = {**made.model_dump(mode="json", by_alias=True), "code": began, **code().warning_entry(began)}
+        write_json(work / record, entry)  # last: its presence means finished
         digests.write_folder(work)
         if out.exists():  # empty, or a model without its record
             names = {path.relative_to(work) for path in work.rglob("*")}
@@ -338,11 +338,6 @@ def _save(model: Any, folder: Path) -> None:
     tiny.save(folder)
 
 
-def load() -> None:
-    """Import what a build takes; a worker (`core.worker`) does so once for many."""
-    sampling.load()
-
-
 def main() -> None:
     parser = Parser()
     parser.add_argument("--model", required=True, help="a key of config/models with made_here")
@@ -359,8 +354,8 @@ def main() -> None:
     if threads is None:
         granted = os.environ.get("OMP_NUM_THREADS", "")  # what a scheduler granted
         threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
-    if threads == 1:  # the worker's number: it has read it, and refuses another
-        worker.hand_over("models.build", "models.build")
+    if threads == 1:  # the worker's number
+        worker.hand_over("models.build", ("pydantic", "yaml", *sampling.LIBRARIES))
     if args.clean:
         out = args.out or CACHE / name_of_clean(made_by.start)
         clean = build_clean(made_by.start, out, threads=threads)

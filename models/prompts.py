@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from core import code_hashes, digests, errors, used_code
+from core import digests, errors
+from core.code import Code
 from core.errors import ConfigError, MissingInputError, Parser, whole
 from core.files import read_jsonl
 from evals import arithmetic, questions
@@ -62,17 +63,12 @@ def hub_rows(
     return rows
 
 
-# A generated prompt is written by its generator alone. The prompt of a data set's problem is built as evaluation builds
-# it (`evals.generation.prompts`), and does not depend on what draws the response: an edit there would train all again.
-OF_A_DATA_SET = ("evals.grading", "evals.questions", "evals.generate")
-GENERATED = ("models.training_data", "evals.grading", "evals.generation", "evals.generate")
-UNHASHED = {"arithmetic": (*GENERATED, "evals.questions"), "questions": GENERATED}
-
-
-def code(source: str) -> code_hashes.Code:
+def code(source: str) -> Code:
     """What decides the prompts of a source; those that are generated do not depend on how a data set is read."""
-    unhashed = UNHASHED.get(source, OF_A_DATA_SET)
-    return code_hashes.Code("models.prompts", (code_hashes.closure("models.prompts", without=unhashed),), unhashed)
+    if source in GENERATORS:
+        made_by = (f"evals.{source}:training_prompts", f"evals.{source}:prompt_string")
+        return Code("prompts", functions=("models.prompts:generated_rows", *made_by))
+    return Code("prompts", functions=("models.prompts:choose", "models.prompts:hub_rows"))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -91,7 +87,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    used = used_code.start(code(args.source), inputs=filter(None, (args.data, args.model)))
     needed = OPTIONS["generated" if args.source in GENERATORS else "hub"]
     for name in ("ladder", "data", "model", "max_tokens"):
         if (getattr(args, name) is not None) != (name in needed):
@@ -114,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         digests.check_model(args.model)
         rows = hub_rows(problems, chosen, AutoTokenizer.from_pretrained(args.model), args.max_tokens)
-    used.check()
     digests.write(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     print(f"{args.out}: {len(rows)} prompts of {args.ladder or args.source}, seed {args.seed}")
 

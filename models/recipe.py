@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from core import digests
-from core.code_hashes import Code, command
+from core.code import Code
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json
@@ -263,6 +263,8 @@ class Built(Declared):
     wall_seconds: float  # of this model's own phase
     cpu_seconds: float
     environment: dict[str, Any]
+    code: str | None = None  # the hash of what built it; older records lack it
+    code_warning: str | None = None
 
 
 class CleanRecord(Built):
@@ -288,9 +290,8 @@ def hash_of(recipe: Recipe | Start) -> str:
 
 @cache
 def code() -> Code:
-    """What builds a base. Not this file and the registry: what they hold about a model is the recipe itself. Nor
-    `methods.sampling`, which gives the tokens of `generate` or is not used."""
-    return command("models.build", unhashed=("models.recipe", "models.registry", "methods"))
+    """What builds a base. Not this file and the registry: what they hold about a model is the recipe itself."""
+    return Code("bases")
 
 
 @cache

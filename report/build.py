@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from core import digests, used_code
+from core import digests, errors
 from core.errors import Parser
 from core.files import stored, write_text
 from core.layout import BASE, SNAKEMAKE_REPORT, Results
@@ -166,4 +166,4 @@ def _place(tree: Tree) -> Results:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

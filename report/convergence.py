@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from core import digests, used_code
+from core import digests, errors
 from core.errors import Parser
 from core.files import stored, to_csv
 from core.layout import REFERENCE, Run
@@ -221,4 +221,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core import digests, used_code
+from core import digests, errors
 from core.errors import ConfigError, MissingInputError, Parser
 from core.results_tree import Tree, open_tree
 from evals.learning_curves import read_curve
@@ -78,4 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import correlation
 from typing import Any
 
-from core import digests, used_code
+from core import digests, errors
 from core.errors import Parser, unknown
 from core.files import to_csv
 from core.layout import REFERENCE
@@ -219,4 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from core import digests, packed, used_code
+from core import digests, errors, packed
 from core.errors import BenchError, Parser
 from core.files import content, stored, write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
@@ -430,4 +430,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

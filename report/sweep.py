@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from core import digests, used_code
+from core import digests, errors
 from core.errors import CorruptInputError, MissingInputError, Parser
 from core.files import cells_of, read_csv, to_csv
 from core.layout import REFERENCE, Checkpoint, Run
@@ -381,4 +381,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

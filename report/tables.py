@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import used_code
+from core import errors
 from core.errors import Parser
 from core.layout import BASE, Checkpoint
 from core.scores import POOLED
@@ -346,4 +346,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    used_code.run(main)
+    errors.run(main)

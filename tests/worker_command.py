@@ -1,4 +1,4 @@
-"""A command for tests of `core.worker`: it does as its first argument says. `load` takes no time."""
+"""A command for tests of `core.worker`: it does what its first argument names."""
 
 import atexit
 import os
@@ -12,10 +12,6 @@ from pathlib import Path
 from core import worker
 
 
-def load() -> None:
-    pass
-
-
 def inside() -> bool:
     """Whether this process is a child of a worker."""
     return b"core.worker" in Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
@@ -23,7 +19,7 @@ def inside() -> bool:
 
 def main() -> int:
     what, *rest = sys.argv[1:]
-    worker.hand_over("tests.worker_command", "core.errors" if what == "unshared" else "tests.worker_command")
+    worker.hand_over("tests.worker_command", ("missing.library" if what == "unshared" else "json:dumps",))
     print(f"{what} in {os.getcwd()} for {os.environ.get('FOR')}, worker: {inside()}", flush=True)
     if what == "fail":
         return 7
@@ -33,6 +29,8 @@ def main() -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "text":
         sys.exit("why it ends")
+    if what == "exit":
+        sys.exit()
     if what == "leave":  # what the interpreter does at the end of a process, and a line in a buffer
         atexit.register(print, "what was registered")
         threading.Timer(0.2, print, ["a thread"]).start()
@@ -42,11 +40,11 @@ def main() -> int:
         print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])
     if what == "start":  # another process, and wait for it
         other = subprocess.Popen(["sleep", "600"])
-        Path(rest[0]).write_text(str(other.pid), encoding="utf-8")
+        Path(rest[0]).write_text(f"{other.pid} {os.getpid()} {os.getppid()}", encoding="utf-8")
         other.wait()
-    if what == "wait":  # until it is told to end, or a file says so
+    if what == "wait":  # until a signal, or until a file is there
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
-        Path(rest[0]).write_text(str(os.getpid()), encoding="utf-8")
+        Path(rest[0]).write_text(f"{os.getpid()} {os.getppid()}", encoding="utf-8")
         while not Path(f"{rest[0]}.end").exists():
             time.sleep(0.02)
     return 0

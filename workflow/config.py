@@ -179,6 +179,7 @@ class Config(Declared):
     cluster: Cluster | None
     training: ScaleTraining
     evaluation: Evaluation
+    accept_code: bool = OPTIONAL  # true: results that other code made stay as they are, and the tree is marked
     log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # as `methods.adapters.LOGGERS`
 
 

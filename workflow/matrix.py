@@ -15,10 +15,10 @@ from evals import benchmark as benchmarks
 from evals import placebo
 from methods import catalog
 from methods.training.spec import Training
+from models import prompts as training_prompts
 from models import recipe
 from models import registry as models
 from models.registry import UNPINNED
-from workflow import code_hashes
 
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
@@ -274,7 +274,7 @@ def prompts_name(config: Mapping[str, Any], model: str, seed: int, limit: int) -
     """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
     set's problems are in the chat template of the base, and cut to `limit` tokens."""
     given = config["prompts"]
-    digest = code_hashes.prompts(given["source"])
+    digest = training_prompts.code(given["source"]).hash
     if given["source"] in benchmarks.GENERATED:
         # As many as the run that needs most, oversampling included. An adapter that draws more goes round again.
         settings = [training(config, planned) for planned in plan(config)]

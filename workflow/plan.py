@@ -7,7 +7,7 @@ sweep/choice.csv. It writes nothing.
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import ceil
@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from core import digests
+from core.code import Code
 from core.declared import Where, validated
 from core.errors import ConfigError
 from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
+from methods.training.code import code_of
 from methods.training.spec import Training
 from models import registry
 from models.registry import Shape
-from workflow import code_hashes, matrix, sweep, tree
 from workflow import config as configuration
+from workflow import matrix, sweep, tree
 from workflow.matrix import Build, Planned
 
 RESULTS = Path("results")  # folder of all trees
@@ -110,6 +112,14 @@ class Asked:
         """The bases that are made here, by folder."""
         return matrix.builds(self.config)
 
+    @cached_property
+    def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
+        """With `accept_code`, the specifications of finished runs: other code may have made their bases and prompts."""
+        if not self.config.get("accept_code"):
+            return {}
+        records = {planned.run: self.results.run(planned.run) / "run.json" for planned in self.planned}
+        return {run: read_json(path, "run record")["spec"] for run, path in records.items() if path.is_file()}
+
     @property
     def fetched(self) -> dict[str, Path]:
         """The folder of each model that is fetched, one for all seeds."""
@@ -144,14 +154,22 @@ class Asked:
     @cached_property
     def base(self) -> Callable[[str, int], Path]:
         """The folder of the model that a model's runs of one seed start from."""
-        return cache(lambda model, seed: self.cache / "models" / matrix.base_name(self.config, model, seed))
+        made = {(run.model, run.seed): Path(spec["base"]) for run, spec in self.accepted.items()}
+        named = cache(lambda model, seed: self.cache / "models" / matrix.base_name(self.config, model, seed))
+        return lambda model, seed: made.get((model, seed)) or named(model, seed)
 
     @cached_property
     def prompts(self) -> Callable[[Run], Path]:
         """The file of a run's training prompts."""
         # By what decides the name: there may be a thousand runs, and a name takes a look at all of them.
         name = cache(lambda base, limit: matrix.prompts_name(self.config, base.model, base.seed, limit))
-        return lambda run: self.cache / "prompts" / name(matrix.base_of(run).run, matrix.prompt_limit(self.config, run))
+
+        def prompts(run: Run) -> Path:
+            if run in self.accepted:
+                return Path(self.accepted[run]["prompts"])
+            return self.cache / "prompts" / name(matrix.base_of(run).run, matrix.prompt_limit(self.config, run))
+
+        return prompts
 
 
 @dataclass(frozen=True)
@@ -175,8 +193,8 @@ class Plan(Asked):
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
         """By name, path and text of what commands read of the plan: all of it may be longer than a command line."""
-        # Without `log`, which changes nothing that is planned.
-        config = {key: value for key, value in self.config.items() if key != "log"}
+        # Without `log` and `accept_code`, which change nothing that is planned.
+        config = {key: value for key, value in self.config.items() if key not in ("log", "accept_code")}
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
             "config.json": json.dumps(config, sort_keys=True),
@@ -228,21 +246,27 @@ class Plan(Asked):
         """The files that all runs end with."""
         return [f"{self.results.run(planned.run)}/{name}" for planned in self.planned for name in names]
 
-    def train_code(self, planned: Planned) -> str:
-        """The hash of the code that a run is trained with."""
-        rewards = matrix.rewards(self.config, planned).values()
-        return code_hashes.train(planned.run.key, matrix.trainer(self.config, planned), *rewards)
+    def codes(self) -> Iterator[tuple[str, Path, str]]:
+        """(stage, record, hash of the code that it is made with) of all that is trained, drawn and graded."""
+        for planned in self.planned:
+            rewards = matrix.rewards(self.config, planned).values()
+            codes = code_of(planned.run.key, matrix.trainer(self.config, planned), *rewards)
+            yield "training", self.record(planned), "-".join(_hash(code) for code in codes.values())
+        evaluation = self.config["evaluation"]
+        drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"]).hash
+        graded = Code("grade").hash
+        for checkpoint in self.checkpoints:
+            yield "generation", self.samples(checkpoint), drawn
+            yield "grading", self.results.grades(checkpoint) / "grades.json", graded
 
-    def outdated(self) -> list[str]:
-        """Files of the tree that are made again whatever Snakemake has noted of them: see `tree.made_otherwise`."""
-        codes = {f"{self.results.run(p.run)}/run.json": self.train_code(p) for p in self.planned}
-        for module, record, folder in (
-            ("evals.generate", "samples.json", self.results.samples),
-            ("evals.grade", "grades.json", self.results.grades),
-        ):
-            code = code_hashes.of_benchmarks(module, *self.config["evaluation"]["benchmarks"])
-            codes |= {f"{folder(checkpoint)}/{record}": code for checkpoint in self.checkpoints}
-        return tree.made_otherwise(codes, self.results, self.matrix)
+    def outdated(self) -> tuple[list[str], list[str]]:
+        """Files of the tree that are made again whatever Snakemake has noted of them, and a line why for each stage."""
+        return tree.outdated(self.codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
+
+
+@cache
+def _hash(code: Code) -> str:
+    return code.hash
 
 
 def _check_data(asked: Asked, where: Where) -> None:

@@ -4,7 +4,7 @@ What the tree's matrix.json lists stays in its tables as far as it is finished. 
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,23 +76,37 @@ def check(
             )
 
 
-def made_otherwise(expected: Mapping[str, str], results: Results, plan: Mapping[str, Any]) -> list[str]:
-    """Files of a tree that are made again, whatever Snakemake has noted of them.
+def outdated(
+    codes: Iterable[tuple[str, Path, str]], results: Results, plan: Mapping[str, Any], *, accept: bool
+) -> tuple[list[str], list[str]]:
+    """Files of a tree that are made again, whatever Snakemake has noted of them, and one line why for each stage.
 
-    expected: by record (run.json, samples.json, grades.json), the hash of the code that it is planned with. Those that
-    name another one; matrix.json if it is not `plan`; and all that are there if Snakemake has no note of the tree,
+    codes: stage, record and the hash of the code that it is planned with. Those whose record names another one, unless
+    they are accepted; matrix.json if it is not `plan`; and all that are there if Snakemake has no note of the tree,
     because `.snakemake` was removed or the tree was moved here: each command then keeps what holds.
     """
     if not results.matrix.is_file():
-        return []
-    there = [path for path in expected if Path(path).is_file()]
+        return [], []
+    there: dict[str, list[tuple[str, bool]]] = {}  # stage -> record, whether other code made it
+    for stage, path, code in codes:
+        if path.is_file():
+            there.setdefault(stage, []).append((path.as_posix(), _code(path) != code))
+    others = {stage: [path for path, other in found if other] for stage, found in there.items()}
+    what = "stay: accept_code" if accept else "are made again; to keep them: --config accept_code=true"
+    lines = [
+        f"{stage}: {len(paths)} of {len(there[stage])} in {results.root} are of other code than today's, and {what}"
+        for stage, paths in others.items()
+        if paths
+    ]
+    again = [] if accept else [path for paths in others.values() for path in paths]
     if not _noted(results.matrix):
+        kept = {path for paths in others.values() for path in paths} if accept else set()
         names = (results.matrix, results.scores, results.root / "manifest.json")
-        return [*there, *(path.as_posix() for path in names if path.is_file())]
-    others = [path for path in there if _code(Path(path)) != expected[path].partition(".")[0]]
+        every = [path for found in there.values() for path, _ in found if path not in kept]
+        return [*every, *(path.as_posix() for path in names if path.is_file())], lines
     before, _ = recorded(results)
     is_plan = before is not None and before.get(digests.OWN) == digests.with_own(plan)[digests.OWN]
-    return others if is_plan else [*others, results.matrix.as_posix()]
+    return again if is_plan else [*again, results.matrix.as_posix()], lines
 
 
 def _noted(path: Path) -> bool:

@@ -8,7 +8,6 @@ file is the only place that decides decoding. Where `methods.sampling` gives the
 from __future__ import annotations
 
 from functools import cache, cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from evals.generation.engine import Engine, Observations, construct
@@ -55,15 +54,6 @@ class HuggingFace(Engine):
             add_bos_token=False,  # the prompts already hold it
             device=self.device,
         )
-
-
-def load() -> None:
-    """Import what drawing takes; a worker (`core.worker`) does so once for many models."""
-    for name in (
-        "lm_eval.models.huggingface", "transformers.modeling_utils", "evals.generation.draw", "evals.store",
-    ):  # fmt: skip
-        import_module(name)
-    sampling.load()
 
 
 @cache

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 
-from core.code_hashes import closure, code_hash
+from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
 from evals.grading.decide import Gold, angles, counted, decide
@@ -34,7 +34,7 @@ def versions() -> dict[str, str | None]:
 @cache
 def grader_version() -> str:
     """`g-` and 12 digits over the code behind a verdict and `versions()`."""
-    facts = json.dumps([code_hash(closure("evals.grading.grader")), versions()], sort_keys=True)
+    facts = json.dumps([Code("grade").hash, versions()], sort_keys=True)
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 

@@ -27,8 +27,6 @@ from evals.grading.grader import Question
 from evals.reward import graded
 from evals.stats.estimate import Samples
 
-AFFECTS_RESULTS = False  # runs inside lm-eval alone, whose scores no file of ours holds
-
 DATA = "TEPO_BENCH_DATA"
 GRADED = ("item_id", "problem", "answer", "multiple", "tolerance")
 

@@ -13,8 +13,8 @@ An adapter is a module `methods.adapters.<trainer>` with three functions:
         `run.checkpoint(step)`, and states to resume from to `run.state`. Going on after a kill at any moment gives the
         same rows and weights as if nothing had happened.
 
-It may have a fourth, `load() -> None`, which imports what `train` needs: its runs then share a worker
-(`core.worker`). It must leave one thread, and `train` must work in a process that was forked afterwards.
+It may have a constant `LIBRARIES`, modules that `train` imports: its runs then share a worker (`core.worker`), which
+imports them once. They must leave one thread, and `train` must work in a process that was forked afterwards.
 
 Its tests add a conformance function: the loss of ready-made tensors, sent through the code that training runs and cut
 into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/extend.md).

@@ -18,22 +18,19 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from core import digests, used_code
-from core.code_hashes import Code, closure, file_of
+from core import digests
 from core.declared import Declared, validated
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import atomic, read_growing_csv, read_json, write_json
 from core.provenance import environment, sha256_file
-from methods import catalog
+from methods.training.code import code_of_spec
 from methods.training.curve import Curve
 from methods.training.spec import Spec
 
 SCHEMA = 1  # of run.json
-GRADER = ("evals.grading",)  # what a reward may use without being hashed
 AGAIN = "run the same command to have it made again"
 
 
@@ -55,8 +52,6 @@ class RunFolder:
     def __init__(self, folder: Path, spec: Spec):
         self.folder, self.spec = folder, spec
         self.state = folder / "state"
-        # First: what is finished already counts only if the command is the one that was planned.
-        self.used = used_code.start(code_of_spec(spec), inputs=(spec.base, spec.prompts))
         self.identity = identity(spec)
         self.began = time.monotonic()
         self.curve: Curve  # from `open` on
@@ -114,7 +109,6 @@ class RunFolder:
 
     def save(self, state: Path, *, update: int, rollout: int, refill_position: int) -> None:
         """Complete `state`, into which the trainer has written its own files; remove all but the last `kept_states`."""
-        self.used.check(last=False)  # or a state would carry another code's numbers into the process that resumes
         position = Position(
             update=update,
             rollout=rollout,
@@ -168,7 +162,6 @@ class RunFolder:
 
         Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
         """
-        self.used.check()
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
         outputs = self._outputs()
         if outputs["curve.csv"] != self.curve.sha256():
@@ -179,6 +172,7 @@ class RunFolder:
             "method": method,
             "environment": environment(),
             "inputs": self.identity,
+            **self._code_warning(),
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
@@ -198,6 +192,11 @@ class RunFolder:
     def cpu_seconds(self) -> float:
         """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
         return self.start.cpu_seconds + time.process_time() + self.workers_cpu_seconds
+
+    def _code_warning(self) -> dict[str, str]:
+        """`code_warning` where the run may have computed with other code than `identity` has; see `core.code`."""
+        entries = [code.warning_entry(self.identity[name]) for name, code in code_of_spec(self.spec).items()]
+        return next(filter(None, entries), {})
 
     def _outputs(self) -> dict[str, str]:
         """The sha256 of each output; `BenchError` for one that is missing or damaged."""
@@ -242,36 +241,8 @@ def identity(spec: Spec) -> dict[str, str]:
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
         "prompts": digests.check(prompts, advice=f"remove {prompts} to have it made again"),
-        **dict(zip(("code", "method_code"), code_of_spec(spec).hashes, strict=True)),
+        **{name: code.hash for name, code in code_of_spec(spec).items()},
     }
-
-
-def code_of_spec(spec: Spec) -> Code:
-    """`code_of` the run of a specification."""
-    return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
-
-
-def code_of(method: str, trainer: str, *rewards: str) -> Code:
-    """The code that decides a run's numbers; its hash joins that of every method with the trainer and that of the
-    method's own catalog file with the modules that it imports.
-
-    rewards: dotted names, of the reward and, if there is one, of the placebo. The grader behind a reward does not
-    count: a correction of how one odd answer is read must grade again, not train again. Which commit rewarded a run is
-    in its record.
-    """
-    shared = closure("methods.train", f"methods.adapters.{trainer}")
-    modules = [reward.partition(":")[0] for reward in rewards]
-    for module in modules:
-        try:
-            found = find_spec(module)
-        except (ImportError, ValueError) as error:
-            raise ConfigError(f"spec: reward: {module!r} cannot be imported ({error})") from error
-        if found is None:
-            raise ConfigError(f"spec: reward: {module!r} cannot be imported (no such module)")
-    reward_files = closure(*filter(file_of, modules), without=GRADER)
-    method_files = closure(*catalog.modules_of(catalog.parse(method).key.split("+")[0]))
-    own = {*method_files, *reward_files} - set(shared)
-    return Code("methods.train", ((*shared, *reward_files), method_files), unhashed=GRADER, own=frozenset(own))
 
 
 def _digest(checkpoint: Path) -> str:

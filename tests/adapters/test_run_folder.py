@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from core import digests
+from core.code import Code
 from core.errors import BenchError, CorruptInputError
-from methods.training import run_folder
+from methods.training.code import code_of_spec
 from methods.training.curve import COLUMNS
 from methods.training.run_folder import RunFolder, identity
 from methods.training.spec import Spec, check
@@ -41,10 +42,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
 def _quick(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash the code once, not once per run; wait for no disk, since no power is cut here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    code = run_folder.code_of_spec(spec)
-    hashes = code.hashes
-    monkeypatch.setattr(run_folder, "code_of_spec", lambda _: code)
-    monkeypatch.setattr(type(code), "hashes", hashes)
+    hashes = {code: code.hash for code in code_of_spec(spec).values()}
+    monkeypatch.setattr(Code, "hash", property(lambda code: hashes[code]))
 
 
 def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1) -> RunFolder:

@@ -1,29 +1,31 @@
-"""A command in a child of a worker is the command by itself, for whoever started it; without a worker it is so too."""
+"""A command in a child of a worker is the command alone, for whoever started it; without a worker it is so too."""
 
-import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from core import lock, used_code, worker
+from core import worker
 from core.provenance import ROOT
 
 COMMAND = "tests.worker_command"
-# Without what this process was told about the project: one test lists what a command sees of it.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TEPO_")}
-ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "FOR": "a test"}
+# In Snakemake's place: it starts a worker, prints where it listens and waits.
+OWNER = """
+import os, sys
+from pathlib import Path
+from core import worker
+worker.start(Path(sys.argv[1]), {"OMP_NUM_THREADS": "1"})
+print(os.environ.get(worker.VARIABLE, ""), flush=True)
+sys.stdin.read()
+"""
 
 
-def until(true: Callable[[], object], seconds: float = 1800.0) -> None:
+def until(true: Callable[[], object], seconds: float = 600.0) -> None:
     """Wait for `true()`; generous, because it is only waited out where the test fails."""
     end = time.monotonic() + seconds
     while not true():
@@ -32,41 +34,33 @@ def until(true: Callable[[], object], seconds: float = 1800.0) -> None:
 
 
 def gone(pid: int) -> bool:
-    return lock.started(pid) is None
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 class Served:
-    """A worker as Snakemake offers it; a process that does nothing is in Snakemake's place."""
+    def __init__(self, log: Path):
+        pipe = subprocess.PIPE
+        self.owner = subprocess.Popen(
+            [sys.executable, "-c", OWNER, str(log)], cwd=ROOT, stdin=pipe, stdout=pipe, text=True
+        )
+        assert self.owner.stdout is not None
+        self.socket = self.owner.stdout.readline().strip()
 
-    def __init__(self, log: Path, environment: dict[str, str] = ENVIRONMENT):
-        self.owner = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-        before = os.environ.pop(worker.VARIABLE, None)
-        assert worker.offer(log)
-        self.offered: dict[str, Any] = {**json.loads(os.environ.pop(worker.VARIABLE)), "owner": self.owner.pid}
-        if before is not None:
-            os.environ[worker.VARIABLE] = before
-        self.log, self.folder = log, Path(self.offered["folder"])
-        self.environment = {**environment, worker.VARIABLE: json.dumps(self.offered)}
-
-    @property
-    def pid(self) -> int:
-        """Of the worker that was started last."""
-        until(lambda: self.log.exists() and self.log.read_text(encoding="utf-8").endswith("\n"))
-        return int(self.log.read_text(encoding="utf-8").splitlines()[-1].split()[1])
-
-    def run(self, *arguments: str, command: str = COMMAND, **environment: str) -> subprocess.Popen[str]:
+    def run(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
         return subprocess.Popen(
-            [sys.executable, "-m", command, *arguments], env={**self.environment, **environment}, cwd=ROOT,
-            stdout=pipe, stderr=pipe, text=True, encoding="utf-8",
+            [sys.executable, "-m", COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True,
+            env={**os.environ, worker.VARIABLE: self.socket, "FOR": "a test", **environment},
         )  # fmt: skip
 
-    def close(self) -> None:
-        self.owner.kill()
-        self.owner.wait()
-        if self.log.exists():
-            until(lambda: gone(self.pid))
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def waiting(self, path: Path) -> tuple[subprocess.Popen[str], int, int]:
+        """A command that waits, its process and that of the worker."""
+        process = self.run("wait", str(path))
+        child, parent = written(path)
+        return process, child, parent
 
 
 @pytest.fixture(autouse=True)
@@ -81,161 +75,87 @@ def interrupts() -> Iterator[None]:
 def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path / "logs" / "worker.log")
     yield made
-    made.close()
+    made.owner.kill()
+    made.owner.communicate()
+
+
+def written(path: Path) -> list[int]:
+    """The numbers that a process writes into the file."""
+    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
+    return [int(word) for word in path.read_text(encoding="utf-8").split()]
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=1800)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 
 INSIDE = f"in {ROOT} for a test, worker: True\n"
-ALONE = INSIDE.replace("True", "False")
+ALONE = INSIDE.replace("worker: True", "worker: False")
 
 
-def test_it_is_started_by_the_first_command_that_wants_it(served: Served) -> None:
-    """An offer alone is no process and no folder: a call of Snakemake that trains nothing starts nothing."""
-    assert not served.folder.exists()
-    several = [served.run("end") for _ in range(3)]
-    assert [ended(process) for process in several] == [(0, f"end {INSIDE}", "")] * 3
-    assert len(served.log.read_text(encoding="utf-8").splitlines()) == 1, "one worker for all"
-    assert (served.folder.stat().st_mode & 0o777, served.folder.stat().st_uid) == (0o700, os.getuid())
+def test_it_ends_as_the_command_alone_does(served: Served) -> None:
+    """Eight at once; the worker goes on after each of them."""
+    expected = {
+        "end": (0, ""), "fail": (7, ""), "raise": (1, "ValueError: of the command"), "kill": (137, ""),
+        "text": (1, "why it ends\n"), "exit": (0, ""), "leave": (0, ""), "unshared": (0, ""),
+    }  # fmt: skip
+    processes = {what: served.run(what) for what in expected}
+    for what, (code, error) in expected.items():
+        found, out, err = ended(processes[what])
+        rest = "the end of the command\na thread\nwhat was registered\n" if what == "leave" else ""
+        inside = ALONE if what == "unshared" else INSIDE  # its library cannot be imported
+        assert (found, out) == (code, f"{what} {inside}{rest}"), what
+        assert error in err, what
+    assert ended(served.run("end", **{worker.VARIABLE: ""})) == (0, f"end {ALONE}", "")
 
 
-@pytest.mark.parametrize(("what", "code"), [("fail", 7), ("raise", 1), ("kill", -signal.SIGKILL)])
-def test_it_ends_as_the_command_does_and_the_worker_lives_on(served: Served, what: str, code: int) -> None:
-    found, out, err = ended(served.run(what))
-    assert (found, out) == (code, f"{what} {INSIDE}")
-    assert ("ValueError: of the command" in err) == (what == "raise")
-    assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
-    assert len(served.log.read_text(encoding="utf-8").splitlines()) == 1
-
-
-def test_it_ends_as_a_process_does(served: Served) -> None:
-    """A child skips taking apart what the worker imported, and nothing else."""
-    for environment in ({}, {worker.VARIABLE: ""}):
-        inside = ALONE if environment else INSIDE
-        told = "the end of the command\na thread\nwhat was registered\n"
-        assert ended(served.run("leave", **environment)) == (0, f"leave {inside}{told}", "")
-        assert ended(served.run("text", **environment)) == (1, f"text {inside}", "why it ends\n")
-
-
-def written(path: Path, before: int = 0) -> int:
-    """The number that a process writes into the file, another one than `before`."""
-    until(lambda: path.exists() and path.read_text(encoding="utf-8") not in ("", str(before)))
-    return int(path.read_text(encoding="utf-8"))
-
-
-def waiting(served: Served, path: Path) -> tuple[subprocess.Popen[str], int]:
-    process = served.run("wait", str(path))
-    return process, written(path)
-
-
-def test_commands_run_beside_each_other_and_signals_reach_their_own(served: Served, tmp_path: Path) -> None:
-    (first, _), (second, _) = waiting(served, tmp_path / "first"), waiting(served, tmp_path / "second")
-    first.send_signal(signal.SIGTERM)
-    assert ended(first)[0] == 75
-    assert second.poll() is None
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130), (signal.SIGUSR1, 138)])
+def test_signals_reach_the_child(served: Served, tmp_path: Path, number: int, code: int) -> None:
+    (first, child, _), (second, _, _) = served.waiting(tmp_path / "first"), served.waiting(tmp_path / "second")
+    first.send_signal(number)
+    # by default an interrupt is an exception, and shown as one
+    assert ended(first)[0] in ({code, 1} if number == signal.SIGINT else {code})
+    assert gone(child)
+    assert second.poll() is None, "signals reach their own"
     (tmp_path / "second.end").touch()
     assert ended(second)[0] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_without_a_handler_ends_it_as_alone(served: Served, tmp_path: Path, number: int) -> None:
-    process, child = waiting(served, tmp_path / "file")
-    process.send_signal(number)
-    assert ended(process)[0] == -number
-    assert gone(child)
-
-
-def test_a_child_sees_its_own_environment_and_nothing_of_others(served: Served, tmp_path: Path) -> None:
+def test_a_child_has_the_environment_of_its_command_and_nothing_of_others(served: Served, tmp_path: Path) -> None:
     """Neither another command's variables nor its connection nor the worker's; the offer is gone too."""
-    beside, _ = waiting(served, tmp_path / "file")
+    beside, _, _ = served.waiting(tmp_path / "file")
     assert ended(served.run("show", SECRET_OF="another"))[1].endswith("['SECRET_OF']\n[]\n")
     assert ended(served.run("show"))[1].endswith("[]\n[]\n")
     (tmp_path / "file.end").touch()
     assert ended(beside)[0] == 0
 
 
-def test_a_killed_worker_takes_its_children_and_commands_go_on_alone(served: Served, tmp_path: Path) -> None:
-    process, child = waiting(served, tmp_path / "file")
-    os.kill(served.pid, signal.SIGKILL)
-    assert written(tmp_path / "file", child) == process.pid
-    assert gone(child)
-    (tmp_path / "file.end").touch()
-    code, out, err = ended(process)
-    assert (code, err) == (0, f"{COMMAND}: the worker is gone; going on by itself\n")
-    assert out.count("worker: True") == out.count("worker: False") == 1
-    assert ended(served.run("end")) == (0, f"end {INSIDE}", ""), "the next command starts another worker"
-    assert len(served.log.read_text(encoding="utf-8").splitlines()) == 2
-
-
 @pytest.mark.parametrize("who", ["command", "worker"])
-def test_what_a_command_started_ends_with_it(served: Served, tmp_path: Path, who: str) -> None:
-    path = tmp_path / "file"
-    process = served.run("start", str(path))
-    started = written(path)
-    os.kill(process.pid if who == "command" else served.pid, signal.SIGKILL)
-    until(lambda: gone(started))
-    if who == "worker":  # the command goes on by itself
-        os.kill(written(path, started), signal.SIGKILL)
-    process.communicate()
-    assert ended(served.run("end")) == (0, f"end {INSIDE}", "")
+def test_whoever_is_killed_takes_the_others_along(served: Served, tmp_path: Path, who: str) -> None:
+    process = served.run("start", str(tmp_path / "file"))
+    started, child, parent = written(tmp_path / "file")
+    os.kill(process.pid if who == "command" else parent, signal.SIGKILL)
+    until(lambda: gone(started) and gone(child))
+    code, _, err = ended(process)
+    if who == "worker":
+        assert (code, err) == (75, f"{COMMAND}: the worker was killed; run the same command again\n")
+    inside = ALONE if who == "worker" else INSIDE
+    assert ended(served.run("end")) == (0, f"end {inside}", ""), "the next command runs alone, or in the worker"
 
 
-def test_a_stopped_worker_is_not_waited_for(served: Served, tmp_path: Path) -> None:
-    """Neither for a new command nor for the end of one whose child has ended."""
-    process, _ = waiting(served, tmp_path / "file")
-    worker_pid = served.pid
-    os.kill(worker_pid, signal.SIGSTOP)
-    try:
-        refused = f"{COMMAND}: the worker is stopped; going on by itself\n"
-        assert ended(served.run("end")) == (0, f"end {ALONE}", refused)
-        (tmp_path / "file.end").touch()
-        code, _, err = ended(process)
-        assert (code, err) == (0, f"{COMMAND}: the worker does not report the end of its child; going on by itself\n")
-    finally:
-        os.kill(worker_pid, signal.SIGCONT)
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_it_ends_with_the_process_that_offered_it(served: Served, tmp_path: Path, how: int) -> None:
-    """However that ended. Commands that run end first, as jobs of a killed Snakemake do."""
-    process, _ = waiting(served, tmp_path / "file")
-    served.owner.send_signal(how)
-    until(lambda: not served.folder.exists())
-    assert not gone(served.pid)
+def test_it_ends_with_its_owner_after_the_commands_that_run(served: Served, tmp_path: Path) -> None:
+    """As jobs of a killed Snakemake do."""
+    process, _, parent = served.waiting(tmp_path / "file")
+    served.owner.kill()
+    served.owner.wait()
     (tmp_path / "file.end").touch()
     assert ended(process)[0] == 0
-    until(lambda: gone(served.pid))
+    until(lambda: gone(parent))
 
 
-def test_another_environment_is_refused_in_a_line_and_a_folder_that_others_can_enter_not_trusted(
-    served: Served,
-) -> None:
-    assert ended(served.run("end"))[2] == ""
-    refused = f"{COMMAND}: the worker refuses: it was started with another OMP_NUM_THREADS; going on by itself\n"
-    assert ended(served.run("end", OMP_NUM_THREADS="2")) == (0, f"end {ALONE}", refused)
-    served.folder.chmod(0o755)
-    code, out, err = ended(served.run("end"))
-    assert (code, out) == (0, f"end {ALONE}")
-    assert "is not ours alone" in err
-
-
-def test_nothing_is_offered_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A child could not use what its parent has asked about."""
+def test_none_is_started_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(worker.VARIABLE, raising=False)
     monkeypatch.setattr(worker, "GPUS", (str(tmp_path),))
-    assert not worker.offer(tmp_path / "log")
+    worker.start(tmp_path / "log", {})
     assert worker.VARIABLE not in os.environ
-
-
-def test_what_would_run_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = worker.Worker(socket.socket(socket.AF_UNIX), tmp_path)
-    request = {"root": str(ROOT), "python": [sys.executable, sys.version], "environment": dict(os.environ)}
-    assert one.refusal(request) is None
-    assert "another checkout" in str(one.refusal(request | {"root": "/elsewhere"}))
-    assert "another Python" in str(one.refusal(request | {"python": ["python", "2"]}))
-    monkeypatch.setitem(used_code._used, str(ROOT / "core" / "worker.py"), (0, 0, 0))  # as if edited since
-    assert one.refusal(request) == "core/worker.py was written since it was started"
-    assert one.stopping, "it would serve nobody any more"

@@ -4,10 +4,11 @@ import signal
 import sys
 
 from core import worker
+from core.code import Code
 from core.layout import Checkpoint
+from methods.adapters import trl
 from report import captions
-from core.used_code import NUMERIC
-from workflow import code_hashes, command_line, cost, matrix, plan as planning, sweep
+from workflow import command_line, cost, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
@@ -22,7 +23,9 @@ with command_line.one_line():
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
     SEVERAL_NODES = PLAN.several_nodes
     if MAIN and command_line.makes_files():  # what differs in its code is made again
-        command_line.FORCED.update(PLAN.outdated())
+        OUTDATED, REASONS = PLAN.outdated()
+        command_line.FORCED.update(OUTDATED)
+        print(*REASONS, sep="\n", end="\n" if REASONS else "", file=sys.stderr)
     if MAIN and PLAN.notes:
         print(*PLAN.notes, sep="\n", file=sys.stderr)
 
@@ -39,8 +42,6 @@ if HERE:
     for resource, amount in LIMITS.items():
         if resource not in workflow.global_resources:
             workflow.register_resource(resource, amount)
-    # One process imports torch and TRL for all training and evaluation of this call; the first job that wants it starts it.
-    worker.offer(Path(LOGS, "worker.log"))
 
 # Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee have to
 # outlive training's last save, and inherit this.
@@ -48,24 +49,37 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 # The environment of a job's shell, which replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide
 # that a command failed. One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost
-# 3-30x on busy cores. Another value of NUMERIC is another result, so it is in the `code` of a rule, as TEPO_CODE is.
-VARIABLES = NUMERIC | {
+# 3-30x on busy cores.
+VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
-    # Everything a job needs is on disk; rules that fetch go by the user's own HF_HUB_OFFLINE.
-    "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",
-    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_OFFLINE": "1",  # everything a job needs is on disk
     "HF_DATASETS_OFFLINE": "1",
-    "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: asking for a logger makes nothing again
     "PYTHONUNBUFFERED": "1",
     "PYTHONUTF8": "1",  # libraries open files in the locale's encoding, and under LC_ALL=C that is ASCII
-    "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # a container may forbid to write the user's home
     "PYTHONPATH": ".",
 }
-EXPORTS = " ".join(f"{name}={value}" for name, value in VARIABLES.items())
+OF_THE_SHELL = {
+    "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",  # rules that fetch go by the user's HF_HUB_OFFLINE
+    "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: asking for a logger makes nothing again
+    "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # a container may forbid to write the user's home
+}
+EXPORTS = " ".join(f"{name}={value}" for name, value in (OF_THE_SHELL | VARIABLES).items())
 # What takes long or is looked at goes to terminal and log (tee); of a cheap job (`quiet LOG COMMAND`) only a failure's log.
 QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
 shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
+
+# One process imports torch and TRL for all training and evaluation of this call.
+if HERE and command_line.makes_files() and not workflow.output_settings.dryrun:
+    worker.start(Path(LOGS, "worker.log"), {**VARIABLES, **trl.VARIABLES})
+
+
+# In the params of scores, tables and pages, which are cheap: Snakemake makes them again when it changes. What is trained,
+# drawn and graded has the hash in its record instead (`Plan.outdated`). A function: few jobs of a cluster need it.
+def made_by(stage):
+    return Code(stage).hash
 
 
 def any_of(models):

@@ -1,3 +1,5 @@
+from evals.benchmark import benchmark
+
 # Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
 
 AT = "{model}/{method}/seed{seed}/step{step}"
@@ -17,10 +19,9 @@ rule benchmark_data:
         "logs/cache/benchmark-{benchmark}.log",
     params:
         folder=subpath(output[0], parent=True),
-        # A function here and in every rule: each job of a cluster reads this file again, and few need this hash.
-        code=lambda wc: code_hashes.of_benchmarks("evals.fetch", wc.benchmark),
+        content=lambda wc: benchmark(wc.benchmark).sha256,
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder:q}"
+        "quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder:q}"
 
 
 # One job draws for all benchmarks, since loading a model takes longer than many of them.
@@ -52,9 +53,8 @@ rule generate:
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.of_benchmarks("evals.generate", *BENCHMARKS),
     shell:
-        "TEPO_CODE={params.code} python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
+        "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
         " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -80,9 +80,8 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
-        code=lambda wc: code_hashes.of_benchmarks("evals.grade", *BENCHMARKS),
     shell:
-        "TEPO_CODE={params.code} python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
+        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule score:
@@ -98,7 +97,7 @@ rule score:
         # A param: what an earlier question left in the tree is scored again, and no rule makes it. Its path has its hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
-        code=lambda wc: code_hashes.command("evals.score"),
+        code=lambda wc: made_by("score"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
+        "quiet {log} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
         " --out {output.csv}"

@@ -82,9 +82,9 @@ rule table:
     params:
         root=RESULTS.root,
         caption=lambda wc: caption(f"table{wc.number}"),
-        code=lambda wc: code_hashes.command("report.tables"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
+        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
 
 rule figure:
@@ -119,9 +119,9 @@ rule figure:
     params:
         root=RESULTS.root,
         caption=lambda wc: caption(wc.figure),
-        code=lambda wc: code_hashes.command("report.figure"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.figure --results {params.root} --figure {wildcards.figure}"
+        "quiet {log} python -m report.figure --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -140,9 +140,9 @@ rule sweep_table:
         f"{LOGS}/sweep.log",
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.sweep"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} python -m report.sweep --results {params.root} 2>&1 | tee {log}"
+        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
 
 # The same points by how far they moved the policy, and methods compared where they moved equally far.
@@ -166,9 +166,9 @@ rule frontier:
         f"{LOGS}/frontier.log",
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.frontier"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} python -m report.frontier --results {params.root} 2>&1 | tee {log}"
+        "python -m report.frontier --results {params.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
@@ -205,9 +205,9 @@ rule convergence:
         f"{LOGS}/convergence.log",
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.convergence"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.convergence --results {params.root}"
+        "quiet {log} python -m report.convergence --results {params.root}"
 
 
 # The same for all results, so it stands in this repository: this writes paper/audit.csv there again.
@@ -236,9 +236,9 @@ rule claims:
     params:
         root=RESULTS.root,
         caption=lambda wc: caption("claims"),
-        code=lambda wc: code_hashes.command("paper.claims"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m paper.claims --results {params.root}"
+        "quiet {log} python -m paper.claims --results {params.root}"
 
 
 # The page reads what these rules wrote; of curves it computes means over seeds and their intervals.
@@ -264,9 +264,9 @@ rule report:
     params:
         root=RESULTS.root,
         data=lambda wc, input: Path(input.data[0]).parent,
-        code=lambda wc: code_hashes.command("report.build"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} python -m report.build --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
+        "python -m report.build --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.
@@ -281,9 +281,9 @@ rule manifest:
         f"{LOGS}/manifest.log",
     params:
         root=RESULTS.root,
-        code=lambda wc: code_hashes.command("report.manifest"),
+        code=lambda wc: made_by("report"),
     shell:
-        "TEPO_CODE={params.code} quiet {log} python -m report.manifest --results {params.root}"
+        "quiet {log} python -m report.manifest --results {params.root}"
 
 
 # Without input: nothing is made again before it is looked at.

@@ -13,8 +13,7 @@ localrules:
     hub_prompts,
 
 
-# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date. Its code
-# is a param all the same: the job refuses to run another one.
+# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date.
 rule clean:
     output:
         f"{CACHE}/models/{{model}}-clean-{{recipe}}/clean.json",
@@ -31,9 +30,8 @@ rule clean:
             build.number for build in PLAN.builds.values() if build.clean == f"{wc.model}-clean-{wc.recipe}"
         ),
         folder=subpath(output[0], parent=True),
-        code=lambda wc: code_hashes.bases(),
     shell:
-        "TEPO_CODE={params.code} python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -53,9 +51,8 @@ rule base:
         ladder=LADDER,
         seed=lambda wc: PLAN.builds[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
-        code=lambda wc: code_hashes.bases(),
     shell:
-        "TEPO_CODE={params.code} python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -101,9 +98,8 @@ rule prompts:
         digest="[0-9a-f]{12}",
     params:
         source=SOURCE["source"],
-        code=lambda wc: code_hashes.planned(wc.digest),
     shell:
-        "TEPO_CODE={params.code} python -m models.prompts --source {params.source} --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
+        "python -m models.prompts --source {params.source} --ladder {wildcards.ladder} --count {wildcards.prompts} --seed 0 --out {output} 2>&1 | tee {log}"
 
 
 rule hub_prompts:
@@ -122,9 +118,8 @@ rule hub_prompts:
     params:
         source=SOURCE["source"],
         model=subpath(input.base, parent=True),
-        code=lambda wc: code_hashes.planned(wc.digest),
     shell:
-        "TEPO_CODE={params.code} python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
+        "python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
         " --count {wildcards.prompts} --seed {wildcards.seed} --out {output} 2>&1 | tee {log}"
 
 
@@ -147,13 +142,12 @@ rule train:
         runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
     params:
         spec=lambda wc, input: PLAN.specification(planned_of(wc), input.prompts),
-        code=lambda wc: PLAN.train_code(planned_of(wc)),
         folder=subpath(output.run, parent=True),
         launch="",
     # Preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it.
     # --wait: a job that is started again may begin while the one before it still saves and holds the run's lock.
     shell:
-        "trap '' TERM; TEPO_CODE={params.code} {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
+        "trap '' TERM; {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
 
 
 # Over several nodes: no GPU request but the nodes' own (profiles/slurm), since Slurm would count tasks by GPU; `mpi` makes the

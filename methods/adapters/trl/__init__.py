@@ -75,19 +75,16 @@ def preflight(spec: Spec) -> Plan:
     return sizes
 
 
-def load() -> None:
-    """Import TRL and what a run takes from it; a worker (`core.worker`) does so once for many runs."""
-    # Set before TRL and the hub client are imported: they read their variables once. Without them TRL sends a ping.
-    os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", TRL_EXPERIMENTAL_SILENCE="1")
-    import methods.adapters.trl.trainer  # noqa: F401
-
-    sampling.load()
+# Read once, when TRL and the hub client are imported. Without them TRL sends a ping.
+VARIABLES = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+# What a run imports of others: a worker (`core.worker`) does so once for many runs.
+LIBRARIES = ("pydantic", "yaml", "datasets", "trl.trainer.grpo_trainer", *sampling.LIBRARIES)
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     sizes = plan(spec.training, catalog.parse(spec.method))
-    load()
+    os.environ.update(VARIABLES)
     from methods.adapters.trl.trainer import build_trainer
 
     reward = resolved(spec.reward)

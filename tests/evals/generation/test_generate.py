@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from core import code_hashes, digests, used_code
+from core import digests
+from core.code import Code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Results
@@ -217,12 +218,12 @@ def test_another_question_other_code_and_other_threads_draw_again(
         with pytest.raises(DrawnError, match=GREEDY):
             run(given.pop("model"), quick_data, finished, (GREEDY,), **given)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
-    for name in used_code.NUMERIC:
+    for name in generate.THREADS:
         with monkeypatch.context() as patch:
             patch.setenv(name, "7")
             with pytest.raises(DrawnError, match=GREEDY):
                 run(tiny, quick_data, finished, (GREEDY,))
-    monkeypatch.setattr(code_hashes, "code_hash", lambda files: "0" * 12)
+    monkeypatch.setattr(Code, "hash", "0" * 12)
     with pytest.raises(DrawnError, match=GREEDY):
         run(tiny, quick_data, finished, (GREEDY,))
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core import digests
-from core.code_hashes import command
+from core.code import Code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_json, write_json
 from core.layout import Checkpoint, Results, Run
@@ -137,7 +137,7 @@ def test_the_command_writes_what_the_function_returns(
     asked = f"@{tmp_path}/asked"
     score.main(["--results", str(results.root), "--checkpoints", asked, "--benchmarks", *KEYS, "--out", str(out)])
     written = read_scores(out)
-    assert set(written.pop("code")) == {command("evals.score").hash}
+    assert set(written.pop("code")) == {Code("score").hash}
     pd.testing.assert_frame_equal(written, scores(results, [TEPO, GRPO], KEYS).drop(columns="code"))
     assert "8 rows" in capsys.readouterr().out
 
