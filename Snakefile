@@ -30,13 +30,17 @@ onstart:
     PLAN.write()
 
 
-# The manifest is written last, so when it is there all the rest is. `default_target`, since the files included above hold
-# rules too and the first rule would be the default.
+# The manifest is written last. The records are listed too, so that one that was removed is made again; checkpoints, states
+# and bases of finished work are not. `default_target`, since the first rule of the files included above would be it.
 rule all:
     default_target: True
     input:
         rules.manifest.output,
         CHOICE,
+        rules.report.input,
+        RUNS,
+        SAMPLES,
+        GRADES,
 
 
 # One table or figure under a short name.

@@ -75,7 +75,7 @@ def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) ->
 def test_no_two_jobs_share_the_gpu() -> None:
     """Snakemake cuts what a job asks for to what there is: a run on two GPUs shows that it counts one."""
     words = ("--configfile", "config/one_gpu.yaml", "--config", "methods=grpo", "cluster.gpus_per_node=2")
-    done = run_snakemake(ROOT, "-n", *words)
+    done = run_snakemake(ROOT, "-n", "-p", *words)
     asked = re.findall(r"^rule train:\n(?:    .*\n)*?    resources: .*\bgpu=(\d+)", done.stdout, re.MULTILINE)
     assert set(asked) == {"1"}, done.stdout[-3000:] + done.stderr[-3000:]
 

@@ -5,7 +5,7 @@ starts get the converted options and read no profile.
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
 - what is wrong with files, folders, targets and programs is one line and exit code 2, not a traceback;
-- a run prints a line for each finished job, a dry run every job with its inputs.
+- a run prints a line for each finished job, a dry run counts jobs; with `-p` both print every job.
 """
 
 import json
@@ -87,8 +87,8 @@ def check_arguments(args: Namespace) -> None:
         read_yaml(path, "configuration")
     if args.config is not None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
-    if not (args.dryrun or args.quiet or args.verbose or args.printshellcmds):
-        # A job's inputs may be thousands of lines; what it prints and "3 of 12 steps (25%) done" show the progress.
+    if not (args.quiet or args.verbose or args.printshellcmds):
+        # A job's inputs may be hundreds of lines; what it prints and "3 of 12 steps (25%) done" show the progress.
         args.quiet = {Quietness.RULES, Quietness.HOST}
     # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
     # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.

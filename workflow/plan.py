@@ -242,10 +242,6 @@ class Plan(Asked):
         is_base = checkpoint.run.method == BASE
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
-    def of_runs(self, *names: str) -> list[str]:
-        """The files that all runs end with."""
-        return [f"{self.results.run(planned.run)}/{name}" for planned in self.planned for name in names]
-
     def codes(self) -> Iterator[tuple[str, Path, str]]:
         """(stage, record, hash of the code that it is made with) of all that is trained, drawn and graded."""
         for planned in self.planned:

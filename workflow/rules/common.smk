@@ -34,6 +34,11 @@ RESULTS, LOGS, CHECKPOINTS = PLAN.results, PLAN.logs, PLAN.checkpoints
 CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
+# The records that runs, samples and grades end with. A rule asks for a record alone, which is written last: Snakemake looks
+# up every input of every job, and thousands of curves and parquet files would cost more than all else in a dry run.
+RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
+SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in CHECKPOINTS]
+GRADES = [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS]
 
 # Snakemake lowers every request to what there is; `--resources gpu=N` wins.
 if HERE:

@@ -48,21 +48,18 @@ rule generate:
     params:
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=" ".join(BENCHMARKS),
-        data=lambda wc, input: Path(input.data[0]).parent,
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
     shell:
         "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
-        " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
+        " --data {DATA:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule grade:
     input:
         samples=rules.generate.output.json,
-        parquet=rules.generate.output.parquet,
-        data=rules.generate.input.data,  # the right answers
     output:
         json=f"{RESULTS.root}/grades/{AT}/grades.json",
         parquet=expand(
@@ -78,15 +75,14 @@ rule grade:
         runtime=lambda wc, attempt: 60 * attempt,
     params:
         samples=subpath(input.samples, parent=True),
-        data=lambda wc, input: Path(input.data[0]).parent,
         folder=subpath(output.json, parent=True),
     shell:
-        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
+        "python -m evals.grade --samples {params.samples} --data {DATA:q} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule score:
     input:
-        [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS],
+        GRADES,
     output:
         csv=RESULTS.scores,
         sums=f"{RESULTS.scores}.sha256",

@@ -15,7 +15,6 @@ TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # as matrix.json will say
 TABLES = table_rows.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
-CURVES = PLAN.of_runs("run.json", "curve.csv")
 
 
 # Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
@@ -60,7 +59,7 @@ rule table:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         # The table of all runs has columns of the learning curves too.
-        runs=lambda wc: CURVES if wc.number == "runs" else [],
+        runs=lambda wc: RUNS if wc.number == "runs" else [],
     output:
         report(
             f"{RESULTS.tables}/table{{number}}.csv",
@@ -91,10 +90,9 @@ rule figure:
     input:
         # Only the runs of its panels, so that a figure is there before all training is. run.json: the curve is whole.
         lambda wc: [
-            f"{RESULTS.run(run)}/{name}"
+            f"{RESULTS.run(run)}/run.json"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
             if run.path.as_posix() in PLAN.runs  # what an earlier question left is there, and no rule makes it
-            for name in ("run.json", "curve.csv")
         ],
         matrix=RESULTS.matrix,
     output:
@@ -128,7 +126,7 @@ rule sweep_table:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=CURVES,
+        runs=RUNS,
     output:
         multiext(
             f"{RESULTS.root}/sweep/sweep",
@@ -150,7 +148,7 @@ rule frontier:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=CURVES,
+        runs=RUNS,
     output:
         multiext(
             f"{RESULTS.root}/sweep/frontier",
@@ -190,7 +188,7 @@ rule sweep_choice:
 rule convergence:
     input:
         matrix=RESULTS.matrix,
-        runs=CURVES,
+        runs=RUNS,
     output:
         multiext(
             f"{RESULTS.figures}/convergence",
@@ -222,7 +220,7 @@ rule claims:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=PLAN.of_runs("run.json"),
+        runs=RUNS,
         matched=rules.frontier.output if SWEEP else [],
     output:
         report(
@@ -246,15 +244,11 @@ rule report:
     input:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        runs=PLAN.of_runs("run.json"),
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
         sweep=[rules.sweep_table.output, rules.frontier.output] if SWEEP else [],
         claims=rules.claims.output,
-        grades=rules.score.input,
-        samples=[f"{RESULTS.samples(checkpoint)}/samples.json" for checkpoint in CHECKPOINTS],
-        data=rules.generate.input.data,
     output:
         page=RESULTS.report,
         sums=f"{RESULTS.root}/report.sha256",
@@ -263,16 +257,14 @@ rule report:
         f"{LOGS}/report.log",
     params:
         root=RESULTS.root,
-        data=lambda wc, input: Path(input.data[0]).parent,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.build --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
+        "python -m report.build --results {params.root} --data {DATA:q} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.
 rule manifest:
     input:
-        rules.report.input,
         rules.report.output,
         CHOICE,
     output:
