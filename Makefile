@@ -49,7 +49,7 @@ lock:
 	$(COMPILE) --universal --python-version 3.11 --extra test -c requirements/cpu.txt pyproject.toml -o requirements/test.txt
 	sed -n 's/^      - //p' environment.yml | $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_31 - -o requirements/gpu.txt
 	@for f in cpu test gpu; do \
-		awk -v f=$$f 'BEGIN { print "# Written by make lock. What it is for: docs/environments.md" } \
+		awk -v f=$$f 'BEGIN { print "# Written by make lock. What it is for: docs/scale.md" } \
 			/^[^ ]/ { drop = /^#/ || (f != "gpu" && /^(torch==|triton==|nvidia-|cuda-)/) } !drop' \
 			requirements/$$f.txt > requirements/$$f.new && mv requirements/$$f.new requirements/$$f.txt || exit 1; \
 	done
@@ -80,7 +80,7 @@ test-all: $(VENV)/.test demo
 test-vllm:
 	$(PYTEST) -m vllm tests
 
-# In the environment that is active, because that of a GPU is not made here: docs/environments.md.
+# In the environment that is active, because that of a GPU is not made here: docs/scale.md.
 gpu:
 	python -m tests.gpu.accept $(if $(MODEL),--model "$(MODEL)")
 

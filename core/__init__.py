@@ -13,7 +13,7 @@ def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace
     if not name or (_ROOT / name).exists():
         sys.__excepthook__(kind, error, trace)
     else:
-        advice = "activate the environment: source .venv/bin/activate (README.md, docs/environments.md)"
+        advice = "activate the environment: source .venv/bin/activate (README.md, docs/scale.md)"
         print(f"error: {error}, and this is {sys.executable}; {advice}", file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from core.files import read_csv
 PRINT, FORMULA, RUNS = "print", "formulas", "runs"  # sources of numbers
 EQUAL = "equal within the margin"
 MEANING = {
-    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family; a "
+    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family. A "
     "claim about what is learnt also exceeds its contrast under each placebo reward",
     "contradicted": "it excludes the null on the other side, after the same correction",
     EQUAL: "it lies inside the claim's margin; runs only",

@@ -207,7 +207,7 @@ edited it, from the repository root:
     python -m report.compare {where} results/{source["scale"]}
     python -m report.verify --results {where}
 
-What the files hold: `docs/results.md`. What the comparison means: `docs/provenance.md`.
+What the files hold and what the comparison means: `docs/results.md`.
 """
 
 

@@ -61,7 +61,7 @@ def test_pins_differ_only_where_forced(cpu: dict[str, str], gpu: dict[str, str])
 def test_the_gpu_file_is_what_conda_expects(conda: dict[str, list], gpu: dict[str, str]) -> None:
     assert conda["channels"] == ["conda-forge"]
     assert {"python=3.12", "gxx_linux-64", "ninja"} <= {item for item in conda["dependencies"] if isinstance(item, str)}
-    assert "snakemake-executor-plugin-slurm" not in gpu, "numpy conflict: see docs/environments.md"
+    assert "snakemake-executor-plugin-slurm" not in gpu, "numpy conflict: see docs/scale.md"
 
 
 def test_the_login_nodes_requirements_are_the_same_pins() -> None:
@@ -89,7 +89,7 @@ def test_what_runs_here_is_what_is_pinned_and_locked(
     expected = _locked(lock) | pins
     here = {name: installed.get(name, None if name in pins else pin) for name, pin in expected.items()}
     wrong = {name: (here[name], pin) for name, pin in expected.items() if here[name] != pin}
-    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/environments.md"
+    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/scale.md"
 
 
 # ---- locks ----

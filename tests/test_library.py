@@ -155,7 +155,7 @@ def test_in_the_repository_both_names_are_one_class() -> None:
     assert all(hasattr(tepo_bench, name) for name in tepo_bench.__all__)
 
 
-API = ROOT / "docs/api.md"
+API = ROOT / "docs/extend.md"
 
 
 def test_the_api_page_runs() -> None:

@@ -1,4 +1,4 @@
-"""config/one_gpu.yaml and docs/real-models.md: planned, accepted by verl, run on a CPU with all but the weights."""
+"""config/one_gpu.yaml and docs/scale.md: planned, accepted by verl, run on a CPU with all but the weights."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ from workflow import cost, matrix
 from workflow.plan import Asked
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/real-models.md"
+PAGE = ROOT / "docs/scale.md"
 CARDS = {"24 GB": (), "48 GB": ("one_gpu_48gb.yaml",), "80 GB": ("one_gpu_80gb.yaml",)}
 CONFIGS = {
     card: load([ROOT / "config" / name for name in ("embedded.yaml", "one_gpu.yaml", *over)])

@@ -1,4 +1,4 @@
-"""config/smollm.yaml and docs/real-models.md: planned, refused where memory or disk lack, and typed."""
+"""config/smollm.yaml and docs/scale.md: planned, refused where memory or disk lack, and typed."""
 
 import copy
 import csv
@@ -23,7 +23,7 @@ from tests.workflow.conftest import ROOT, checkout
 from workflow import cost, matrix
 from workflow.plan import Asked, train_need
 
-PAGE = ROOT / "docs/real-models.md"
+PAGE = ROOT / "docs/scale.md"
 CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
 MODEL = "smollm2_135m"
 

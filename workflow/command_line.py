@@ -138,7 +138,7 @@ def _check_machine(args: Namespace) -> None:
         return
     if conda and shutil.which("conda") is None:
         raise MissingInputError(
-            "conda: not found, and the profile's jobs enter conda environments (docs/cluster.md); install it, or let "
+            "conda: not found, and the profile's jobs enter conda environments (docs/scale.md); install it, or let "
             "jobs run in the environment that is active: --sdm env-modules"
         )
     if args.executor == "slurm" and shutil.which("sbatch") is None:

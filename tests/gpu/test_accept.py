@@ -27,7 +27,7 @@ def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
 
 
 def test_the_page_has_the_list() -> None:
-    text = (ROOT / "docs/notebook/gpu.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
     for check in CHECKS:
         assert f"| {check.number} | {check.title} | {'; '.join(map(str, check.criteria))} |" in text
 

@@ -249,7 +249,11 @@ def test_an_archive_is_what_the_history_has() -> None:
 
 def test_an_archive_is_read_as_its_page_tells(tmp_path: Path) -> None:
     block = (
-        (ROOT / "results/README.md").read_text(encoding="utf-8").partition("## Archives")[2].partition("\n\n    ")[2]
+        (ROOT / "docs/results.md")
+        .read_text(encoding="utf-8")
+        .partition("results/archives/")[2]
+        .partition("\n\n    ")[2]
+        .partition("\n\n")[0]
     )
     clone = ["git", "clone", "--quiet", "--shared", str(ROOT), str(tmp_path / "clone")]
     subprocess.run(clone, check=True, capture_output=True)

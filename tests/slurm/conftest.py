@@ -54,7 +54,7 @@ def snakemake(slurm: Cluster, folder: Path, *words: str) -> subprocess.Completed
     return run_snakemake(folder, *words, environment=slurm.environment, timeout=1200)
 
 
-# The commands of docs/cluster.md, typed from an empty folder. A command is a line of a `console` block that starts with
+# The commands of docs/scale.md, typed from an empty folder. A command is a line of a `console` block that starts with
 # `$ `. All are typed into one shell, so that `cd` and `source` last. Two shortcuts: `make install` finds this
 # interpreter's environment already there, and the base model of the quick run is taken from the cache if it is in it.
 
@@ -79,7 +79,7 @@ def shortcuts() -> list[str]:
 def follow(slurm: Cluster, folder: Path) -> str:
     """Type the page in `folder`, which is also the home of whoever types. All that was said; raises at a failure."""
     lines = []
-    for command in commands(PAGE):
+    for command in commands(PAGE, "On a cluster"):
         lines.append(f"printf '\\n$ %s\\n' {shlex.quote(command)}; {command}")
         if command == "cd tepo-bench":
             lines += [f"echo 'shortcut: {line}'; {line}" for line in shortcuts()]

@@ -72,7 +72,7 @@ def said(folder: Path, method: str) -> str:
 
 
 def jobs_of(slurm: Cluster, method: str) -> list[str]:
-    """The method's jobs in the queue, found as docs/cluster.md says."""
+    """The method's jobs in the queue, found as docs/scale.md says."""
     return re.findall(rf"^(\d+) \S+_{method}_1 ", slurm.run("squeue", "-h", "-o", "%i %k %T"), re.MULTILINE)
 
 

@@ -102,7 +102,7 @@ def check_versions(device: str) -> None:
     """
     installed = version("verl")
     if installed is None:
-        raise MissingInputError("environment: verl: the package is not installed; see docs/environments.md")
+        raise MissingInputError("environment: verl: the package is not installed; see docs/scale.md")
     if installed != VERL_VERSION:
         raise ConfigError(f"environment: verl: version {installed!r} is installed; allowed: {VERL_VERSION}")
     trl = version("trl")
