@@ -8,7 +8,7 @@
 are those of `evals.grading.others`. A grader that cannot run here is named with the reason. Equal pairs of gold and
 response are graded once. Columns `label` and `tool_correct` hold true, false or nothing: unknown.
 
-Writes TREE/graders, each file with its sha256:
+Writes TREE/graders:
 
     accuracy.csv       checkpoint, benchmark, grader: responses called right, score with its 95 % interval, timeouts,
                        errors; with labels: agreement, its interval, and the errors in both directions
@@ -22,15 +22,13 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from core import digests, errors
 from core.code import Code
@@ -62,53 +60,8 @@ ACCURACY = (
 )  # fmt: skip
 PAIRS = (*PLACE, "a", "b", "responses", "a_alone", "b_alone")
 
-
-@dataclass(frozen=True)
-class Found:
-    """What a grader found; rule: of ours its rule, of another's the reason of a timeout or an error."""
-
-    verdict: str
-    rule: str = ""
-    extracted: str | None = None
-
-    @classmethod
-    def plain(cls, right: bool, extracted: str | None = None) -> Found:
-        return cls(str(Verdict.CORRECT if right else Verdict.WRONG), extracted=extracted)
-
-
-@dataclass
-class Response:
-    """One response with what the tree knows of it; `verdicts` by grader, without those that are unknown."""
-
-    item_id: str
-    sample: int
-    problem: str  # equal for copies of one problem
-    gold: str
-    text: str
-    verdicts: dict[str, Found]
-    label: bool | None = None
-
-    @cached_property
-    def key(self) -> str:
-        return key(self.gold, self.text)
-
-    def right(self, grader: str) -> bool | None:
-        """Whether a grader calls it right; None: unknown."""
-        found = self.verdicts.get(grader)
-        return None if found is None else found.verdict == Verdict.CORRECT
-
-    def agrees(self, grader: str) -> bool | None:
-        """Whether a grader's verdict is the label; None where either is unknown."""
-        return None if None in (self.label, self.right(grader)) else self.right(grader) == self.label
-
-    def rows(self, graders: Iterable[str]) -> list[dict[str, Any]]:
-        """One row of VERDICTS per grader whose verdict is known."""
-        of = {"item_id": self.item_id, "sample": self.sample}
-        return [of | {"grader": name} | vars(self.verdicts[name]) for name in graders if name in self.verdicts]
-
-
-Parts = Mapping[str, Sequence[Response]]
-"""Responses by benchmark."""
+Found = tuple[str, str, str | None]
+"""Verdict, rule (of another's grader the reason of a timeout or an error), extracted answer."""
 
 
 def key(gold: str, response: str) -> str:
@@ -116,24 +69,30 @@ def key(gold: str, response: str) -> str:
     return hashlib.sha256(store.clean(f"{gold.strip()}\0{response}").encode()).hexdigest()
 
 
+def plain(right: bool, extracted: str | None = None) -> Found:
+    return str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
+
+
 # Reading
 
 
-def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> list[Response]:
+def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame:
     """The responses of a checkpoint to a benchmark by item and sample. data: folder of the problems.
 
-    Raises MissingInputError or CorruptInputError naming the file at fault.
+    Columns: item_id, sample, problem (equal for copies of one problem), gold, text, key, label, and for `ours` and
+    `tool` what they found (`Found`, or None where unknown). Raises MissingInputError or CorruptInputError naming the
+    file at fault.
     """
     samples, grades = tree.layout.samples(at), tree.layout.grades(at)
     entry = store.entry_of(store.read_record(samples / "samples.json"), samples / "samples.json", benchmark)
     grade = store.entry_of(store.read_record(grades / "grades.json"), grades / "grades.json", benchmark)
     file, verdicts = samples / f"{benchmark}.parquet", grades / f"{benchmark}.parquet"
-    problems = data / f"{benchmark}.jsonl"
-    drawn = store.read_table(file, ("item_id", "sample", "prompt_sha256", "response"), entry)
-    graded = store.read_table(verdicts, ("item_id", "sample", "verdict", "rule", "extracted"), grade)
-    (ids, order), (graded_ids, graded_order) = store.grid(drawn, file), store.grid(graded, verdicts)
-    if grade.get("samples_sha256") != entry["sha256"] or ids != graded_ids or len(order) != len(graded_order):
+    drawn = _rows(file, ("item_id", "sample", "prompt_sha256", "response"), entry)
+    graded = _rows(verdicts, ("item_id", "sample", "verdict", "rule", "extracted"), grade)
+    same = drawn[["item_id", "sample"]].equals(graded[["item_id", "sample"]])
+    if grade.get("samples_sha256") != entry["sha256"] or not same:
         raise CorruptInputError(f"{verdicts}: these grades are of other samples than {file}: grade again")
+    problems = data / f"{benchmark}.jsonl"
     if not problems.is_file():
         raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
     digest = digests.check(problems)
@@ -143,31 +102,29 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> list[Respons
             "that holds them"
         )
     golds = {item.item_id: item.answer for item in items(read_jsonl(problems, "problems"), str(problems))}
-    if strange := sorted(set(ids) - set(golds)):
+    if strange := sorted(set(drawn["item_id"]) - set(golds)):
         raise CorruptInputError(f"{problems}: has no item {strange[0]!r} of {file}")
-    ours = (graded["verdict"].to_pylist(), graded["rule"].to_pylist(), store.texts(graded["extracted"]))
-    tool, label = (_flags(file, name, len(order)) for name in ("tool_correct", "label"))
-    columns = [drawn[name].to_pylist() for name in ("item_id", "sample", "prompt_sha256")]
-    columns.append(store.texts(drawn["response"]))
-    found = []
-    for row, other in zip(order.tolist(), graded_order.tolist(), strict=True):
-        item, sample, problem, text = (column[row] for column in columns)
-        known = {OURS: Found(*(column[other] for column in ours))}
-        known |= {} if tool[row] is None else {TOOL: Found.plain(bool(tool[row]))}
-        found.append(Response(item, sample, problem, golds[item], text, known, label[row]))
-    return found
+    frame = drawn.rename(columns={"prompt_sha256": "problem", "response": "text", "tool_correct": TOOL})
+    frame["gold"] = frame["item_id"].map(golds)
+    frame["key"] = [key(*pair) for pair in zip(frame["gold"], frame["text"], strict=True)]
+    frame[OURS] = list(graded[["verdict", "rule", "extracted"]].itertuples(index=False, name=None))
+    frame[TOOL] = [None if right is None else plain(right) for right in frame[TOOL]]
+    return frame
 
 
-def _flags(file: Path, name: str, rows: int) -> list[bool | None]:
-    """A column of true, false and unknown in a file that was verified when read; all unknown where there is none."""
+def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Columns of a samples or grades file by item and sample; tool_correct and label: true, false or None (unknown)."""
     import pyarrow.parquet as pq
 
-    if name not in pq.read_schema(file).names:
-        return [None] * rows
-    column = pq.read_table(file, columns=[name])[name]
-    if str(column.type) not in ("bool", "null"):
-        raise CorruptInputError(f"{file}: column {name!r} holds {column.type}, true or false is meant")
-    return list(column.to_pylist())
+    table = store.read_table(file, columns, entry)
+    frame = {name: table[name].to_pylist() if name == "sample" else store.texts(table[name]) for name in columns}
+    there = pq.read_schema(file).names
+    for name in ("tool_correct", "label"):
+        column = pq.read_table(file, columns=[name])[name] if name in there else [None] * table.num_rows
+        frame[name] = column if isinstance(column, list) else column.to_pylist()
+        if strange := set(map(type, frame[name])) - {bool, type(None)}:
+            raise CorruptInputError(f"{file}: column {name!r} holds {strange.pop().__name__}; allowed: true, false")
+    return pd.DataFrame(frame, dtype=object).iloc[store.grid(table, file)[1]].reset_index(drop=True)
 
 
 def read_labels(path: Path) -> dict[str, bool]:
@@ -194,15 +151,15 @@ class Judges(AbstractContextManager["Judges"]):
     def __init__(self, names: Iterable[str], *, packages: Path | None = None):
         folder = str(packages.resolve()) if packages else None
         self.pool = Pool(module="evals.grading.others", compiles=True, packages=folder)
-        self.known: dict[tuple[str, str], Found] = {}  # by grader and `Response.key`
-        self.names = [name for name in names if name in OTHERS]
-        probes = self.pool.compare([Task(Gold("1", "symbolic"), r"\boxed{1}", name) for name in self.names])
+        self.known: dict[tuple[str, str], Found] = {}  # by grader and `key`
+        wanted = [name for name in names if name in OTHERS]
+        probes = self.pool.compare([Task(Gold("1", "symbolic"), r"\boxed{1}", name) for name in wanted])
         self.not_run = {
             name: str(probe.reason).removeprefix("MissingInputError: ")
-            for name, probe in zip(self.names, probes, strict=True)
+            for name, probe in zip(wanted, probes, strict=True)
             if probe.outcome in (Verdict.ERROR, Verdict.TIMEOUT)
         }
-        self.names = [name for name in self.names if name not in self.not_run]
+        self.names = [name for name in wanted if name not in self.not_run]
         self.versions: dict[str, str | None] = {}
         for package in {OTHERS[name].package for name in self.names}:
             at = importlib.metadata.distributions(name=package, path=[folder] if folder else [])
@@ -211,57 +168,46 @@ class Judges(AbstractContextManager["Judges"]):
     def __exit__(self, *_: object) -> None:
         self.pool.close()
 
-    def judge(self, responses: Sequence[Response]) -> None:
-        """Add the verdicts of every grader to the responses."""
+    def judge(self, responses: pd.DataFrame) -> None:
+        """Add what every grader found as columns. responses: key, gold, text."""
         for name in self.names:
-            new = {r.key: r for r in responses if (name, r.key) not in self.known}
+            new = responses[[(name, pair) not in self.known for pair in responses["key"]]].drop_duplicates("key")
             self.pool.cpu_seconds = OTHERS[name].seconds
-            tasks = [Task(Gold(response.gold, "symbolic"), response.text, name) for response in new.values()]
-            for pair, answer in zip(new, self.pool.compare(tasks), strict=True):
+            tasks = [Task(Gold(gold, "symbolic"), text, name) for gold, text in zip(new.gold, new.text, strict=True)]
+            for pair, answer in zip(new["key"], self.pool.compare(tasks), strict=True):
                 ended = answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT)
-                self.known[name, pair] = (
-                    Found(answer.outcome, str(answer.reason)) if ended else Found.plain(*json.loads(answer.outcome))
-                )
-            for response in responses:
-                response.verdicts[name] = self.known[name, response.key]
+                found = (answer.outcome, str(answer.reason), None) if ended else plain(*json.loads(answer.outcome))
+                self.known[name, pair] = found
+            responses[name] = [self.known[name, pair] for pair in responses["key"]]
 
 
 # Numbers
 
+Parts = Mapping[str, pd.DataFrame]
+"""Responses by benchmark."""
 
-@dataclass
-class Table:
-    """The rows of the three files, and why graders were not run."""
 
-    accuracy: list[dict[str, Any]] = field(default_factory=list)
-    pairs: list[dict[str, Any]] = field(default_factory=list)
-    differences: list[dict[str, Any]] = field(default_factory=list)
-    not_run: dict[str, str] = field(default_factory=dict)
-
-    def add(self, at: str, parts: Parts, names: Sequence[str], policies: Mapping[str, str]) -> None:
-        """Add one checkpoint. policies: what counts of copies of a problem, by benchmark (`evals.score.policies`)."""
-        for benchmark, responses in parts.items():
-            place = {"checkpoint": at, "benchmark": benchmark}
-            self.accuracy += [place | accuracy({benchmark: responses}, name, policies) for name in names]
-            for a, b in combinations(names, 2):
-                both = [pair for r in responses if None not in (pair := (r.right(a), r.right(b)))]
-                alone = {"a_alone": both.count((True, False)), "b_alone": both.count((False, True))}
-                self.pairs.append(place | {"a": a, "b": b, "responses": len(both)} | alone)
-            for r in responses:
-                if len({r.right(name) for name in r.verdicts if name in names}) > 1:
-                    self.differences += [place | {"gold": r.gold, "label": r.label} | row for row in r.rows(names)]
-        if len(parts) > 1:
-            place = {"checkpoint": at, "benchmark": POOLED}
-            self.accuracy += [place | accuracy(parts, name, policies) for name in names]
+def right(found: pd.Series) -> pd.Series:
+    """Whether a grader calls each response right; None: unknown."""
+    return found.map(lambda one: None if one is None else one[0] == Verdict.CORRECT).astype(object)
 
 
 def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str, Any]:
-    """A row of ACCURACY without its place; of several benchmarks pooled. Arguments as in `Table.add`."""
-    every = [response for responses in parts.values() for response in responses]
-    score = share(parts, lambda response: response.right(grader), policies)
-    agree = share(parts, lambda response: response.agrees(grader), dict.fromkeys(parts, "keep"))
-    ends = [response.verdicts[grader].verdict for response in every if grader in response.verdicts]
-    labelled = [(r.label, r.right(grader)) for r in every if r.agrees(grader) is not None]
+    """A row of ACCURACY without its place; of several benchmarks pooled.
+
+    policies: what counts of copies of a problem, by benchmark (`evals.score.policies`).
+    """
+    every = pd.concat(parts.values(), ignore_index=True)
+    called = {name: right(frame[grader]) for name, frame in parts.items()}
+    agrees = {
+        name: (called[name] == frame["label"]).astype(object).where(called[name].notna() & frame["label"].notna(), None)
+        for name, frame in parts.items()
+    }
+    score = share(parts, called, policies)
+    agree = share(parts, agrees, dict.fromkeys(parts, "keep"))
+    ends = [found[0] for found in every[grader] if found]
+    labels = zip(every["label"], pd.concat(called.values()), strict=True)
+    labelled = [pair for pair in labels if None not in pair]
     errors_of = (len(labelled), labelled.count((True, False)), labelled.count((False, True)))
     return {
         "grader": grader, "responses": len(every), "right": ends.count(Verdict.CORRECT),
@@ -272,83 +218,110 @@ def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str
     }  # fmt: skip
 
 
-def share(parts: Parts, of: Callable[[Response], bool | None], policies: Mapping[str, str]) -> Estimate:
-    """The share of responses of which `of` is true, with its interval over problems, as in scores.csv.
+def share(parts: Parts, values: Mapping[str, pd.Series], policies: Mapping[str, str]) -> Estimate:
+    """The share of responses of which the value is true, with its interval over problems, as in scores.csv.
 
-    Its value is None where `of` is unknown for a response.
+    Its value is None where one is unknown.
     """
     cells: dict[str, Samples] = {}
-    for benchmark, responses in parts.items():
-        values = [of(response) for response in responses]
-        if missing := values.count(None):
+    for benchmark, frame in parts.items():
+        if missing := int(values[benchmark].isna().sum()):
             return Estimate(level="problem", how=f"unknown for {missing} responses", n=0)
-        problem = {response.item_id: response.problem for response in responses}
-        cell = Samples(tuple(problem), np.array(values, bool).reshape(len(problem), -1), tuple(problem.values()))
-        policy = policies[benchmark]
-        cells[benchmark] = cell.pool(policy) if len(parts) > 1 else cell.column(policy)
+        problem = frame.drop_duplicates("item_id")
+        of = values[benchmark].to_numpy(bool).reshape(len(problem), -1)
+        cell = Samples(tuple(problem["item_id"]), of, tuple(problem["problem"]))
+        cells[benchmark] = cell.pool(policies[benchmark]) if len(parts) > 1 else cell.column(policies[benchmark])
     return pooled(cells) if len(cells) > 1 else estimate(next(iter(cells.values())))
+
+
+def pairs(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of PAIRS without their place."""
+    found = []
+    for a, b in combinations(names, 2):
+        both = pd.DataFrame({"a": right(frame[a]), "b": right(frame[b])}).dropna().astype(bool)
+        alone = {"a_alone": int((both["a"] & ~both["b"]).sum()), "b_alone": int((both["b"] & ~both["a"]).sum())}
+        found.append({"a": a, "b": b, "responses": len(both)} | alone)
+    return found
+
+
+def verdicts(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row with gold, label and VERDICTS for each response and grader whose verdict is known."""
+    return [
+        {name: row[name] for name in ("item_id", "sample", "gold", "label")}
+        | {"grader": grader, **dict(zip(("verdict", "rule", "extracted"), row[grader], strict=True))}
+        for row in frame.to_dict("records")
+        for grader in names
+        if row[grader]
+    ]
 
 
 # Writing and printing
 
 
-def write_verdicts(path: Path, responses: Sequence[Response], names: Sequence[str]) -> dict[str, Any]:
-    """Write the verdicts on one benchmark, a row per response and grader, and return the entry of the record."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [row for response in responses for row in response.rows(names)]
-    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
-    with atomic(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
-    return {"sha256": sha256_file(path), "rows": len(rows)}
-
-
-def compare(tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None) -> Table:
-    """Grade every response of the tree by all graders, write the files, and return their rows.
+def compare(
+    tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    """Grade every response of the tree by all graders, and write the files; their rows by name, and what was not run.
 
     Raises ConfigError when no label is of a response of the tree, and as `read`.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     given = read_labels(labels) if labels else {}
-    table, matched = Table(not_run=dict(judges.not_run)), False
+    table: dict[str, list[dict[str, Any]]] = {"accuracy": [], "pairs": [], "differences": []}
+    not_run, matched = dict(judges.not_run), False
+    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
     for at in tree.checkpoints:
         record = tree.layout.grades(at) / "grades.json"
         keys = store.read_record(record) if record.is_file() else {}
         parts = {key: read(tree, at, key, data) for key in sorted(keys)}
-        every = [response for responses in parts.values() for response in responses]
-        if not every:
+        if not parts:
             continue
-        for response in every:
-            response.label = given.get(response.key, response.label)
-            matched |= response.key in given
-        judges.judge(every)
-        ran = [name for name in names if any(name in response.verdicts for response in every)]
+        for frame in parts.values():
+            matched |= bool(frame["key"].isin(given).any())
+            frame["label"] = [given.get(k, label) for k, label in zip(frame["key"], frame["label"], strict=True)]
+            judges.judge(frame)
+        ran = [
+            name for name in names if name in judges.names or any(f[name].any() for f in parts.values() if name in f)
+        ]
         missing = dict.fromkeys(
             set(names) - {*ran, *judges.not_run}, "no verdicts in the column tool_correct of the samples"
         )
+        not_run |= missing
         sampled = store.read_record(tree.layout.samples(at) / "samples.json")
-        entries = {
-            key: write_verdicts(out / at.path / f"{key}.parquet", responses, ran)
-            | {"samples_sha256": sampled[key]["sha256"]}
-            for key, responses in parts.items()
-        }
+        entries, policy = {}, policies(tree.layout, list(parts))
+        for key, frame in parts.items():
+            rows, path = verdicts(frame, ran), out / at.path / f"{key}.parquet"
+            with atomic(path) as temporary:
+                pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+            entries[key] = {
+                "sha256": sha256_file(path), "rows": len(rows), "samples_sha256": sampled[key]["sha256"],
+            }  # fmt: skip
+            place = {"checkpoint": at.path.as_posix(), "benchmark": key}
+            table["accuracy"] += [place | accuracy({key: frame}, name, policy) for name in ran]
+            table["pairs"] += [place | row for row in pairs(frame, ran)]
+            called = pd.DataFrame({name: right(frame[name]) for name in ran})
+            differing = frame[[row.dropna().nunique() > 1 for _, row in called.iterrows()]]
+            table["differences"] += [place | row for row in verdicts(differing, ran)]
+        if len(parts) > 1:
+            place = {"checkpoint": at.path.as_posix(), "benchmark": POOLED}
+            table["accuracy"] += [place | accuracy(parts, name, policy) for name in ran]
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
         facts |= {"versions": judges.versions, "code": Code("grade").hash}
         write_json(out / at.path / RECORD, digests.with_own(facts))
-        table.not_run |= missing
-        table.add(at.path.as_posix(), parts, ran, policies(tree.layout, list(parts)))
-    if not table.accuracy:
+    if not table["accuracy"]:
         raise MissingInputError(f"{tree.root}: holds no graded responses")
     if labels and not matched:
         raise ConfigError(f"{labels}: none of its {len(given)} labels is of a response in {tree.root}")
     for name, columns in (("accuracy", ACCURACY), ("pairs", PAIRS), ("differences", DIFFERENCES)):
-        digests.write(out / f"{name}.csv", to_csv(columns, getattr(table, name)))
-    return table
+        digests.write(out / f"{name}.csv", to_csv(columns, table[name]))
+    return table, not_run
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[str, str]) -> str:
     """Scores, disagreements and agreement with labels as Markdown tables; then what was not run, with the reasons."""
-    cells = {(row["checkpoint"], row["benchmark"], row["grader"]): row for row in table.accuracy}
+    cells = {(row["checkpoint"], row["benchmark"], row["grader"]): row for row in table["accuracy"]}
     names = sorted({name for *_, name in cells}, key=GRADERS.index)
     places = {place[:2]: row["responses"] for place, row in cells.items()}
     scores = [
@@ -356,17 +329,17 @@ def markdown(table: Table) -> str:
         for place, count in places.items()
     ]
     alone = dict.fromkeys(((a, b) for a in names for b in names if a != b), 0)
-    for row in table.pairs:
+    for row in table["pairs"]:
         alone[row["a"], row["b"]] += row["a_alone"]
         alone[row["b"], row["a"]] += row["b_alone"]
     lines = ["Score in percent, 95 % interval over problems:", "", *_lines([*PLACE, "responses", *names], scores)]
     lines += ["", "Responses right by the grader of the row and not by that of the column:", ""]
     lines += _lines(["", *names], [[a, *(alone.get((a, b), "") for b in names)] for a in names])
     heads = (*PLACE, "grader", *COUNTS)
-    if labelled := [row for row in table.accuracy if row["labelled"]]:
+    if labelled := [row for row in table["accuracy"] if row["labelled"]]:
         rows = [[*(row[name] for name in heads), _percent(row, "agree", "agree_low", "agree_high")] for row in labelled]
         lines += ["", "Against the labels:", "", *_lines([*heads, "as labelled, percent"], rows)]
-    return "\n".join([*lines, "", *(f"not run: {name}: {why}" for name, why in sorted(table.not_run.items()))]).strip()
+    return "\n".join([*lines, "", *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
 
 
 def _percent(row: Mapping[str, Any], *names: str) -> str:
@@ -395,10 +368,11 @@ def main() -> int:
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
     tree, out = open_tree(args.tree), args.out or args.tree / FOLDER
+    data = args.data or args.tree / "data"
     with Judges(names, packages=args.packages) as judges:
-        table = compare(tree, out, judges, names=names, data=args.data or args.tree / "data", labels=args.labels)
-    print(markdown(table))
-    differing = len({(row["checkpoint"], row["benchmark"], row["item_id"], row["sample"]) for row in table.differences})
+        table, not_run = compare(tree, out, judges, names=names, data=data, labels=args.labels)
+    print(markdown(table, not_run))
+    differing = len({tuple(row[name] for name in (*PLACE, "item_id", "sample")) for row in table["differences"]})
     print(f"{differing} responses on which graders differ: {out / 'differences.csv'}")
     return 0
 

@@ -41,7 +41,12 @@ def write_tree(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Tree:
     return Tree(folder / "tree")
 
 
-def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> graders.Table:
+def asked(golds: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
+    keys = [graders.key(*pair) for pair in zip(golds, texts, strict=True)]
+    return pd.DataFrame({"gold": golds, "text": texts, "key": keys})
+
+
+def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> Any:
     with graders.Judges(names) as judges:
         out = tree.root / graders.FOLDER
         return graders.compare(tree, out, judges, names=names, data=tree.root / "data", labels=labels)
@@ -97,16 +102,16 @@ def test_what_cannot_run_is_named_and_equal_pairs_are_graded_once(tmp_path: Path
     tree = write_tree(tmp_path, [HELD_OUT[n] | {"correct": None} for n in [10] * 6 + [18] * 6])
     names = ("ours", "minerva", "exact_match", "tool")
     with graders.Judges(names) as judges:
-        found = graders.compare(tree, tmp_path, judges, names=names, data=tree.root / "data", labels=None)
+        found, not_run = graders.compare(tree, tmp_path, judges, names=names, data=tree.root / "data", labels=None)
         assert len(judges.known) == 2 * len(judges.names)
-    ran = {row["grader"] for row in found.accuracy}
-    assert {row["responses"] for row in found.accuracy} == {12}
-    assert found.not_run.pop("tool") == "no verdicts in the column tool_correct of the samples"
+    ran = {row["grader"] for row in found["accuracy"]}
+    assert {row["responses"] for row in found["accuracy"]} == {12}
+    assert not_run.pop("tool") == "no verdicts in the column tool_correct of the samples"
     wanted = {}
     if not str(version("antlr4-python3-runtime")).startswith("4.11"):
         wanted["minerva"] = "antlr4-python3-runtime==4.11"
-    assert found.not_run.keys() == wanted.keys()
-    assert all(reason in found.not_run[name] for name, reason in wanted.items())
+    assert not_run.keys() == wanted.keys()
+    assert all(reason in not_run[name] for name, reason in wanted.items())
     assert ran == {"ours", "minerva", "exact_match"} - wanted.keys()
     assert read_json(tmp_path / AT.path / graders.RECORD)["not_run"].keys() == {"tool", *wanted}
 
@@ -125,13 +130,14 @@ def test_each_verdict_is_what_the_package_itself_says(tmp_path: Path) -> None:
         "exact_match": lambda g, t: process_results({"answer": g}, [t])["exact_match"] == 1,
     }
     golds, texts = ([row[name] for row in rows] for name in ("gold", "output"))
-    responses = [graders.Response("", n, "", g, t, {}) for n, (g, t) in enumerate(zip(golds, texts, strict=True))]
+    responses = asked(golds, texts)
     with graders.Judges(own) as judges:
         assert judges.not_run == {}
         judges.judge(responses)
     for name, call in own.items():
-        assert [r.right(name) for r in responses] == [bool(call(r.gold, r.text)) for r in responses], name
-        assert 0 < sum(bool(r.right(name)) for r in responses) < len(responses)
+        found = list(graders.right(responses[name]))
+        assert found == [bool(call(*pair)) for pair in zip(golds, texts, strict=True)], name
+        assert 0 < sum(found) < len(found)
 
 
 HOSTILE = (
@@ -150,15 +156,15 @@ def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pyte
     for name, other in OTHERS.items():
         monkeypatch.setitem(OTHERS, name, dataclasses.replace(other, seconds=0.5))
     texts = [text for hostile in HOSTILE for text in (hostile, f"\\boxed{{7}} of {len(hostile)}")]
-    responses = [graders.Response("", n, "", "7", text, {}) for n, text in enumerate(texts)]
+    responses = asked(["7"] * len(texts), texts)
     with graders.Judges(OTHERS) as judges:
         judges.judge(responses)
         for name in judges.names:
-            ends = [response.verdicts[name] for response in responses]
-            assert {end.verdict for end in ends[1::2]} == {Verdict.WRONG if name == "minerva" else Verdict.CORRECT}
-            assert not any(response.right(name) for response in responses[::2]), name
-            assert all(end.rule for end in ends if end.verdict in (Verdict.TIMEOUT, Verdict.ERROR))
-    assert any(response.verdicts["math_verify"].verdict == Verdict.TIMEOUT for response in responses)
+            ends = list(responses[name])
+            assert {verdict for verdict, *_ in ends[1::2]} == {"wrong" if name == "minerva" else "correct"}
+            assert not any(verdict == "correct" for verdict, *_ in ends[::2]), name
+            assert all(reason for verdict, reason, _ in ends if verdict in ("timeout", "error"))
+    assert any(verdict == "timeout" for verdict, *_ in responses["math_verify"])
 
 
 def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,4 +211,4 @@ def test_grades_of_other_samples_and_golds_of_other_items_are_refused(tmp_path: 
     # of an older version
     entries = {KEY: {k: v for k, v in store.read_record(samples)[KEY].items() if k != "data"}}
     write_json(samples, digests.with_own({"benchmarks": entries}))
-    assert compared(tree, ("ours",)).accuracy
+    assert compared(tree, ("ours",))[0]["accuracy"]
