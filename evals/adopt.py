@@ -14,10 +14,12 @@ import argparse
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from core import digests, errors
 from core.code import Code
@@ -30,85 +32,64 @@ from evals import data, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
 
-BATCH = 2**24  # characters of responses in memory until they are written
-
-
-@dataclass
-class Asked:
-    """One problem of a log; of its responses only their numbers."""
-
-    item: Item
-    where: str  # file and line of its first response
-    prompt_sha256: str
-    samples: list[int] = field(default_factory=list)
-
 
 @dataclass
 class Survey:
-    """One log, read once: all but its responses."""
+    """The responses of one model on one benchmark, and the problems that they answer."""
 
     log: Log
     model: Checkpoint
     key: str
-    asked: dict[str, Asked]  # by the log's id
-    first: int  # number of the first sample: 0 or 1
-    verdicts: dict[str, int]  # responses by the tool's verdict: correct, wrong, unknown
+    items: dict[str, Item]  # by item_id, in the order of the log
+    rows: pd.DataFrame  # item_id, sample (from 0), prompt, response, tool_correct
 
     @property
-    def items(self) -> dict[str, Item]:
-        """By item_id, in the order of the log."""
-        return {asked.item.item_id: asked.item for asked in self.asked.values()}
-
-    @property
-    def rows(self) -> int:
-        return sum(self.verdicts.values())
+    def verdicts(self) -> dict[str, int]:
+        """Responses by the tool's verdict."""
+        counts = self.rows["tool_correct"].map({True: "correct", False: "wrong"}).fillna("unknown").value_counts()
+        return {name: int(counts.get(name, 0)) for name in ("correct", "wrong", "unknown")}
 
 
-def survey(log: Log, model: str, key: str, rows: Iterator[Record], given: Mapping[str, str]) -> Survey:
-    """Read a log through. Raises ConfigError for what is ambiguous, CorruptInputError for rows that contradict."""
-    asked: dict[str, Asked] = {}
+def survey(log: Log, model: str, key: str, rows: Iterable[Record], given: Mapping[str, str]) -> Survey:
+    """Make a survey of a log's rows. Raises ConfigError for what is ambiguous, CorruptInputError for contradictions."""
+    first: dict[str, Record] = {}  # by the log's id
+    ids: dict[str, str] = {}  # item_id by the log's id
     copies: Counter[str] = Counter()
-    texts: dict[str, Asked] = {}
-    verdicts = {"correct": 0, "wrong": 0, "unknown": 0}
+    texts: dict[str, Record] = {}
+    found = []
     for row in rows:
-        prompt = store.prompt_sha256(row.prompt)
-        known = asked.get(row.id)
-        if known is None:
+        known = first.setdefault(row.id, row)
+        if row is known:
             digest = data.item_id(row.problem)
             if log.strict and "id" not in given and digest in texts:
                 raise ConfigError(
                     f"{row.where}: the problem of {texts[digest].where} under another id; set --fields id=problem,"
                     f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
                 )
-            item = Item(data.numbered(digest, copies), row.problem.strip(), row.gold.strip())
-            known = asked[row.id] = texts[digest] = Asked(item, row.where, prompt)
-        for what, here, there in (
-            ("problem", row.problem.strip(), known.item.problem),
-            ("gold", row.gold.strip(), known.item.answer),
-            ("prompt", prompt, known.prompt_sha256),
-        ):
-            if here != there:
+            texts[digest], ids[row.id] = row, data.numbered(digest, copies)
+        for what in ("problem", "gold", "prompt"):
+            if getattr(row, what).strip() != getattr(known, what).strip():
                 raise CorruptInputError(
                     f"{row.where}: {what} of id {row.id[:80]!r} is another than at {known.where}; set --fields id=FIELD"
                 )
-        known.samples.append(row.sample)
-        verdicts["unknown" if row.correct is None else "correct" if row.correct else "wrong"] += 1
-    first = min(min(one.samples) for one in asked.values())
-    count = max(len(one.samples) for one in asked.values())
-    for id, one in asked.items():
-        numbers = Counter(one.samples)
-        if len(numbers) < len(one.samples):
+        found.append((row.id, ids[row.id], row.sample, row.prompt, row.response, row.correct))
+    frame = pd.DataFrame(found, columns=["id", "item_id", "sample", "prompt", "response", "tool_correct"], dtype=object)
+    start, count = int(frame["sample"].min()), int(frame["id"].value_counts().max())
+    for id, numbers in frame.groupby("id", sort=False)["sample"]:
+        where = f"{first[id].where}: id {id[:80]!r}"
+        if numbers.duplicated().any():
             raise ConfigError(
-                f"{one.where}: id {id[:80]!r} occurs {len(one.samples)} times, sample {numbers.most_common(1)[0][0]} "
-                f"more than once; set --fields sample=FIELD, or sample={ORDER} to number them as they follow"
+                f"{where} occurs {len(numbers)} times, sample {numbers.mode()[0]} more than once; set --fields "
+                f"sample=FIELD, or sample={ORDER} to number them as they follow"
             )
-        if first > 1 or sorted(numbers) != list(range(first, first + count)):
+        if start > 1 or sorted(numbers) != list(range(start, start + count)):
             raise CorruptInputError(
-                f"{one.where}: id {id[:80]!r}: {len(one.samples)} samples, numbered {min(numbers)} to {max(numbers)}; "
-                f"each id needs {count}, numbered from 0 or 1"
+                f"{where}: {len(numbers)} samples, numbered {min(numbers)} to {max(numbers)}; each id needs {count}, "
+                "numbered from 0 or 1"
             )
-    at = Checkpoint.base(_name(model, log, "--model"))
-    return Survey(log, at, _name(key, log, "--benchmark"), asked, first, verdicts)
+    frame["sample"] -= start
+    items = {ids[id]: Item(ids[id], row.problem.strip(), row.gold.strip()) for id, row in first.items()}
+    return Survey(log, Checkpoint.base(_name(model, log, "--model")), _name(key, log, "--benchmark"), items, frame)
 
 
 def _name(text: str, log: Log, option: str) -> str:
@@ -118,11 +99,11 @@ def _name(text: str, log: Log, option: str) -> str:
     return name
 
 
-def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, source: Path | None) -> Path:
+def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None) -> Path:
     """Write the tree and grade it; the path of its scores.
 
-    rows: a function from a log to its records. source: folder with the items of registered benchmarks. All is written
-    beside the tree and moved there at the end, so that an error leaves the tree as it was.
+    source: folder with the items of registered benchmarks. All is written beside the tree and moved there at the end,
+    so that an error leaves the tree as it was.
     """
     run.check_out(results)
     keys = sorted({one.key for one in surveys})
@@ -135,7 +116,7 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, rows: Any, 
             _write_items(key, next(one for one in surveys if one.key == key), results, fresh, tool, source)
         for at, record in before.items():
             for one in (one for one in surveys if one.model == at):
-                entry = _write_samples(fresh.samples(at) / f"{one.key}.parquet", one, rows(one.log))
+                entry = _write_samples(fresh.samples(at) / f"{one.key}.parquet", one)
                 name = f"{one.key}.jsonl"
                 file = next(path for tree in (fresh, results) if (path := tree.data / name).is_file())
                 entry["data"] = {"file": str(results.data / name), "sha256": digests.check(file)}
@@ -190,10 +171,10 @@ def _check_together(surveys: Sequence[Survey], results: Results) -> None:
                 "or adopt them in two calls"
             )
         seen[one.model, one.key] = one
-        count, where = rows.setdefault(one.key, (one.rows, str(one.log.path)))
-        if count != one.rows:
+        count, where = rows.setdefault(one.key, (len(one.rows), str(one.log.path)))
+        if count != len(one.rows):
             raise ConfigError(
-                f"{one.log.path}: {one.rows} responses on {one.key}, {where} has {count}; set --benchmark or --out"
+                f"{one.log.path}: {len(one.rows)} responses on {one.key}, {where} has {count}; set --benchmark or --out"
             )
         first = items.setdefault(one.key, one)
         if one.items != first.items and (other_id := _different(one.items, first.items)):
@@ -239,33 +220,18 @@ def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
     return _different(ours, {id: theirs[id] for id in ours if id in theirs})
 
 
-def _write_samples(path: Path, one: Survey, rows: Iterator[Record]) -> dict[str, Any]:
-    """Write the responses of a log, some at a time, and return their entry for samples.json."""
+def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
+    """Write the responses of a log; their entry for samples.json."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
+    rows = one.rows.assign(prompt_sha256=one.rows["prompt"].map(store.prompt_sha256), stop="unknown")
+    columns = {name: list(rows[name]) if name in rows else [None] * len(rows) for name in schema.names}
     path.parent.mkdir(parents=True, exist_ok=True)
-    batch: list[dict[str, Any]] = []
-    size = written = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        for row in rows:
-            if (asked := one.asked.get(row.id)) is None:
-                break
-            written += 1
-            batch.append({
-                "item_id": asked.item.item_id, "sample": row.sample - one.first, "prompt": row.prompt,
-                "prompt_sha256": asked.prompt_sha256, "response": row.response, "stop": "unknown",
-                "tool_correct": row.correct,
-            })  # fmt: skip
-            size += len(row.response) + len(row.prompt)
-            if size >= BATCH or len(batch) >= 4096 or written == one.rows:
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-                batch, size = [], 0
-    if written != one.rows:
-        raise CorruptInputError(f"{one.log.path}: was written while it was read; adopt it again")
+    pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")
     return {
-        "sha256": sha256_file(path), "rows": one.rows, "items": len(one.items), "seed": None, "cut_at_limit": None,
+        "sha256": sha256_file(path), "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None,
         "tool_verdicts": one.verdicts,
     }  # fmt: skip
 
@@ -300,11 +266,11 @@ def main() -> int:
     given = fields_of(args.fields)
     logs = [FORMATS[args.tool](path) for path in args.files]
 
-    def rows(log: Log) -> Iterator[Record]:
-        return records(log, given, args.filter)
-
-    surveys = [survey(log, args.model or log.model, args.benchmark or log.benchmark, rows(log), given) for log in logs]
-    path = adopt(surveys, Results(args.out), tool=args.tool, rows=rows, source=args.data)
+    surveys = [
+        survey(log, args.model or log.model, args.benchmark or log.benchmark, records(log, given, args.filter), given)
+        for log in logs
+    ]
+    path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data)
     print(run.table(path))
     for one in surveys:
         counts = ", ".join(f"{name} {count}" for name, count in one.verdicts.items())

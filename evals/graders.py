@@ -258,6 +258,17 @@ def verdicts(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
 # Writing and printing
 
 
+def write_verdicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Write rows with the columns VERDICTS, and return their entry for the record."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
+    with atomic(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+    return {"sha256": sha256_file(path), "rows": len(rows)}
+
+
 def compare(
     tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
@@ -265,13 +276,9 @@ def compare(
 
     Raises ConfigError when no label is of a response of the tree, and as `read`.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     given = read_labels(labels) if labels else {}
     table: dict[str, list[dict[str, Any]]] = {"accuracy": [], "pairs": [], "differences": []}
     not_run, matched = dict(judges.not_run), False
-    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
     for at in tree.checkpoints:
         record = tree.layout.grades(at) / "grades.json"
         keys = store.read_record(record) if record.is_file() else {}
@@ -292,12 +299,8 @@ def compare(
         sampled = store.read_record(tree.layout.samples(at) / "samples.json")
         entries, policy = {}, policies(tree.layout, list(parts))
         for key, frame in parts.items():
-            rows, path = verdicts(frame, ran), out / at.path / f"{key}.parquet"
-            with atomic(path) as temporary:
-                pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
-            entries[key] = {
-                "sha256": sha256_file(path), "rows": len(rows), "samples_sha256": sampled[key]["sha256"],
-            }  # fmt: skip
+            entry = write_verdicts(out / at.path / f"{key}.parquet", verdicts(frame, ran))
+            entries[key] = entry | {"samples_sha256": sampled[key]["sha256"]}
             place = {"checkpoint": at.path.as_posix(), "benchmark": key}
             table["accuracy"] += [place | accuracy({key: frame}, name, policy) for name in ran]
             table["pairs"] += [place | row for row in pairs(frame, ran)]

@@ -1,27 +1,24 @@
 """Read the sample logs of other tools as one kind of record; `python -m evals.adopt` makes a results tree of them.
 
 A format names the fields that its tool writes for each role (`ROLES`); `--fields` replaces a name, also by a path such
-as `doc.answer`. JSON lines are read one sample at a time. Errors name file and line.
+as `doc.answer`. Errors name file and row.
 """
 
-import codecs
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
-from core.files import parse_json, read_json
+from core.errors import ConfigError, CorruptInputError, unknown
+from core.files import read_json, read_jsonl
 
 ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
 ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered as they follow in the file
-MOST_BYTES = 64 * 2**20  # of one line
 
 Row = Mapping[str, Any]
-Rows = Callable[[], Iterator[tuple[str, Row]]]  # (file and line, row); each call reads the file again
 Names = Mapping[str, Sequence[str]]
 
 # A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and a
@@ -53,7 +50,7 @@ class Log:
     path: Path
     model: str  # as the tool or the file's name has it
     benchmark: str
-    rows: Rows
+    rows: Sequence[tuple[str, Row]]  # (file and row, content)
     names: Names  # usual field names by role, the likeliest first
     verdicts: Callable[[Row], Sequence[str]] = lambda row: ()  # fields of a row that hold a verdict, not in `names`
     strict: bool = False  # several usual names in one row are ambiguous
@@ -64,7 +61,7 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
 
     Raises ConfigError, naming the option to set, for what is ambiguous; CorruptInputError for a bad row.
     """
-    rows = _one_filter(log.rows(), chosen_filter, log.path)
+    rows = _one_filter(log.rows, chosen_filter, log.path)
     counts: Counter[str] = Counter()
     names: dict[str, str] | None = None
     for where, row in rows:
@@ -78,10 +75,6 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
         prompt = _text(found["prompt"], where, "prompt") if found.get("prompt") else problem
         gold = _gold(_text(found["gold"], where, "gold"), where)
         responses = found["response"] if isinstance(found["response"], list) else [found["response"]]
-        if not responses:
-            raise CorruptInputError(
-                f"{where}: response: {names['response']} is empty; only generated text can be graded"
-            )
         verdicts = [found.get("correct")] if len(responses) == 1 else [None] * len(responses)
         # a list of a named field is a verdict for each response; a tool's metric may be a list of something else
         if isinstance(listed := found.get("correct"), list) and (log.strict or "correct" in given):
@@ -102,7 +95,7 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
         raise CorruptInputError(f"{log.path}: holds no responses")
 
 
-def _one_filter(rows: Iterator[tuple[str, Row]], chosen: str | None, path: Path) -> Iterator[tuple[str, Row]]:
+def _one_filter(rows: Iterable[tuple[str, Row]], chosen: str | None, path: Path) -> Iterator[tuple[str, Row]]:
     """The rows of one filter of lm-eval, which writes each document once for each filter."""
     first: tuple[str, Any] | None = None
     others: set[str] = set()
@@ -125,9 +118,8 @@ def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str
     """The field of each role, decided by the first row."""
     chosen: dict[str, str] = {}
     for role in ROLES:
-        present = [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
         listed = list(log.verdicts(row)) if role == "correct" else []
-        present = listed or present
+        present = listed or [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
         if role in given:
             name = given[role]
             if name and name != ORDER and _value(row, name, absent=...) is ...:
@@ -224,38 +216,6 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-# --- JSON lines -------------------------------------------------------------------------------------------------------
-
-
-def json_lines(path: Path) -> Iterator[tuple[str, Row]]:
-    """The objects of a file of JSON lines, of which one is in memory at a time."""
-    with _opened(path) as stream:
-        number = 0
-        while line := stream.readline(MOST_BYTES + 1):
-            number += 1
-            where = f"{path}: line {number}"
-            if len(line) > MOST_BYTES:
-                raise CorruptInputError(f"{where}: longer than {MOST_BYTES // 2**20} MiB")
-            try:
-                text = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise CorruptInputError(
-                    f"{where}: not UTF-8 text (byte {line[error.start]:#04x} at {error.start}); convert it first: "
-                    "iconv -f ENCODING -t UTF-8"
-                ) from error
-            if not text.strip():
-                continue
-            yield where, _object(parse_json(text, where), where)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    if not path.exists():
-        raise MissingInputError(f"{path}: no log there")
-    if not path.is_file():
-        raise CorruptInputError(f"{path}: is not a file")
-    return path.open("rb")
-
-
 def jsonl(path: Path) -> Log:
     """A file of JSON lines by whichever tool; model and benchmark are called as the file."""
     names = {
@@ -267,10 +227,14 @@ def jsonl(path: Path) -> Log:
         "prompt": ("prompt",),
         "correct": ("correct", "is_correct", "tool_correct", "label"),
     }
-    return Log(path, path.stem, path.stem, lambda: json_lines(path), names, strict=True)
+    return Log(path, path.stem, path.stem, _lines(path), names, strict=True)
 
 
-# --- lm-eval: `--log_samples`, written by lm_eval/loggers/evaluation_tracker.py ---------------------------------------
+def _lines(path: Path) -> list[tuple[str, Row]]:
+    return [(f"{path}: row {number}", row) for number, row in enumerate(read_jsonl(path, "the log"), 1)]
+
+
+# lm-eval: `--log_samples`, written by lm_eval/loggers/evaluation_tracker.py
 
 
 def lm_eval(path: Path) -> Log:
@@ -288,7 +252,7 @@ def lm_eval(path: Path) -> Log:
         "prompt": (prompt,),
     }
     model = recorded if isinstance(recorded, str) and recorded else path.absolute().parent.name
-    return Log(path, model, name[1] if name else path.stem, lambda: json_lines(path), names, _metrics)
+    return Log(path, model, name[1] if name else path.stem, _lines(path), names, _metrics)
 
 
 def _metrics(row: Row) -> Sequence[str]:
@@ -296,7 +260,7 @@ def _metrics(row: Row) -> Sequence[str]:
     return [name for name in metrics if isinstance(name, str) and name in row] if isinstance(metrics, list) else ()
 
 
-# --- inspect: a .json log, written by inspect_ai/log/_recorders -------------------------------------------------------
+# inspect: a .json log, written by inspect_ai/log/_recorders
 
 
 def inspect(path: Path) -> Log:
@@ -305,11 +269,7 @@ def inspect(path: Path) -> Log:
         raise ConfigError(
             f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR {path.name}"
         )
-    with _opened(path) as stream:
-        try:
-            log = _object(parse_json(stream.read().decode("utf-8-sig"), str(path)), str(path))
-        except UnicodeDecodeError as error:
-            raise CorruptInputError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    log = _object(read_json(path, "log of inspect"), str(path))
     run, samples = log.get("eval"), log.get("samples")
     if not isinstance(run, dict) or not isinstance(samples, list):
         raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")
@@ -318,17 +278,13 @@ def inspect(path: Path) -> Log:
             f"{path}: status: {_short(log.get('status'))}, only a run that ended in success is complete"
         )
 
-    def rows() -> Iterator[tuple[str, Row]]:
-        for number, sample in enumerate(samples, 1):
-            where = f"{path}: sample {number}"
-            # tolerated by fail_on_error; inspect scores no such sample
-            if _object(sample, where).get("error") is not None:
-                raise CorruptInputError(
-                    f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
-                    "type inspect eval-retry LOG and adopt the new log"
-                )
-            yield where, sample
-
+    rows = [(f"{path}: sample {number}", _object(sample, str(path))) for number, sample in enumerate(samples, 1)]
+    for where, sample in rows:
+        if sample.get("error") is not None:  # tolerated by fail_on_error; inspect scores no such sample
+            raise CorruptInputError(
+                f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
+                "type inspect eval-retry LOG and adopt the new log"
+            )
     names = {
         "response": ("output.completion",),
         "gold": ("target",),

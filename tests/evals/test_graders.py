@@ -43,7 +43,7 @@ def write_tree(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Tree:
 
 def asked(golds: Sequence[str], texts: Sequence[str]) -> pd.DataFrame:
     keys = [graders.key(*pair) for pair in zip(golds, texts, strict=True)]
-    return pd.DataFrame({"gold": golds, "text": texts, "key": keys})
+    return pd.DataFrame({"gold": golds, "text": texts, "key": keys}, dtype=object)
 
 
 def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> Any:

@@ -40,13 +40,13 @@ def unpacked(folder: Path, name: str) -> Any:
 
 def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(scored_copy: Tree) -> None:
     responses = [
-        graders.Response(item.id, n, "", "", text, {"ours": graders.Found(verdict)})
+        {"item_id": item.id, "sample": n, "grader": "ours", "verdict": verdict, "rule": "", "extracted": None}
         for item in samples.read(scored_copy, TEPO, "syn_as3")
-        for n, (text, _, _, verdict, _, _) in enumerate(item.responses)
+        for n, (_, _, _, verdict, _, _) in enumerate(item.responses)
     ]
-    responses[0].verdicts["tool"] = graders.Found("correct", extracted="7")  # and unknown of the others
+    rows = [*responses, responses[0] | {"grader": "tool", "verdict": "correct", "extracted": "7"}]  # others unknown
     folder = scored_copy.root / graders.FOLDER / TEPO.path
-    entry = graders.write_verdicts(folder / "syn_as3.parquet", responses, ("ours", "tool"))
+    entry = graders.write_verdicts(folder / "syn_as3.parquet", rows)
     sampled = store.read_record(scored_copy.layout.samples(TEPO) / "samples.json")["syn_as3"]["sha256"]
     write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": sampled}}})
     samples.write(scored_copy, scored_copy.root, None)
