@@ -41,7 +41,7 @@ COMPUTES = {
     "grade": (
         "evals/grading/__init__.py", "evals/grading/decide.py", "evals/grading/expressions.py",
         "evals/grading/grader.py", "evals/grading/normalise.py", "evals/grading/numbers.py", "evals/grading/pool.py",
-        "evals/grading/structure.py", "evals/grading/symbolic.py",
+        "evals/grading/structure.py", "evals/grading/symbolic.py", "evals/grading/worker.py",
     ),
     # Cheap to make again, so these three count byte for byte.
     "adopt": ("evals/adopt.py",),
