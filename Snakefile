@@ -67,7 +67,6 @@ for short_name, files in SHORT.items():
 rule sweep:
     input:
         rules.sweep_table.output,
-        rules.frontier.output,
         CHOICE,
 
 

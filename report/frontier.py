@@ -1,6 +1,4 @@
-"""`python -m report.frontier --results results/tuned`: methods at equal movement, from a tree with a sweep.
-With `--versus METHOD` it prints the comparison with another method than the baseline, with `--first` that at equal
-movement in the first rollout.
+"""Methods at equal movement, from a tree with a sweep: the files that `report.sweep` writes of it.
 
 sweep/frontier.csv   a row for each model, method and point of the sweep: movement, area and score, means over seeds
 sweep/matched.csv    a row for each model, measure and method: area minus the baseline's, at the scale's settings
@@ -16,18 +14,15 @@ to a point, and a table at one learning rate is largely a table of step sizes.
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from statistics import correlation
 from typing import Any
 
-from core import digests, errors
-from core.errors import Parser, unknown
+from core.errors import unknown
 from core.files import to_csv
-from core.layout import REFERENCE
-from core.results_tree import Tree, open_tree
+from core.results_tree import Tree
 from report import draw
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
-from report.sweep import FOLDER, Point, row_of, selecting, words
+from report.sweep import Point, baseline_of, row_of, selecting, words
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",
@@ -58,11 +53,6 @@ def _measured(found: Sequence[Point], model: str) -> list[str]:
     """The measures that all points of a model have: its area, and its score where every run is evaluated."""
     points = [point for point in found if point.model == model]
     return [by for by in MEASURES if all(point.figures(by).keys() == point.area.keys() for point in points)]
-
-
-def baseline_of(tree: Tree) -> str:
-    """The key of the method that the others are compared with."""
-    return str(tree.matrix.get("baseline") or REFERENCE)
 
 
 def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> list[dict[str, Any]]:
@@ -182,41 +172,22 @@ def _nats(*values: float | None) -> str:
     return " to ".join("–" if value is None else f"{value:.2g}" for value in values)
 
 
-def write(tree: Tree) -> list[Path]:
-    """Write all files and their hashes; returns the paths. Raises MissingInputError where a run is not finished."""
-    found = selecting(tree)
+def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
+    """The content of each file by its name."""
     points, compared = arms(tree, found), matched(tree, found)
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
     areas = [row for row in compared if row["measure"] == "area"]
     pictures = draw.frontier(points, areas, tree.scale, titles, against)
-    files: dict[str, str | bytes] = {
-        "frontier.csv": to_csv(ARMS, points),
-        "matched.csv": to_csv(MATCHED, compared),
-        "frontier.md": markdown(tree, compared, points),
-        **{f"frontier.{kind}": picture for kind, picture in pictures.items()},
-    }
-    contents = {tree.root / FOLDER / name: content for name, content in files.items()}
-    return digests.write_together(tree.layout.sums(f"{FOLDER}/frontier"), contents)
+    texts = {"frontier.csv": to_csv(ARMS, points), "matched.csv": to_csv(MATCHED, compared)}
+    texts["frontier.md"] = markdown(tree, compared, points)
+    return {**texts, **{f"frontier.{kind}": picture for kind, picture in pictures.items()}}
 
 
-def main() -> None:
-    parser = Parser(description="Methods at equal movement, of a sweep.")
-    parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
-    parser.add_argument("--versus", metavar="METHOD", help="print the page against this method, and write nothing")
-    parser.add_argument("--first", action="store_true", help="likewise, at equal movement in the first rollout")
-    args = parser.parse_args()
-    tree = open_tree(args.results)
-    if args.versus is None and not args.first:
-        for path in write(tree):
-            print(path)
-        return
-    movement = "movement_first" if args.first else "movement"
+def page(tree: Tree, versus: str | None, movement: str) -> str:
+    """frontier.md against another method than the baseline, or with another measure as movement. Raises ConfigError for
+    a method that the sweep does not have."""
     found = selecting(tree, movement)
-    if args.versus is not None and args.versus not in {name for point in found for name in (point.base, point.row)}:
-        raise unknown("command line", "--versus", args.versus, dict.fromkeys(point.row for point in found))
-    print(markdown(tree, matched(tree, found, args.versus), arms(tree, found), movement), end="")
-
-
-if __name__ == "__main__":
-    errors.run(main)
+    if versus is not None and versus not in {name for point in found for name in (point.base, point.row)}:
+        raise unknown("command line", "--versus", versus, dict.fromkeys(point.row for point in found))
+    return markdown(tree, matched(tree, found, versus), arms(tree, found), movement)

@@ -24,7 +24,7 @@ from report.view import rows_of_curves
 DETAILS = "details"
 PAGES = {  # what -> list of its hashes ("": none), file, command that writes them
     "claims": ("", "claims.md", "python -m paper.claims"),
-    "frontier": ("sweep/frontier", "sweep/frontier.md", "python -m report.frontier"),
+    "frontier": ("sweep/sweep", "sweep/frontier.md", "python -m report.sweep"),
     "sweep": ("sweep/sweep", "sweep/sweep.md", "python -m report.sweep"),
 }
 LEGEND = (

@@ -1,9 +1,11 @@
 """`python -m report.sweep --results results/tuned`: what a sweep found. `--choose` writes each method's chosen value.
+With `--versus METHOD` it prints methods at equal movement against another method than the baseline, with `--first`
+those at equal movement in the first rollout.
 
 sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
                   among the methods there, probability of being best there, regret against the method's own best point,
-                  runs that failed
-sweep/sweep.md    the same to read
+                  runs that failed; sweep.md is the same to read
+sweep/frontier.csv, matched.csv, frontier.md, .svg, .png, .pdf   methods at equal movement (`report.frontier`)
 sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
 
 Methods are compared on fresh seeds, which chose nothing, in the table of all runs.
@@ -91,11 +93,10 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
     area: dict[int, float] = {}
     score: dict[int, float] = {}
     movement: dict[int, float | None] = {}
-    first_rewards, failed = [], []
+    began, failed = [], []
     for seed in seeds:
         run = Run(entry["model"], entry["method"], seed)
-        checkpoint = Checkpoint(run, max(entry["steps"]))
-        curve = learning_curves.measure_run(tree, run)
+        checkpoint, curve = Checkpoint(run, max(entry["steps"])), learning_curves.measure_run(tree, run)
         planned = checkpoint in tree.evaluated
         value = learning_curves.figure(tree, checkpoint, POOLED) if planned else None
         if curve.values["area"] is None or (planned and value is None):
@@ -103,17 +104,15 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
                 f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
             )
         area[seed], movement[seed] = curve.values["area"], curve.values[by]
-        if value is not None:
-            score[seed] = value
+        score |= {} if value is None else {seed: value}
         # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
-        began = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
-        first = [reward or 0.0 for reward in began[: learning_curves.WINDOW]]
-        first_rewards.append(first[0])
-        final = curve.values["final"]
+        rewards = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
+        first, final = [reward or 0.0 for reward in rewards[: learning_curves.WINDOW]], curve.values["final"]
+        began.append(first[0])
         if final is not None and (curve.collapsed_at is not None or final <= math.fsum(first) / len(first)):
             failed.append(seed)
     names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
-    broken = bool(failed) or math.fsum(area.values()) < math.fsum(first_rewards)
+    broken = bool(failed) or math.fsum(area.values()) < math.fsum(began)
     return Point(*names, entry["values"], area, score, movement, tuple(failed), broken)
 
 
@@ -136,69 +135,82 @@ def words(values: Mapping[str, Any]) -> str:
 
 def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """The rows of sweep.csv. A method without a swept option stands at every point of that axis."""
+    from evals.stats import compare
+
     sweep = of_sweep(tree)
-    best = chosen(found, sweep["by"])
-    rows = []
+    by, best, rows = sweep["by"], chosen(found, sweep["by"]), []
     for model in dict.fromkeys(point.model for point in found):
+        own, clusters = [point for point in found if point.model == model], tree.clean_models(model)
+        again = _chosen_again(tree, own)
         for combination in product(*sweep["axes"].values()):
             grid = dict(zip(sweep["axes"], combination, strict=True))
-            here = [p for p in found if p.model == model and p.values.items() <= grid.items()]
-            rows += [row | {"values": words(grid)} for row in _rows(tree, here, best, sweep)]
-        again = _chosen_again(tree, [point for point in found if point.model == model])
-        rows = [dict.fromkeys(SELECTION) | row | again.get((row["model"], row["method"]), {}) for row in rows]
+            here = [point for point in own if point.values.items() <= grid.items()]
+            figures = {point.row: point.figures(by) for point in here}
+            chances, how = compare.chances_of_being_best(figures, clusters)
+            places = compare.ranks(figures, clusters)
+            for point in here:
+                top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
+                row = dict.fromkeys(SELECTION) | row_of(tree, point, [key for key in MEASURES if point.figures(key)])
+                row |= {"values": words(grid), "own": _yes(bool(point.values) and point.method == point.base)}
+                row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
+                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row), "best_how": how}
+                row |= {"regret": top.mean(by) - point.mean(by), "chosen": _yes(top is point)}
+                row |= {"edge": _yes(_at_edge(point, sweep["axes"])), "scores_by_seed": by_seed(point.score)}
+                rows.append(row | {"areas_by_seed": by_seed(point.area)} | again[point.method])
     return rows
 
 
-def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[tuple[str, str], dict[str, Any]]:
-    """By model and method of each point of one model: the share of resamples of the selection seeds in which it would
-    be chosen (`selected`); at the chosen one the difference to the baseline, each at its own value, over the fresh
-    seeds that are there. Its standard error holds `choice_sd`: the standard deviation over resamples of the difference
-    of both means, on all selection seeds, at the values that these would choose."""
+def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any]]:
+    """By method of each point of one model: the share of resamples of the selection seeds in which it would be chosen
+    (`selected`); at the chosen one the difference to the baseline, each at its own value, over the fresh seeds that are
+    there. Its standard error holds `choice_sd`: the standard deviation over resamples of the difference of both means,
+    on all selection seeds, at the values that these would choose."""
     import numpy as np
 
     from evals.stats import compare
 
-    by, baseline, clusters = of_sweep(tree)["by"], tree.matrix.get("baseline") or REFERENCE, None
-    best = chosen(found, by)
+    by, baseline, clusters = of_sweep(tree)["by"], baseline_of(tree), tree.clean_models(found[0].model)
     groups: dict[str, list[Point]] = {}
     for point in found:
         groups.setdefault(point.row, []).append(point)
-        clusters = tree.clean_models(point.model)
-    drawn, means, fresh = {}, {}, {}
-    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    cells: dict[str, dict[str, Any]] = {}
+    means = {}
     for row, points in groups.items():
-        drawn[row] = compare.chosen_again([point.figures(by) for point in points], clusters)
-        means[row] = np.array([point.mean(by) for point in points])[drawn[row]]
-        fresh[row] = _fresh(tree, best[points[0].model, row], by)
-        cells |= {(p.model, p.method): {"selected": float((drawn[row] == k).mean())} for k, p in enumerate(points)}
+        drawn = compare.chosen_again([point.figures(by) for point in points], clusters)
+        means[row] = np.array([point.mean(by) for point in points])[drawn]
+        cells |= {point.method: {"selected": float((drawn == k).mean())} for k, point in enumerate(points)}
     base = next((row for row, points in groups.items() if baseline in (points[0].base, row)), None)
-    for (_, row), point in best.items():
-        if base is None or row == base:
-            continue
-        sd = float(np.std(means[row] - means[base]))
-        c = compare.with_choice(compare.compare_seeds(fresh[row], fresh[base], clusters=clusters), sd)
-        cells[point.model, point.method] |= {"versus": base, "fresh": c.difference, "fresh_low": c.low}
-        cells[point.model, point.method] |= {"fresh_high": c.high, "fresh_how": c.how, "choice_sd": sd}
+    best = {row: point for (_, row), point in chosen(found, by).items()}
+    for row, point in best.items():
+        if base is not None and row != base:
+            sd = float(np.std(means[row] - means[base]))
+            sides = (_fresh(tree, side, by) for side in (point, best[base]))
+            c = compare.with_choice(compare.compare_seeds(*sides, clusters=clusters), sd)
+            cells[point.method] |= {"versus": base, "choice_sd": sd, "fresh": c.difference, "fresh_how": c.how}
+            cells[point.method] |= {"fresh_low": c.low, "fresh_high": c.high}
     return cells
+
+
+def baseline_of(tree: Tree) -> str:
+    """The key of the method that the others are compared with."""
+    return str(tree.matrix.get("baseline") or REFERENCE)
 
 
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     """By fresh seed the figure of a chosen point; without seeds that are not there yet."""
     from evals import learning_curves
 
-    found: dict[int, float] = {}
-    for seed in of_sweep(tree)["test_seeds"]:
-        run = Run(point.model, point.method, seed)
-        if run in tree.runs and tree.record(run) is not None:
-            last = Checkpoint(run, max(tree.runs[run]["steps"]))
-            value = learning_curves.figure(tree, last, KEYS[by])
-            if value is not None:
-                found[seed] = value
-    return found
+    runs = [Run(point.model, point.method, seed) for seed in of_sweep(tree)["test_seeds"]]
+    values = {
+        run.seed: learning_curves.figure(tree, Checkpoint(run, max(tree.runs[run]["steps"])), KEYS[by])
+        for run in runs
+        if run in tree.runs and tree.record(run) is not None
+    }
+    return {seed: value for seed, value in values.items() if value is not None}
 
 
 def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
-    """What every file of a sweep says of a point: its names, and the means of its measures with their intervals."""
+    """What every file of a sweep has of a point: its names, and the means of its measures with their intervals."""
     from evals.stats import compare
 
     row = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
@@ -207,40 +219,6 @@ def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
         mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
         row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
     return row
-
-
-def _rows(
-    tree: Tree, points: Sequence[Point], best: Mapping[tuple[str, str], Point], sweep: Mapping[str, Any]
-) -> list[Any]:
-    """What each of several points on one model is, and its place among them."""
-    from evals.stats import compare
-
-    by = sweep["by"]
-    figures = {point.row: point.figures(by) for point in points}
-    clusters = tree.clean_models(points[0].model) if points else None
-    chances, how = compare.chances_of_being_best(figures, clusters)
-    places = compare.ranks(figures, clusters)
-    rows = []
-    for point in points:
-        low, high = places.get(point.row, (None, None))
-        top = best[point.model, point.row]
-        row = row_of(tree, point, [by for by in MEASURES if point.figures(by)])
-        row |= {
-            "own": _yes(bool(point.values) and point.method == point.base),
-            "rank": 1 + sum(other.mean(by) > point.mean(by) for other in points),
-            "rank_low": low,
-            "rank_high": high,
-            "methods": len(points),
-            "best": chances.get(point.row),
-            "best_how": how,
-            "regret": top.mean(by) - point.mean(by),
-            "chosen": _yes(top is point),
-            "edge": _yes(_at_edge(point, sweep["axes"])),
-            "scores_by_seed": by_seed(point.score),
-            "areas_by_seed": by_seed(point.area),
-        }
-        rows.append(row)
-    return rows
 
 
 def choice(tree: Tree) -> list[dict[str, Any]]:
@@ -274,13 +252,12 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
     digests.check(path, advice=again)
     now = {(point.model, point.row, point.method): point.figures(sweep["by"]) for point in found}
     rows = read_csv(path, "the choice of a sweep", ("model", "row", "method", "by_seed", "question"))
-    for row in rows if {row["question"] for row in rows} == {sweep["question"]} else ():
+    for row in (row for row in rows if row["question"] == sweep["question"]):
         with cells_of(path):
-            ours = now[row["model"], row["row"], row["method"]]
-            theirs = from_by_seed(row["by_seed"])
+            ours, theirs = now[row["model"], row["row"], row["method"]], from_by_seed(row["by_seed"])
         for seed in sorted(ours.keys() | theirs.keys()):
             then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
-            # Other versions of numerical libraries may sum in another order: that is no other figure.
+            # Other versions of numerical libraries may sum in another order: that is not another figure.
             if not abs(then - here) <= ROUNDING:
                 raise CorruptInputError(
                     f"{path}: {row['model']} {row['method']}, seed {seed}: {sweep['by']} {then}, the run now has "
@@ -350,27 +327,19 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write sweep.csv, sweep.md and their hashes; returns the paths."""
+    """Write all files but choice.csv; returns their paths. Raises MissingInputError where a run is not finished."""
+    from report import frontier
+
     found = selecting(tree)
     check_choice(tree, found)
     rows = selection(tree, found)
-    folder = tree.root / FOLDER
-    texts = {folder / "sweep.csv": to_csv(SELECTION, rows), folder / "sweep.md": markdown(tree, rows)}
-    return digests.write_together(tree.layout.sums(f"{FOLDER}/sweep"), texts)
+    files = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows), **frontier.files(tree, found)}
+    contents = {tree.root / FOLDER / name: content for name, content in files.items()}
+    return digests.write_together(tree.layout.sums(f"{FOLDER}/sweep"), contents)
 
 
-def main() -> None:
-    parser = Parser(description="Table of a sweep, or the choice of each method's value.")
-    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    parser.add_argument("--choose", action="store_true", help="write sweep/choice.csv")
-    args = parser.parse_args()
-    tree = open_tree(args.results)
-    if not args.choose:
-        for path in write(tree):
-            print(path)
-        return
-    rows = choice(tree)
-    path = tree.root / FOLDER / "choice.csv"
+def _choose(tree: Tree) -> None:
+    rows, path = choice(tree), tree.root / FOLDER / "choice.csv"
     digests.write(path, to_csv(CHOICE, rows))
     for row in rows:
         if row["chosen"] == "yes":
@@ -378,6 +347,24 @@ def main() -> None:
     seeds = ", ".join(map(str, rows[0]["test_seeds"]))
     if seeds:
         print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
+
+
+def main() -> None:
+    parser = Parser()
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
+    parser.add_argument("--choose", action="store_true", help="write sweep/choice.csv")
+    parser.add_argument("--versus", metavar="METHOD", help="print the page of equal movement, and write nothing")
+    parser.add_argument("--first", action="store_true", help="likewise, at equal movement in the first rollout")
+    args = parser.parse_args()
+    tree = open_tree(args.results)
+    if args.choose:
+        _choose(tree)
+    elif args.versus is not None or args.first:
+        from report import frontier
+
+        print(frontier.page(tree, args.versus, "movement_first" if args.first else "movement"), end="")
+    else:
+        print("\n".join(map(str, write(tree))))
 
 
 if __name__ == "__main__":

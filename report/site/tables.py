@@ -19,7 +19,7 @@ Table = Mapping[str, Any]  # of `report.view.view`, as its rows and cells are
 
 AVERAGE, AREA = "avg_pooled", "area"
 LEADING = (AREA, AVERAGE, "delta", "avg_macro", "final", "best")  # columns of the page's tables before the others
-SECTIONS = {"sweep/sweep": "sweep", "sweep/frontier": "frontier"}  # file -> its command
+SECTIONS = ("sweep/sweep", "sweep/frontier")  # of `report.sweep`
 CHOICE = re.compile(r"<h4>(What chose the values)</h4>(.*?)(?=<h3>|\Z)", re.DOTALL)
 MARGIN = 0.04  # of the drawn range, left and right
 
@@ -79,10 +79,10 @@ def is_papers(tree: Tree, tables: Sequence[Table], judged: Container[str]) -> bo
 def sections(tree: Tree) -> dict[str, str]:
     """What other commands wrote to be read, as HTML: a sweep, methods at equal movement."""
     found = {}
-    for path, module in SECTIONS.items():
-        if stored(tree.root / f"{path}.md") or (module == "sweep" and tree.matrix.get("sweep")):
-            with written_by(f"python -m report.{module} --results {tree.root}"):
-                tree.check_written(path, f"{path}.md")
+    for path in SECTIONS:
+        if stored(tree.root / f"{path}.md") or tree.matrix.get("sweep"):
+            with written_by(f"python -m report.sweep --results {tree.root}"):
+                tree.check_written(SECTIONS[0], f"{path}.md")
                 text = assets.section(read_text(tree.root / f"{path}.md", "a section of the page"))
             found[Path(path).name] = CHOICE.sub(r"<details><summary>\1</summary>\2</details>", text)
     return found

@@ -216,8 +216,7 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
     synthetic.score(Tree(tree.root))
     tree = finish(Tree(tree.root))
     write_files(tree)
-    for write in (sweep.write, frontier.write):
-        write(tree)
+    sweep.write(tree)
     assert "TEPO, learning rate 0.0002" in build.build(tree.root)
 
 
@@ -272,14 +271,23 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert not any("is run as" in note for note in table["notes"]), "the label says it"
 
 
-def test_each_command_writes_the_files_that_its_rule_names(swept: Tree) -> None:
-    assert {path.name for path in sweep.write(swept)} == {"sweep.csv", "sweep.md"}
+def test_the_command_writes_the_files_that_its_rule_names(swept: Tree, command: Command) -> None:
+    names = {
+        "sweep.csv",
+        "sweep.md",
+        "matched.csv",
+        *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf")),
+    }
+    assert {path.name for path in sweep.write(swept)} == names
     with open(swept.root / "sweep/sweep.csv", encoding="utf-8", newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 4
     assert "| 0.0001 (scale's own) |" in (swept.root / "sweep/sweep.md").read_text()
-    paths = {path.name for path in frontier.write(swept)}
-    assert paths == {"matched.csv", *(f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf"))}
-    swept.check_written("sweep/frontier", "sweep/matched.csv")
+    swept.check_written("sweep/sweep", "sweep/matched.csv")
+    code, out, _ = command(sweep.main, "--results", swept.root, "--versus", "tepo")
+    assert code == 0
+    assert "GRPO/DAPO" in out
+    code, _, error = command(sweep.main, "--results", swept.root, "--versus", "tepoo")
+    assert (code, "nearest: tepo" in error) == (2, True)
 
 
 def curve_point(areas: dict[int, float], failed: tuple[int, ...] = ()) -> Point:

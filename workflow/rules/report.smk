@@ -27,7 +27,6 @@ if SWEEP and SWEEP["test_seeds"] and not sweep.is_chosen(SWEEP, RESULTS):
 
 localrules:
     sweep_table,
-    frontier,
     sweep_choice,
     audit,
     claims,
@@ -128,12 +127,9 @@ rule sweep_table:
         scores=RESULTS.scores,
         runs=RUNS,
     output:
-        multiext(
-            f"{RESULTS.root}/sweep/sweep",
-            ".csv",
-            ".md",
-            ".sha256",
-        ),
+        multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md", ".sha256"),
+        multiext(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf"),
+        f"{RESULTS.root}/sweep/matched.csv",
     log:
         f"{LOGS}/sweep.log",
     params:
@@ -141,32 +137,6 @@ rule sweep_table:
         code=lambda wc: made_by("report"),
     shell:
         "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
-
-
-# The same points by how far they moved the policy, and methods compared where they moved equally far.
-rule frontier:
-    input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
-        runs=RUNS,
-    output:
-        multiext(
-            f"{RESULTS.root}/sweep/frontier",
-            ".csv",
-            ".md",
-            ".svg",
-            ".png",
-            ".pdf",
-            ".sha256",
-        ),
-        f"{RESULTS.root}/sweep/matched.csv",
-    log:
-        f"{LOGS}/frontier.log",
-    params:
-        root=RESULTS.root,
-        code=lambda wc: made_by("report"),
-    shell:
-        "python -m report.frontier --results {params.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
@@ -221,7 +191,7 @@ rule claims:
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
         runs=RUNS,
-        matched=rules.frontier.output if SWEEP else [],
+        matched=rules.sweep_table.output if SWEEP else [],
     output:
         report(
             f"{RESULTS.root}/claims.csv",
@@ -247,7 +217,7 @@ rule report:
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,
-        sweep=[rules.sweep_table.output, rules.frontier.output] if SWEEP else [],
+        sweep=rules.sweep_table.output if SWEEP else [],
         claims=rules.claims.output,
     output:
         page=RESULTS.report,
