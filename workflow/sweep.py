@@ -34,75 +34,89 @@ CHOICE = "sweep/choice.csv"
 COLUMNS = ("model", "row", "method", "chosen", "question")  # of it that are read here; `report.sweep` writes it
 TRAINING = "training."
 
-Values = dict[str, Any]  # axis -> value
-
 
 def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[str, Any]:
     """`matrix`, `variants` and `swept` of the configuration with its sweep applied; nothing without a sweep.
 
     config: with `matrix.blocks` applied.
     """
-    sweep = config["sweep"]
+    sweep, at = config["sweep"], where(["sweep"])
     axes = {key: values for key, values in sweep.items() if key not in SETTINGS}
     if not axes:
         if sweep:
-            raise ConfigError(f"{where(['sweep'])}: sweep: has no values to try, such as training.learning_rate")
+            raise ConfigError(f"{at}: sweep: has no values to try, such as training.learning_rate")
         return {}
-    _check_options(config, axes, where)
-    at = where(["sweep"])
     swept_blocks = [block for block in config["matrix"] if block.get("variant") is None]
-    select = _seeds(sweep.get("select_seeds") or sorted({s for b in swept_blocks for s in b["seeds"]}), at)
-    fresh = sweep.get("fresh", ["chosen"])
-    if wrong := [value for value in fresh if value not in FRESH]:
-        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
-    if "chosen" not in fresh and fresh != ["none"]:
-        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
-    after = [max(select) + n + 1 for n in range(len(select))]
-    test = [] if fresh == ["none"] else _seeds(sweep.get("test_seeds", after), at)
-    if both := sorted(set(select) & set(test)):
-        raise ConfigError(f"{at}: sweep.test_seeds: {both[0]} also selects: values are compared on other seeds")
-    by = sweep.get("by", ["score"])
-    if len(by) != 1 or by[0] not in MEASURES:
-        raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
+    known = dict.fromkeys(o for block in config["matrix"] for text in block["methods"] for o in _options(text))
+    for axis in axes:
+        if not axis.startswith(TRAINING) and axis not in known:
+            raise unknown(where(["sweep", axis]), "sweep", axis, [*known, f"{TRAINING}learning_rate", *SETTINGS])
+    swept = {"axes": axes} | _settings(sweep, swept_blocks, at)
 
     variants, points, blocks = dict(config["variants"]), [], []
     for block in config["matrix"]:
         if block.get("variant") is not None:
-            blocks.append(block)
+            blocks.append(block)  # not swept
             continue
-        for text in block["methods"]:
-            for method, values, variant in _points(config, text, axes):
-                if variant is not None:
-                    variants[variant] = _variant(values)
-                last = values.get(f"{TRAINING}rollouts")
-                steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
-                here = {"models": list(block["models"]), "methods": [method], "seeds": select, "steps": steps}
-                here |= {} if variant is None else {"variant": variant}
-                blocks.append(here if by[0] == "score" else here | {"evaluate": False})
-                key = matrix.canonical(config, method, at)
-                at_variant = "" if variant is None else f"@{variant}"
-                point = {"row": text, "base": matrix.canonical(config, text, at), "text": method}
-                point |= {"method": key + at_variant, "values": values}
-                points += [{"model": model, **point, "steps": steps} for model in block["models"]]
-    points = [point for n, point in enumerate(points) if point not in points[:n]]
-    swept = {"axes": axes, "select_seeds": select, "test_seeds": test, "by": by[0], "fresh": fresh, "points": points}
+        for text, (method, values) in ((t, p) for t in block["methods"] for p in _points(t, axes)):
+            training = {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
+            # With the scale's own values a run is what it is without a sweep, and is not trained twice.
+            own = {key: config["training"].get(key, Training.model_fields[key].default) for key in training}
+            variant = {} if training == own else {"variant": variant_name(training)}
+            for name in variant.values():
+                variants[name] = {"title": _title(training), "note": "", "training": training}
+            last = training.get("rollouts")
+            steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
+            here = {
+                "models": list(block["models"]),
+                "methods": [method],
+                "seeds": swept["select_seeds"],
+                "steps": steps,
+            }
+            blocks.append(here | variant | ({} if swept["by"] == "score" else {"evaluate": False}))
+            key = "@".join([matrix.canonical(config, method, at), *variant.values()])
+            point = {"row": text, "base": matrix.canonical(config, text, at), "text": method, "method": key}
+            points += [{"model": model, **point, "values": values, "steps": steps} for model in block["models"]]
+    swept["points"] = [point for n, point in enumerate(points) if point not in points[:n]]
     swept["question"] = _question(swept)
     return {"variants": variants, "swept": swept, "matrix": blocks + list(_fresh(swept, results))}
 
 
-def _points(
-    config: Mapping[str, Any], text: str, axes: Mapping[str, Sequence[Any]]
-) -> Iterator[tuple[str, Values, str | None]]:
-    """Each combination of the values that a method has: the method with its options, the values, the variant."""
+def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at: str) -> dict[str, Any]:
+    """`select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
+    fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
+    if wrong := [value for value in fresh if value not in FRESH]:
+        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
+    if "chosen" not in fresh and fresh != ["none"]:
+        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
+    if len(by) != 1 or by[0] not in MEASURES:
+        raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
+    select = list(sweep.get("select_seeds") or sorted({seed for block in blocks for seed in block["seeds"]}))
+    test = list(sweep.get("test_seeds", ()))
+    for seed in [*select, *test]:
+        if type(seed) is not int or seed < 0:
+            raise ConfigError(f"{at}: sweep: seeds: {seed!r} is not a whole number from 0 on")
+    if "test_seeds" not in sweep:
+        test = [max(select) + n + 1 for n in range(len(select))]
+    test = [] if fresh == ["none"] else test
+    if both := sorted(set(select) & set(test)):
+        raise ConfigError(f"{at}: sweep.test_seeds: {both[0]} also selects: values are compared on other seeds")
+    return {"select_seeds": select, "test_seeds": test, "by": by[0], "fresh": fresh}
+
+
+def _points(text: str, axes: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each combination of the values that a method has: the method with its options, and the values by axis."""
     written = {option.partition("=")[0] for option in text.split("+")[1:]}
     own = {a: v for a, v in axes.items() if a.startswith(TRAINING) or (a in _options(text) and a not in written)}
     for combination in product(*own.values()):
         values = dict(zip(own, combination, strict=True))
-        method = "+".join([text, *(f"{a}={v}" for a, v in values.items() if not a.startswith(TRAINING))])
-        training = _training(values)
-        # With the scale's own values a run is what it is without a sweep, and is not trained twice.
-        own_values = {key: config["training"].get(key, Training.model_fields[key].default) for key in training}
-        yield method, values, None if own_values == training else variant_name(training)
+        yield "+".join([text, *(f"{a}={v}" for a, v in values.items() if not a.startswith(TRAINING))]), values
+
+
+def _options(text: str) -> tuple[str, ...]:
+    name = text.split("+")[0]
+    name = catalog.aliases().get(name, (name, {}))[0]
+    return tuple(option.name for option in catalog.entries()[name].options)
 
 
 def variant_name(training: Mapping[str, Any]) -> str:
@@ -119,16 +133,10 @@ def _spelt(value: Any) -> str:
     return f"{digits}e{power - len(digits) + 1}"
 
 
-def _training(values: Values) -> dict[str, Any]:
-    return {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
-
-
-def _variant(values: Values) -> dict[str, Any]:
-    training = _training(values)
-    title = ", ".join(
+def _title(training: Mapping[str, Any]) -> str:
+    return ", ".join(
         f"{a.replace('_', ' ')} {v:g}" if isinstance(v, float) else f"{a} {v}" for a, v in training.items()
     )
-    return {"title": title, "note": "", "training": training}
 
 
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
@@ -173,24 +181,3 @@ def _question(swept: Mapping[str, Any]) -> str:
     points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
     asked = [points, swept["select_seeds"], swept["by"]]
     return sha256_bytes(repr(asked).encode())[:12]
-
-
-def _options(text: str) -> tuple[str, ...]:
-    name = text.split("+")[0]
-    name = catalog.aliases().get(name, (name, {}))[0]
-    return tuple(option.name for option in catalog.entries()[name].options)
-
-
-def _check_options(config: Mapping[str, Any], axes: Mapping[str, Any], where: Where) -> None:
-    methods = dict.fromkeys(text for block in config["matrix"] for text in block["methods"])
-    known = dict.fromkeys(option for text in methods for option in _options(text))
-    for axis in axes:
-        if not axis.startswith(TRAINING) and axis not in known:
-            raise unknown(where(["sweep", axis]), "sweep", axis, [*known, f"{TRAINING}learning_rate", *SETTINGS])
-
-
-def _seeds(seeds: Sequence[Any], where: str) -> list[int]:
-    for seed in seeds:
-        if type(seed) is not int or seed < 0:
-            raise ConfigError(f"{where}: sweep: seeds: {seed!r} is not a whole number from 0 on")
-    return list(seeds)
