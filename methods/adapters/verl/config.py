@@ -62,7 +62,7 @@ class Files:
 
 
 def overrides(spec: Spec, files: Files) -> dict[str, Any]:
-    """Dotted verl key -> our value, for every key that acts. Reads config.yaml and nothing of verl."""
+    """Dotted verl key -> our value, where it is not verl's default. Reads config.yaml, not verl's files."""
     from omegaconf import OmegaConf
 
     values = OmegaConf.create(
