@@ -5,11 +5,13 @@ figures/convergence_runs.csv                       how each run's method differs
 figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core import digests, errors
 from core.errors import Parser
@@ -18,10 +20,11 @@ from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES, Curve, Measure, RunMeasures
-from evals.stats import compare
-from evals.stats.compare import Comparison, Estimate
 from methods import catalog
 from methods.training.movement import MOVEMENT
+
+if TYPE_CHECKING:  # numpy: `--help` answers before it is imported
+    from evals.stats.compare import Comparison, Estimate
 
 KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
@@ -96,6 +99,8 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
     """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds, and against GRPO/DAPO under
     the same settings. p is corrected over all methods and models of a measure, which a reader looks down as one column.
     """
+    from evals.stats import compare
+
     groups: dict[tuple[str, str], list[RunMeasures]] = {}
     for run in runs:
         groups.setdefault((run.run.model, run.run.method), []).append(run)
@@ -123,20 +128,24 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
 
 
 def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
+    from evals.stats import compare
+
     values, missing = _values(runs, measure)
     if missing or not values:  # a method that sometimes never gets there has no mean over the times that it did
-        return Estimate(how=_reasons(missing) or "no seed is finished", n=len(values) + len(missing))
+        return compare.Estimate(how=_reasons(missing) or "no seed is finished", n=len(values) + len(missing))
     return compare.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
 
 
 def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
     """Method a minus method b, paired by seed; an unfinished seed is not a pair."""
+    from evals.stats import compare
+
     (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
     common = {*values_a, *missing_a} & {*values_b, *missing_b}
     # One seed without a figure leaves no comparison: without it, only seeds on which both got there would count.
     for runs, missing in ((a, missing_a), (b, missing_b)):
         if reasons := _reasons({seed: reason for seed, reason in missing.items() if seed in common}):
-            return Comparison(how=f"{runs[0].title}: {reasons}", n=len(common))
+            return compare.Comparison(how=f"{runs[0].title}: {reasons}", n=len(common))
     clusters = tree.clean_models(a[0].run.model)
     return compare.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top), clusters=clusters)
 
@@ -167,6 +176,8 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
     clean models (or seeds, where each has its own).
     """
+    from evals.stats import compare
+
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
         groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import errors
 from core.errors import Parser
-from core.layout import BASE, Checkpoint
+from core.layout import BASE, Checkpoint, split
 from core.scores import POOLED
 from report import markdown, rows, view
 from report.markdown import ALPHA
@@ -81,7 +81,7 @@ def _row(
     step = row.step
     if row.delta is not None:
         method: str | None = " - ".join(row.delta)
-        contents = {c.slot: _difference(*(part[c.slot] for part in parts), row.delta[1], tree) for c in columns}
+        contents = {c.slot: _difference(parts[0][c.slot], parts[1][c.slot], row.delta[1], tree) for c in columns}
     elif row.mean is not None:
         method = parts[0][columns[0].slot]["method"]
         step = next(other.step for other in block.rows if other.id == row.mean[0])
@@ -91,12 +91,11 @@ def _row(
         method = view.method_of(row, str(model["key"]), tree)
         checkpoints = view.planned(row, str(model["key"]), tree)
         contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
-    name = row.label if row.method is None or method is None else view.with_options(row.label, row.method, method)
-    if tree.chosen and row.numbers is None and method is not None:
-        name = view.at_value(name, str(model["key"]), method, tree)
     of_row = {
         "row": row.id,
-        "label": name.replace("{model}", str(model["title"])).replace("{step}", str(tree.step(step) or "more")),
+        "label": label(row, str(model["key"]), method, tree)
+        .replace("{model}", str(model["title"]))
+        .replace("{step}", str(tree.step(step) or "more")),
         "kind": row.kind,
         "block": block.title,
         "model": str(model["key"]),
@@ -107,6 +106,27 @@ def _row(
     return {
         c.slot: view.EMPTY | of_row | {"column": c.slot, "benchmark": c.benchmark} | contents[c.slot] for c in columns
     }
+
+
+def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
+    """The label of a row, with what its runs have beyond the declaration: a changed method never has the plain name.
+
+    These are options that `method` has beyond the declared one, and settings of training that a sweep chose.
+    """
+    text = row.label
+    if row.method is not None and method is not None:
+        (theirs, *known), (ours, *options) = (split(name)[0].split("+") for name in (row.method, method))
+        # A declared alias has another first word; its options are in the canonical key, and are not a change.
+        if theirs == ours and (added := [option.replace("=", " ") for option in options if option not in known]):
+            text += f" ({', '.join(added)})"
+    if tree.chosen and row.numbers is None:
+        points = tree.matrix["sweep"]["points"]
+        values = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
+        for axis, value in values.items():
+            if axis.startswith("training."):
+                name = axis.removeprefix("training.").replace("_", " ")
+                text += f", {name} {value:g}" if isinstance(value, float) else f", {name} {value}"
+    return text
 
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:

@@ -107,12 +107,15 @@ def frame(cells: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([dict(cell) for cell in cells], columns=list(COLUMNS), dtype=object)
 
 
-def tidy_csv(filled: pd.DataFrame) -> str:
-    def written(cell: dict[str, Any]) -> dict[str, Any]:
-        runs = tuple(run.path.as_posix() for run in cell["runs"])
-        return cell | {"by_seed": by_seed(cell["by_seed"]), "runs": runs}
+def cells_in(filled: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(column): value for column, value in cell.items()} for cell in filled.to_dict("records")]
 
-    return to_csv(tuple(COLUMNS), map(written, filled.to_dict("records")))
+
+def tidy_csv(filled: pd.DataFrame) -> str:
+    cells = cells_in(filled)
+    for cell in cells:
+        cell |= {"by_seed": by_seed(cell["by_seed"]), "runs": tuple(run.path.as_posix() for run in cell["runs"])}
+    return to_csv(tuple(COLUMNS), cells)
 
 
 def read(tree: Tree, key: str) -> pd.DataFrame:
@@ -219,32 +222,13 @@ def _seeds(row: Row, runs: Iterable[Run], tree: Tree, *, fresh: bool) -> set[int
     return set(own) if row.seeds is None else {own[place - 1] for place in row.seeds if place <= len(own)}
 
 
-def at_value(label: str, model: str, method: str, tree: Tree) -> str:
-    """`label` with the settings of training that a sweep chose; options of the method are `with_options`'."""
-    points = (tree.matrix.get("sweep") or {}).get("points", ())
-    values: Mapping[str, Any] = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
-    for axis, value in values.items():
-        if axis.startswith("training."):
-            name = axis.removeprefix("training.").replace("_", " ")
-            label += f", {name} {value:g}" if isinstance(value, float) else f", {name} {value}"
-    return label
-
-
-def with_options(label: str, declared: str, method: str) -> str:
-    """`label` with the options that `method` has beyond the declared one: a changed method never has the plain name."""
-    (theirs, *known), (ours, *options) = (split(name)[0].split("+") for name in (declared, method))
-    # A declared alias has another first word; its options are in the canonical key, and are not a change.
-    added = [option.replace("=", " ") for option in options if option not in known]
-    return f"{label} ({', '.join(added)})" if added and theirs == ours else label
-
-
 # What a table shows, in nested lists and mappings.
 
 
 def view(filled: pd.DataFrame, declared: Table, tree: Tree) -> dict[str, Any]:
     """Everything that a table shows. A cell has its columns of the tidy file and what `report.markdown.shown` adds."""
     columns, own = columns_of(declared, tree), {row.id for row in declared.rows}
-    found = filled.to_dict("records")
+    found = cells_in(filled)
     best = _best([cell for cell in found if cell["row"] in own], declared)
     by_row: dict[str, dict[str, dict[str, Any]]] = {}
     for cell in found:
@@ -269,7 +253,7 @@ def view(filled: pd.DataFrame, declared: Table, tree: Tree) -> dict[str, Any]:
     measured, ran = (any(row[state] for row in shown_rows.values()) for state in ("measured", "ran"))
     state = "" if measured else "no score yet" if ran else "not part of this scale"
     levels = {cell["level"] for cell in cells if cell["measured"]}
-    table = {
+    table: dict[str, Any] = {
         "key": declared.key,
         "title": declared.title,
         "heading": declared.heading,

@@ -22,6 +22,7 @@ from evals.stats import compare
 from report import build, convergence, draw, figures, frontier, sweep, view
 from report import compare as compare_methods
 from report import rows as table_rows
+from report import tables as filling
 from report.site import training
 from report.sweep import Point, choice, measured, selecting, selection
 from tests.report import synthetic, tables
@@ -264,7 +265,9 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     assert cell["versus"] == pytest.approx(means["tepo@high"] - means["grpo@high"])
     points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
     other = replanned(swept, sweep={"points": points})
-    assert view.at_value("TEPO", "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
+    vars(other)["chosen"] = {("m", "tepo"): "tepo"}
+    row = next(row for row in table_rows.table("1").rows if row.id == "T1.8")
+    assert filling.label(row, "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
     (note,) = (note for note in table["notes"] if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
     assert "over seeds 3, 4," in note
