@@ -14,9 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from core import digests, errors, lock, worker
 from core.errors import ConfigError, Parser, whole
@@ -31,12 +31,9 @@ from models.recipe import (
     CLEAN_RECORD,
     RECORD,
     WEIGHTS,
-    BaseRecord,
-    CleanRecord,
     Recipe,
     Start,
     base_name,
-    clean_record,
     code,
     finished,
     hash_of,
@@ -49,6 +46,9 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+# By number of the attempt: the model, and facts for its record. Raises RefusedError.
+Attempt: TypeAlias = "Callable[[int], tuple[PreTrainedModel, dict[str, Any]]]"
+
 RECIPE = "recipe.json"  # the first file of a build: a folder that holds it and no record may be replaced
 SCHEMA = 2
 
@@ -57,19 +57,12 @@ class RefusedError(ConfigError):
     """A gate or an aim was missed."""
 
 
-@dataclass(frozen=True)
-class Gate:
-    """How phase 1 went."""
-
-    gate_step: int  # the step whose check passed the gate
-    gate_accuracy: float
-    cooled_accuracy: float
-
-
 def train_clean(
     model: PreTrainedModel, letters: PreTrainedTokenizerFast, start: Start, *, attempt: int = 0, threads: int = 1
-) -> Gate:
+) -> dict[str, int | float]:
     """Phase 1, in place: train on worked solutions until the gate, then cool down. `letters` is the tokenizer.
+
+    Returns the step whose check passed the gate, the share of right answers then, and after cooling.
 
     RefusedError when `limit` steps do not reach the gate, or cooling not its own. The weights do not depend on
     `threads`.
@@ -81,13 +74,9 @@ def train_clean(
     optimizer = _adamw(model, start)
 
     def check(at: str) -> float:
+        seed = f"check {start.seed} {start.number} {attempt} {at}"
         return tiny.accuracy(
-            model,
-            letters,
-            ladder,
-            count=phase.check_answers,
-            tokens=start.completion_tokens,
-            seed=f"check {start.seed} {start.number} {attempt} {at}",
+            model, letters, ladder, count=phase.check_answers, tokens=start.completion_tokens, seed=seed
         )
 
     with tiny.gradients(model, letters, threads=threads) as compute:
@@ -115,7 +104,7 @@ def train_clean(
             f"accuracy {cooled:.3f} after cooling stays below the gate {phase.cooled_gate}; "
             f"phase 1 was left at step {step} with {accuracy:.3f}"
         )
-    return Gate(step, accuracy, cooled)
+    return {"gate_step": step, "gate_accuracy": accuracy, "cooled_accuracy": cooled}
 
 
 def train_noisy(
@@ -164,150 +153,125 @@ def _step(
     return loss
 
 
-def build_clean(start: Start, out: Path, *, threads: int = 1) -> CleanRecord:
+def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
     """Build a clean model into `out` unless it is there, the same bits on one thread and two; returns its record.
 
     ConfigError: `out` holds something else, or no attempt passed the gates.
     """
-    if not finished(out, CLEAN_RECORD):
-        _place(out, CLEAN_RECORD, start, lambda ready: _train_clean(start, ready, threads))
-    made = clean_record(out)
-    _check_recipe(out / CLEAN_RECORD, made.recipe_hash, start)
-    return made
+
+    def attempt(number: int) -> tuple[PreTrainedModel, dict[str, Any]]:
+        init = random.Random(f"start {start.seed} {start.number} {number}").getrandbits(63)
+        model = tiny.fresh(start.architecture, seed=init)
+        return model, {"figures": train_clean(model, tiny.tokenizer(), start, attempt=number, threads=threads)}
+
+    return _built(start, out, CLEAN_RECORD, attempt, start.clean.attempts, threads)
 
 
-def build(recipe: Recipe, out: Path, *, threads: int = 1) -> BaseRecord:
+def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
     """Build the base into `out` unless it is there, and before it the clean model beside `out` unless that is there.
 
     The same bits on one thread and two. ConfigError: `out` holds something else, or every attempt was refused.
     """
+    start, clean = recipe.start, out.parent / name_of_clean(recipe.start)
+
+    def attempt(number: int) -> tuple[PreTrainedModel, dict[str, Any]]:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        letters, gate = tiny.tokenizer(), record(clean, CLEAN_RECORD)
+        model = AutoModelForCausalLM.from_pretrained(str(clean), dtype=torch.float32)
+        train_noisy(model, letters, recipe, attempt=number, threads=threads)
+        with tiny.one_torch_thread():
+            figures = tiny.figures(
+                model, letters, start.ladder, prompts=recipe.measured_prompts, samples=recipe.samples_per_prompt,
+                tokens=start.completion_tokens, seed=f"figures {start.seed} {recipe.seed} {number}",
+            )  # fmt: skip
+        shown = "  ".join(f"{name} {value:.3g}" for name, value in asdict(figures).items())
+        print(f"[{recipe.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
+        check_aims(recipe, figures.json())
+        made_of = {"model": recipe.model, "ladder": start.ladder, "seed": recipe.seed, "clean": clean.name}
+        made_of |= {"clean_sha256": gate["sha256"][WEIGHTS]}
+        return model, made_of | {"figures": {"gate": gate["figures"], "base": figures.json()}}
+
     if not finished(out):
-        clean = out.parent / name_of_clean(recipe.start)
-        build_clean(recipe.start, clean, threads=threads)
-        _place(out, RECORD, recipe, lambda ready: _train_noisy(recipe, clean, ready, threads))
-    made = record(out)
-    _check_recipe(out / RECORD, made.recipe_hash, recipe)
+        build_clean(start, clean, threads=threads)
+    return _built(recipe, out, RECORD, attempt, recipe.noisy.attempts, threads)
+
+
+def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
+    """RefusedError for the first figure outside its aim."""
+    for name, (low, high) in recipe.aims:
+        if not low <= figures[name] <= high:
+            raise RefusedError(f"{name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}")
+
+
+def _built(
+    made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int
+) -> dict[str, Any]:
+    """The record of a model, which is built first unless it is there; ConfigError for one of another recipe."""
+    if not finished(out, name):
+        _place(made_by, out, name, attempt, attempts, threads)
+    made = record(out, name)
+    if made.get("recipe_hash") != hash_of(made_by):
+        raise ConfigError(
+            f"{out / name}: recipe_hash: {made.get('recipe_hash')} is of another recipe than {hash_of(made_by)}; give "
+            "another --out or remove it"
+        )
     return made
 
 
-def _check_recipe(path: Path, theirs: str, ours: Recipe | Start) -> None:
-    if theirs != hash_of(ours):
-        raise ConfigError(f"{path}: recipe_hash: {theirs} is of another recipe than {hash_of(ours)}")
-
-
-def _place(out: Path, record: str, made_by: Recipe | Start, train: Callable[[Path], CleanRecord | BaseRecord]) -> None:
-    """Have `train` fill a folder, and move it to `out` with its record."""
+def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int) -> None:
+    """Build a model in a temporary folder and move it to `out` with its record."""
     # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files.
     if not _replaceable(out):
-        raise ConfigError(f"{out}: is not empty and holds no {record}; give another --out or remove it")
-    began = code().hash
+        raise ConfigError(f"{out}: is not empty and holds no {name}; give another --out or remove it")
+    began, wall, cpu = code().hash, time.monotonic(), time.process_time()
     held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
     with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
         work = Path(temporary) / "work"  # with ordinary permissions
         write_json(work / RECIPE, made_by.model_dump(mode="json"))
-        made = train(work)
-        entry = {**made.model_dump(mode="json", by_alias=True), "code": began, **code().warning_entry(began)}
-        write_json(work / record, entry)  # last: its presence means finished
+        (model, facts), refused = _first_accepted(attempt, attempts, made_by.where)
+        # An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer.
+        model.save_pretrained(str(work), safe_serialization=True)
+        tiny.save(work)
+        entry = {
+            "schema": SCHEMA,
+            "recipe": made_by.model_dump(mode="json"),
+            "recipe_hash": hash_of(made_by),
+            **facts,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "attempt": len(refused),
+            "refused": refused,
+            "sha256": digests.of_folder(work),
+            "threads": min(threads, 2),
+            "wall_seconds": round(time.monotonic() - wall, 1),
+            "cpu_seconds": round(time.process_time() - cpu, 1),
+            "environment": environment(),
+            "code": began,
+            **code().warning_entry(began),
+        }
+        write_json(work / name, entry)  # last: its presence means finished
         digests.write_folder(work)
         if out.exists():  # empty, or a model without its record
-            names = {path.relative_to(work) for path in work.rglob("*")}
+            known = {path.relative_to(work) for path in work.rglob("*")}
             for path in sorted(out.rglob("*")):
-                if path.relative_to(out) not in names:
-                    raise ConfigError(f"{path}: is no file of a base; move it away")
+                if path.relative_to(out) not in known:
+                    raise ConfigError(f"{path}: is not a file of a base; move it away")
             shutil.rmtree(out)
         work.rename(out)
 
 
 def _replaceable(folder: Path) -> bool:
-    """Whether nothing is there, an empty folder, or what a build left; anything else may be somebody's work."""
+    """True if nothing is there, an empty folder, or what a build left; anything else may be somebody's work."""
     if folder.is_dir() and not folder.is_symlink():
         return (folder / RECIPE).is_file() or not any(folder.iterdir())
     return not os.path.lexists(folder)
 
 
-def _facts(made_by: Recipe | Start, model: PreTrainedModel, refused: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """Save the model; what both kinds of record hold of it."""
-    _save(model, folder)
-    return {
-        "schema": SCHEMA,
-        "recipe": made_by.model_dump(mode="json"),
-        "recipe_hash": hash_of(made_by),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "attempt": len(refused),
-        "refused": refused,
-        "sha256": digests.of_folder(folder),
-        "environment": environment(),
-    }
-
-
-def _cost(threads: int, began: tuple[float, float]) -> dict[str, Any]:
-    """Threads, wall and CPU seconds since `began`."""
-    wall, cpu = began
-    return {
-        "threads": min(threads, 2),
-        "wall_seconds": round(time.monotonic() - wall, 1),
-        "cpu_seconds": round(time.process_time() - cpu, 1),
-    }
-
-
-def _train_clean(start: Start, ready: Path, threads: int) -> CleanRecord:
-    """Phase 1, leaving the model's files in `ready`; returns the record."""
-    began = time.monotonic(), time.process_time()
-    letters = tiny.tokenizer()
-
-    def attempt(number: int) -> tuple[PreTrainedModel, Gate]:
-        init = random.Random(f"start {start.seed} {start.number} {number}").getrandbits(63)
-        model = tiny.fresh(start.architecture, seed=init)
-        return model, train_clean(model, letters, start, attempt=number, threads=threads)
-
-    (model, gate), refused = _first_accepted(attempt, start.clean.attempts, start.where)
-    return CleanRecord(**_facts(start, model, refused, ready), figures=asdict(gate), **_cost(threads, began))
-
-
-def _train_noisy(recipe: Recipe, clean: Path, ready: Path, threads: int) -> BaseRecord:
-    """Phase 2 from the clean model, leaving the model's files in `ready`; returns the record."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    began, start = (time.monotonic(), time.process_time()), recipe.start
-    letters = tiny.tokenizer()
-    continued = clean_record(clean)
-
-    def attempt(number: int) -> tuple[PreTrainedModel, tiny.Figures]:
-        model = AutoModelForCausalLM.from_pretrained(str(clean), dtype=torch.float32)
-        train_noisy(model, letters, recipe, attempt=number, threads=threads)
-        with tiny.one_torch_thread():
-            figures = tiny.figures(
-                model,
-                letters,
-                start.ladder,
-                prompts=recipe.measured_prompts,
-                samples=recipe.samples_per_prompt,
-                tokens=start.completion_tokens,
-                seed=f"figures {start.seed} {recipe.seed} {number}",
-            )
-        shown = "  ".join(f"{name} {value:.3g}" for name, value in asdict(figures).items())
-        print(f"[{recipe.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
-        check_aims(recipe, figures.json())
-        return model, figures
-
-    (model, figures), refused = _first_accepted(attempt, recipe.noisy.attempts, recipe.where)
-    return BaseRecord(
-        **_facts(recipe, model, refused, ready),
-        model=recipe.model,
-        ladder=start.ladder,
-        seed=recipe.seed,
-        clean=clean.name,
-        clean_sha256=continued.sha256[WEIGHTS],
-        figures={"gate": continued.figures, "base": figures.json()},
-        **_cost(threads, began),
-    )
-
-
 def _first_accepted(
-    attempt: Callable[[int], tuple[PreTrainedModel, Any]], most: int, where: str
-) -> tuple[tuple[PreTrainedModel, Any], tuple[str, ...]]:
-    """What the first attempt that is not refused returns, and why those before it were refused; ConfigError if all are.
+    attempt: Attempt, most: int, where: str
+) -> tuple[tuple[PreTrainedModel, dict[str, Any]], tuple[str, ...]]:
+    """Retry until an attempt is accepted; return its result and the rejections. ConfigError if all are refused.
 
     Attempts follow a fixed order, so that every machine comes to the same one.
     """
@@ -323,19 +287,6 @@ def _first_accepted(
             if len(refused) == most:
                 raise ConfigError(f"{where}: attempt {most} of {most}: {error}") from error
             print(f"{where}: attempt {len(refused)} of {most} is refused: {error}", file=sys.stderr)
-
-
-def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
-    """RefusedError for the first figure outside its aim."""
-    for name, (low, high) in recipe.aims:
-        if not low <= figures[name] <= high:
-            raise RefusedError(f"{name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}")
-
-
-def _save(model: Any, folder: Path) -> None:
-    """An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer."""
-    model.save_pretrained(str(folder), safe_serialization=True)
-    tiny.save(folder)
 
 
 def main() -> None:
@@ -358,14 +309,12 @@ def main() -> None:
         worker.hand_over("models.build", ("pydantic", "yaml", *sampling.LIBRARIES))
     if args.clean:
         out = args.out or CACHE / name_of_clean(made_by.start)
-        clean = build_clean(made_by.start, out, threads=threads)
-        figures, sha256 = clean.figures, clean.sha256
+        made = build_clean(made_by.start, out, threads=threads)
     else:
         out = args.out or CACHE / base_name(args.model, args.ladder, args.seed)
-        base = build(made_by, out, threads=threads)
-        figures, sha256 = base.figures["base"], base.sha256
-    shown = "  ".join(f"{name} {value}" for name, value in figures.items())
-    print(f"{out}: {shown}  sha256 {sha256[WEIGHTS][:12]}")
+        made = build(made_by, out, threads=threads)
+    shown = "  ".join(f"{name} {value}" for name, value in made["figures"].get("base", made["figures"]).items())
+    print(f"{out}: {shown}  sha256 {made['sha256'][WEIGHTS][:12]}")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import Field
-
 from core import digests
 from core.code import Code
-from core.declared import Declared, Tuple, validated
+from core.declared import Declared
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json
 from core.provenance import ROOT
@@ -249,39 +247,6 @@ CLEAN_RECORD = "clean.json"
 WEIGHTS = "model.safetensors"
 
 
-class Built(Declared):
-    """What the records of both kinds of models have in common."""
-
-    version: int = Field(alias="schema")
-    recipe: dict[str, Any]  # the whole Start or Recipe
-    recipe_hash: str
-    parameters: int
-    attempt: int  # which initialisation (clean) or random stream of phase 2 (base) it is, from 0
-    refused: Tuple[str]  # why each one before it was not taken
-    sha256: dict[str, str]  # of every file but this one
-    threads: int
-    wall_seconds: float  # of this model's own phase
-    cpu_seconds: float
-    environment: dict[str, Any]
-    code: str | None = None  # the hash of what built it; older records lack it
-    code_warning: str | None = None
-
-
-class CleanRecord(Built):
-    figures: dict[str, int | float]  # how phase 1 went: models.build.Gate
-
-
-class BaseRecord(Built):
-    """`base.json` of a base made here."""
-
-    model: str
-    ladder: str
-    seed: int
-    clean: str  # name of the clean model's folder, beside this one
-    clean_sha256: str  # of its weights
-    figures: dict[str, dict[str, int | float]]  # "gate": of the clean model; "base": models.tiny.Figures
-
-
 def hash_of(recipe: Recipe | Start) -> str:
     """12 hex digits over the recipe and the code that decides the weights."""
     text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + code().hash
@@ -310,15 +275,10 @@ def finished(folder: Path, record: str = RECORD) -> bool:
     return (folder / record).is_file()
 
 
-def record(base: Path) -> BaseRecord:
-    """`base.json` after checking the folder against it; an error names the file that is missing or differs."""
-    path = base / RECORD
-    digests.check_model(base, path)
-    return validated(BaseRecord, read_json(path, "record of a base model"), str(path), error=CorruptInputError)
-
-
-def clean_record(folder: Path) -> CleanRecord:
-    """`clean.json`, with the same checks."""
-    path = folder / CLEAN_RECORD
-    digests.check_model(folder, path)
-    return validated(CleanRecord, read_json(path, "record of a clean model"), str(path), error=CorruptInputError)
+def record(folder: Path, name: str = RECORD) -> dict[str, Any]:
+    """Return a model's record after checking the folder against it; errors name the file that is missing or differs."""
+    digests.check_model(folder, folder / name)
+    found: dict[str, Any] = read_json(folder / name, "record of a base model")
+    if lacking := [key for key in ("recipe_hash", "figures", "sha256") if key not in found]:
+        raise CorruptInputError(f"{folder / name}: {lacking[0]}: is missing; remove the folder to have it built again")
+    return found
