@@ -5,7 +5,7 @@
     batch = tepo_bench.Batch(logp=..., old_logp=..., advantage=advantage, mask=..., group=group, ...)
     method.loss(batch).backward()
 
-docs/extend.md describes every name below. The code stands in `methods/`; in a checkout these are the very same classes as
+docs/extend.md describes every name below. The code stands in `methods/`; in a checkout these are the same classes as
 `methods.batch.Batch` and so on, in a wheel they are `tepo_bench.methods.batch.Batch` (setup.py says why).
 """
 
