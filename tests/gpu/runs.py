@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from core.files import read_json, write_json, write_text
-from methods.training.run_folder import MARK
 from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.gpu import models
@@ -122,34 +121,34 @@ def resume(place: Place) -> Figures:
     folder, whole = place.folder / "runs" / "killed", place.folder / "runs" / "tepo"
     shutil.rmtree(folder, ignore_errors=True)
     process = start(place, "tepo", folder)
-    while not (kept := sorted((folder / "state").glob(f"checkpoint-*/{MARK}"))):
+    while not (kept := sorted((folder / "state").glob("checkpoint-*/SHA256SUMS"))):  # written last
         time.sleep(0.1)
         if process.poll() is not None:
             raise RuntimeError(f"training ended with {process.returncode} before a state was complete")
-    time.sleep(1)
     process.kill()
     process.wait()
-    state, mark = kept[0].parent, read_json(kept[0])
+    state = kept[0].parent
+    rollout = read_json(state / "position.json")["rollout"]  # trained before it
     waited = settle(place)
     # in a separate process: what it takes of the GPU is free again before the run goes on
     out = place.folder / "loaded.json"
     words = [sys.executable, "-m", "tests.gpu.runs", str(place.folder), place.device, str(state), str(out)]
     subprocess.run(words, check=True)
-    before = curve_lines(folder / "state", mark["rollout"])
+    before = curve_lines(folder / "state", rollout)
     wait(start(place, "tepo", folder), folder)
     done, straight = curve(folder), curve(whole)
-    later = [row for row in done if int(row["rollout"]) > mark["rollout"]]
+    later = [row for row in done if int(row["rollout"]) > rollout]
     other = {row["rollout"]: float(row["reward"]) for row in straight}
     gaps = []
-    for rollout, reward in {row["rollout"]: float(row["reward"]) for row in later}.items():
+    for number, reward in {row["rollout"]: float(row["reward"]) for row in later}.items():
         sequences = int(later[0]["groups_sampled"]) * spec(place, "tepo").training.samples_per_prompt
         error = math.sqrt(2 * max(reward * (1 - reward), 0.01) / sequences)
-        gaps.append(abs(reward - other[rollout]) / error)
+        gaps.append(abs(reward - other[number]) / error)
     return {
-        "killed_after_rollout": mark["rollout"],
+        "killed_after_rollout": rollout,
         "seconds_until_the_killed_run_left_the_gpu": waited,
         "shards_differ": int(read_json(out)),
-        "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, mark["rollout"]), strict=True)),
+        "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, rollout), strict=True)),
         "reward_gap_in_standard_errors": worst(gaps),
         **sampler(later),
     }
