@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import errors
 from core.errors import Parser
+from core.files import write_text
 from core.layout import BASE, Checkpoint, split
 from core.scores import POOLED
 from report import markdown, rows, view
@@ -339,14 +340,13 @@ def _add_columns(block: Block, at: dict[tuple[str, str, str], Cell], tree: Tree)
 
 def write(tree: Tree, key: str, specification: Path = rows.TABLES) -> tuple[list[Path], dict[str, Any]]:
     """Write `tables/table<key>.*`; returns the paths and the table as it is shown."""
-    from core import digests
-
     declared = rows.declaration(tree, key, specification)
     filled = fill(declared, tree)
     shown = view.view(filled, declared, tree)
-    texts = {".tidy.csv": view.tidy_csv(filled)} | {end: text(shown) for end, text in markdown.RENDERINGS.items()}
-    contents = {tree.layout.tables / f"table{key}{end}": text for end, text in texts.items()}
-    return digests.write_together(tree.layout.sums(f"tables/table{key}"), contents), shown
+    texts = {".tidy.csv": view.tidy_csv(filled)} | {end: make(shown) for end, make in markdown.RENDERINGS.items()}
+    for end, text in texts.items():
+        write_text(tree.layout.tables / f"table{key}{end}", text)
+    return [tree.layout.tables / f"table{key}{end}" for end in texts], shown
 
 
 def main() -> None:

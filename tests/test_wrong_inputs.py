@@ -111,7 +111,10 @@ COMMANDS = [
     ("report.show runs --results config", "config: no results there; trees in it: none; snakemake makes one"),
     ("report.show runs --results .", r"\.: no results there; trees in it: tree"),
     ("report.show runs --scale Quick", "results/Quick: no results there"),
-    ("report.show table1 --results tree", "table1.tidy.csv: missing; run: python -m report.tables --results tree"),
+    (
+        "report.show table1 --results tree",
+        "table1.tidy.csv: the table is missing; run: python -m report.tables --results tree",
+    ),
     ("report.build --results tree", "tree/matrix.json: the list of planned runs is not valid JSON .*"),
     ("evals.run --model nofolder --benchmarks syn_mix33 --out x", "'syn_mix33'; .*nearest: syn_mix3"),
     ("evals.run --model config --benchmarks syn_mix3 --out x", "config: no model there .*give the folder"),

@@ -22,7 +22,7 @@ from core.layout import Run
 from core.provenance import ROOT
 from core.results_tree import Tree
 from paper import verdicts
-from report import build, convergence, manifest, show
+from report import build, convergence, manifest
 from report import rows as table_rows
 from report.markdown import environment
 from report.site import assets, paper, runs, samples, tables
@@ -412,7 +412,6 @@ def test_nothing_that_computes_is_imported_to_build_the_page(copy: Tree) -> None
 
 
 WRITTEN_BY = {  # files -> their command; no view of the page shows the last two or three of a table or figure
-    "tables/table1.": (("tidy.csv", "csv", "tex"), "python -m report.tables --results {root} --table 1"),
     "figures/figure2.": (
         ("csv", "json", "svg", "png", "pdf"),
         "python -m report.figure --results {root} --figure figure2",
@@ -427,7 +426,7 @@ WRITTEN_BY = {  # files -> their command; no view of the page shows the last two
 
 @pytest.mark.slow
 def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(copy: Tree) -> None:
-    """Also of files that no view shows: without this, a cut table1.csv would be noticed by whoever publishes it."""
+    """Also of files that no view shows: without this, a cut figure2.csv would be noticed by whoever publishes it."""
     named = [(copy.root / f"{start}{end}", line) for start, (ends, line) in WRITTEN_BY.items() for end in ends]
     wrong = []
     for (path, line), damage in product(named, (Path.unlink, cut, lambda path: flip(path, 0.5))):
@@ -446,7 +445,7 @@ def test_a_missing_or_damaged_file_is_one_line_with_the_command_that_writes_it(c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tables/table1", "figures/figure2", "figures/convergence"])
+@pytest.mark.parametrize("name", ["figures/figure2", "figures/convergence"])
 def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
     sums = copy.layout.sums(name)
     cut(sums)
@@ -455,14 +454,6 @@ def test_a_damaged_list_of_hashes_is_named(name: str, copy: Tree) -> None:
     sums.unlink()
     with pytest.raises(BenchError, match=re.escape(f"{sums}: hashes are missing")):
         build.build(copy.root)
-
-
-@pytest.mark.slow
-def test_show_holds_the_table_that_it_prints(copy: Tree, command: Command) -> None:
-    cut(copy.layout.tables / "table1.csv")
-    code, out, err = command(show.main, "table1", "--results", copy.root)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "table1.csv: damaged" in err
 
 
 @pytest.mark.slow

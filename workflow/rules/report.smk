@@ -71,7 +71,6 @@ rule table:
             ".tidy.csv",
             ".md",
             ".tex",
-            ".sha256",  # of the others: their readers hold them against it
         ),
     log:
         f"{LOGS}/table{{number}}.log",
