@@ -170,32 +170,6 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
     ]  # fmt: skip
 
 
-def test_the_scales_own_value_on_fresh_seeds_is_a_comparison_of_its_own(swept: Tree) -> None:
-    """GRPO has another value chosen, TEPO its own: it stands in both."""
-    tree = with_runs(swept, ("grpo", "tepo"), TEST)
-    tree.matrix["runs"] = [r for r in tree.matrix["runs"] if (r["method"], r["seed"] in TEST) != ("tepo@high", True)]
-    blocks = table_rows.of_runs(tree).blocks
-    assert [block.title.split(",")[1].strip() for block in blocks if "resh seeds" in str(block.title)] == [
-        "each method with the value chosen on other seeds", "every method with the scale's own value",
-    ]  # fmt: skip
-    methods = [[row.method for row in block.rows if row.method != "base"] for block in blocks[:2]]
-    assert methods == [["grpo@high", "tepo"], ["grpo", "tepo"]]
-    assert len({row.id for block in blocks for row in block.rows}) == sum(len(block.rows) for block in blocks)
-    assert [next(row.method for row in b.rows if row.id == b.baseline) for b in blocks[:2]] == ["grpo@high", "grpo"]
-
-
-def test_a_method_beside_two_baselines_is_two_tests(both: Tree) -> None:
-    """The column of differences is corrected as the average."""
-    cells = tables.cells(filled(both, "runs"))
-    average, difference = (
-        {(c.model, c.row): (c.versus_p_holm, c.versus_tests) for c in cells if c.column == column and c.baseline}
-        for column in ("avg_pooled", "delta")
-    )
-    assert difference.items() <= average.items()
-    assert {tests for _, tests in difference.values()} == {len(difference)}
-    assert len({c.baseline for c in cells if c.column == "delta" and c.baseline}) > 1
-
-
 def test_a_difference_takes_each_method_at_the_value_that_is_compared(both: Tree) -> None:
     for compared, at in (("chosen", "@high"), ("own", "")):
         found, _ = compare_methods.pairs([both], "tepo", "grpo", compared)

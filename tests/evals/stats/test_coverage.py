@@ -15,7 +15,7 @@ from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.frontier import Frontier, common, compare, gap, of_arms
+from evals.stats.frontier import Frontier, common, compare, of_arms
 from evals.stats.intervals import Array, Bounds
 
 REPEATS = 4000  # standard error of a coverage near 95 %: 0.35 points
@@ -75,14 +75,6 @@ def test_every_level_is_covered(low: float, high: float) -> None:
         chances = rng.beta(*(part[:, None] * spread for part in (truth, 1 - truth)), (REPEATS, problems))
         bounds = score(rng.binomial(k, chances) / k, Case(problems, k, 0.0))
         assert 92.6 <= coverage(bounds, truth) <= (97 if k == 1 else 98.5), (k, spread, problems)
-
-
-def test_the_binomial_interval_of_960_samples_covers_35_percent() -> None:
-    """What is often printed instead: samples of one problem are no independent answers."""
-    y = answers(np.random.default_rng([1, 0]), AIME)
-    mean = y.mean(-1)
-    half = 1.96 * np.sqrt(mean * (1 - mean) / (AIME.problems * AIME.k))
-    assert coverage(Bounds(mean - half, mean + half), AIME.mean) == pytest.approx(35, abs=1.5)
 
 
 @pytest.mark.parametrize("case", [AIME, PAPER_LIKE[2], Case(400, 1, 0.98), Case(500, 1, 0.77)])
@@ -160,11 +152,6 @@ def test_equal_lines_a_constant_apart_differ_by_it_whatever_the_step_sizes() -> 
     assert (found.low, found.high) == (pytest.approx(math.exp(-4)), pytest.approx(math.exp(-3)))
     # at their own step sizes they differ by 0.03 and one unit of slope
     assert a.points()[1][2] - b.points()[1][1] == pytest.approx(0.08)
-
-
-def test_lines_of_other_slopes_differ_by_the_mean_over_the_range() -> None:
-    a, b = line([-6, -5, -4, -3], 0.5, 0.05, 3), line([-6, -5, -4, -3], 0.5, 0.01, 0)
-    assert gap(a, b) == pytest.approx(np.mean([(0.05 - 0.01) * x for x in (-6, -3)]))
 
 
 def test_the_range_is_cut_to_where_both_reach() -> None:

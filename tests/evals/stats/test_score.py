@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -179,12 +178,9 @@ def _drop(name: str) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
 BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "no grades": (lambda g, s: g.unlink(), "sampled.parquet: file is missing"),
     "no grades.json": (lambda g, s: (g.parent / "grades.json").unlink(), "grades.json: record of the grades is"),
-    "no samples.json": (lambda g, s: (s.parent / "samples.json").unlink(), "samples.json: record of the samples is"),
     "changed grades": (lambda g, s: g.write_bytes(g.read_bytes() + b" "), "sampled.parquet: sha256 is"),
-    "cut grades": (lambda g, s: (g.write_bytes(g.read_bytes()[:500]), _rehash(g)), "not a readable"),
     "other samples": (lambda g, s: _rewrite(s, _set(response="edited")), "graded other samples"),
     "lost row": (lambda g, s: _rewrite(g, lambda d: d[:-1]), "rows = items x samples"),
-    "twice a row": (lambda g, s: _rewrite(g, lambda d: [*d, d[3]]), "occurs more than once"),
     "wrong count": (lambda g, s: _record(g, rows=95), "96 rows, recorded are 95"),
     "gap in samples": (
         lambda g, s: _rewrite(g, lambda d: [r | {"sample": r["sample"] + 1} for r in d]), "samples must be 0 to 7"
@@ -196,8 +192,6 @@ BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "unknown verdict": (
         lambda g, s: _rewrite(g, _set(verdict="maybe")), "verdict: unknown value 'maybe'; allowed: correct"
     ),
-    "empty verdict": (lambda g, s: _rewrite(g, _set(verdict=None)), "column 'verdict' is empty in 1 rows"),
-    "no column": (lambda g, s: _rewrite(g, _drop("verdict")), "no column 'verdict'"),
 }  # fmt: skip
 
 
@@ -226,10 +220,7 @@ def test_samples_and_grades_of_two_checkpoints_that_changed_places_are_refused(r
 
 REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"benchmarks": ["sampeld"]}, "no benchmark 'sampeld'; there: greedy, sampled; nearest: sampled"),
-    ({"benchmarks": []}, "benchmarks: expected one or more"),
-    ({"benchmarks": ["greedy", "greedy"]}, "different ones"),
     ({"benchmarks": ["avg_macro"]}, "name of an average"),
-    ({"checkpoints": []}, "checkpoints: expected one or more"),
     ({"checkpoints": [Checkpoint.base("tiny")]}, "tiny/base/seed0/step0/grades.json"),
     ({"missing": [("other", "greedy")]}, "other:greedy names no requested"),
     ({"missing": [("tiny", "greedy")]}, "declared as not run"),
@@ -255,23 +246,15 @@ def test_checkpoints_with_different_numbers_of_responses_are_refused(results: Re
 
 BAD_SCORES: dict[str, tuple[Callable[[list[dict[str, str]]], list[dict[str, str]]], str]] = {
     "lost benchmark": (lambda d: d[1:], "grpo/seed1/step12 has no row for greedy"),
-    "lost average": (lambda d: d[:-1], "tepo/seed1/step12 has no row for avg_macro"),
     "twice": (lambda d: [*d, d[0]], "two rows for greedy"),
-    "no rows": (lambda d: [], "holds no rows"),
     "not a number": (_set(score="many"), "row 2: score: 'many' is no number"),
-    "nan": (_set(score="nan"), "row 2: score: nan is out of range"),
     "percent": (_set(score="32.5"), "row 2: score: 32.5 is no fraction"),
-    "negative": (_set(wrong="-1"), "row 2: wrong: -1 is out of range"),
     "empty": (_set(score=""), "row 2: score is empty"),
-    "no key": (_set(model=""), "row 2: model is empty"),
     "sum": (_set(timeout="3"), "row 2: verdicts do not add up"),
-    "half interval": (_set(low=""), "row 2: interval [None"),
     "outside": (_set(low="0.99", high="0.999"), "does not hold the score"),
     "another score": (_set(score="0.123", low="", high=""), "is not"),
     "not run but full": (_set(how="not run"), "in a row that was not run"),
     "unknown column": (lambda d: [r | {"scroe": "1"} for r in d], "unknown column 'scroe'; nearest: score"),
-    "lost column": (_drop("timeout"), "column 'timeout' is missing"),
-    "other order": (lambda d: [dict(reversed(r.items())) for r in d], "another order"),
 }  # fmt: skip
 
 
@@ -292,30 +275,11 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results, tmp_pa
         assert str(path) in str(caught.value)
 
 
-def test_unknown_lengths_stay_unknown(tmp_path: Path) -> None:
-    data = responses(SAMPLED)
-    data[0]["tokens"] = None
-    found = scores(write(tmp_path, TEPO, {"sampled": data}), [TEPO], ["sampled"])
-    assert found.response_tokens.isna().all()
-
-
 def test_importing_the_command_imports_no_table_library() -> None:
     heavy = "'pandas', 'pyarrow', 'numpy', 'scipy', 'torch'"
     code = f"import sys, evals.score; print([m for m in ({heavy}) if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
-
-
-def test_large_files_keep_their_types(tmp_path: Path) -> None:
-    """Parquet written with narrower types than the fixtures' reads the same."""
-    results = write(tmp_path, TEPO, {"sampled": responses(SAMPLED)})
-    path = results.grades(TEPO) / "sampled.parquet"
-    narrow = pq.read_table(path)
-    narrow = narrow.set_column(1, "sample", narrow["sample"].cast(pa.int16()))
-    narrow = narrow.set_column(2, "verdict", narrow["verdict"].dictionary_encode())
-    pq.write_table(narrow.select(list(GRADE_COLUMNS)), path)
-    _record(path, sha256=sha256_file(path))
-    assert row(scores(results, [TEPO], ["sampled"]), TEPO, "sampled").score == SAMPLED.mean()
 
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
