@@ -40,7 +40,7 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Rows of a curve.csv by rollout. Everything is still text: only the columns asked for must be numbers."""
+    """Rows of a curve.csv by rollout. Everything is still text: only the columns that are read must be numbers."""
 
     path: Path
     rollouts: tuple[tuple[Mapping[str, str], ...], ...]
@@ -48,7 +48,7 @@ class Curve:
     def series(self, columns: Sequence[str], aggregate: str = "mean") -> list[float | None]:
         """One figure per rollout; None where none of the columns has one.
 
-        Raises for a column that the file has not, and for a value that is no finite number, naming line and column.
+        Raises for a missing column, and for a value that is not a finite number, naming line and column.
         """
         for column in columns:
             if column not in self.rollouts[0][0]:

@@ -82,7 +82,7 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     policy, side = policies(tree.layout, keys), {}
     for key, graded in read_graded(tree.layout, found[0], keys).items():
         samples = graded.samples.column(policy[key])
-        # By the problem's first item: prompts, which tell copies of a problem, differ between models.
+        # By the problem's first item: prompts, which mark copies of a problem, differ between models.
         first = dict(zip(samples.problem_of_row[::-1], samples.items[::-1], strict=True))
         figures = enumerate(zip(samples.right_per_problem, samples.rows_per_problem, strict=True))
         side[key] = of_answers({first[i]: (float(y / n), samples.k, int(n)) for i, (y, n) in figures})

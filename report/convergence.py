@@ -36,20 +36,16 @@ METHOD_HEADER = (
 DIFFERS_HEADER = (*KEYS, "differs")
 # What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
+    name: ((name,), "mean")
+    for name in (
+        "reward", "grad_norm", "clip_fraction_tokens", "entropy", "response_tokens", "kl_old", "seconds",
+        "mask_fraction", "kl_step", "kl_base", "update_norm", "effective_step", "grad_clipped",
+    )
+} | {
     "reward": (("reward",), "first"),
-    "grad_norm": (("grad_norm",), "mean"),
-    "clip_fraction_tokens": (("clip_fraction_tokens",), "mean"),
-    "entropy": (("entropy",), "mean"),
     "response_tokens": (("response_tokens",), "first"),
-    "kl_old": (("kl_old",), "mean"),
     "seconds": (("seconds_rollout", "seconds_update"), "sum"),
-    "mask_fraction": (("mask_fraction",), "mean"),
-    "kl_step": (("kl_step",), "mean"),  # one value a rollout, and the next
-    "kl_base": (("kl_base",), "mean"),
-    "update_norm": (("update_norm",), "mean"),
-    "effective_step": (("effective_step",), "mean"),
-    "grad_clipped": (("grad_clipped",), "mean"),
-}
+}  # fmt: skip
 CURVE_HEADER = (*KEYS, "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1

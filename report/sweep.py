@@ -290,7 +290,7 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
         if own := [row for row in rows if row["model"] == model["key"]]:
             lines += [f"## {escape_markdown(model['title'])}", ""]
             at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
-            if at_own:  # the answer first: what chose the values is too high
+            if at_own:  # the result first: what chose the values is too high
                 versus = next(iter(at_own.values()))["versus"]
                 lines += ["### Each method at its own value, fresh seeds", "", f"Minus {versus}, in points.", ""]
                 cells = [

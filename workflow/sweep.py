@@ -27,7 +27,7 @@ from methods import catalog
 from methods.training.spec import Training
 from workflow import matrix
 
-SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are no axis
+SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that are not axes
 MEASURES = ("score", "area")
 FRESH = ("chosen", "own", "none")  # values that the second round may train
 CHOICE = "sweep/choice.csv"
@@ -157,7 +157,7 @@ def is_own(point: Mapping[str, Any]) -> bool:
 
 
 def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A point for each run of the second round, at most: what it costs can be said before the values are known."""
+    """A point for each run of the second round, at most: its cost is known before the values are."""
     points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
     if "own" in swept["fresh"]:
         points += [point for point in swept["points"] if is_own(point) and point["values"]]
@@ -165,13 +165,13 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
-    """Whether the values are chosen. A choice.csv of another sweep is none: this one has its own selection first."""
+    """Whether the values are chosen. A choice.csv of another sweep does not count: this one selects first."""
     there = (results.root / CHOICE).is_file()
     return there and {row["question"] for row in _choice(results)} == {swept["question"]}
 
 
 def _choice(results: Results) -> list[dict[str, str]]:
-    """The rows of choice.csv, which is what the hash beside it says; an older one has none."""
+    """The rows of choice.csv, checked against the hash beside it; older ones have none."""
     digests.check(results.root / CHOICE, advice="delete it and type the command again")
     return read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
 
@@ -179,5 +179,5 @@ def _choice(results: Results) -> list[dict[str, str]]:
 def _question(swept: Mapping[str, Any]) -> str:
     """What a choice answers: a choice of other points, seeds or another measure is another sweep's."""
     points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
-    asked = [points, swept["select_seeds"], swept["by"]]
-    return sha256_bytes(repr(asked).encode())[:12]
+    parts = [points, swept["select_seeds"], swept["by"]]
+    return sha256_bytes(repr(parts).encode())[:12]

@@ -25,7 +25,7 @@ def detectable(se: float, df: float, tests: int = 1) -> float:
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
     tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: what is
-    found there is found whatever the other tests say. Where they are significant, less would have been enough.
+    found there is found whatever the other tests give. Where they are significant, less would have been enough.
     """
     return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
 
@@ -131,7 +131,7 @@ def _over_benchmarks(
 
 # Two methods. The unit is the clean model that seeds continue, or the training seed where each has its own: runs that
 # differ in it differ by more than chance answers. One unit gives no method-level interval, however many responses it
-# has; the functions say so instead of giving a number.
+# has: `how` then has the reason in place of a number.
 
 ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
@@ -142,7 +142,7 @@ Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`
 
 
 def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
-    """By seed the first one that continues the same clean model; None: each seed has a start of its own.
+    """By seed the first one that continues the same clean model; None: each seed starts from another one.
 
     If all seeds continue one clean model they stay apart: what follows is about that one, as with a hub model.
     """
@@ -369,7 +369,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     worst = 0.0
     for rank, (value, place) in enumerate(tested):
         if math.isnan(value) or not 0 <= value <= 1:
-            raise ConfigError(f"holm: p[{place}] = {value} is no probability; None stands for untested")
+            raise ConfigError(f"holm: p[{place}] = {value} is not a probability; None stands for untested")
         worst = max(worst, min(1.0, (len(tested) - rank) * value))
         adjusted[place] = worst
     return adjusted

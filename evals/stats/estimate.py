@@ -1,11 +1,11 @@
 """The responses of one checkpoint, kept by problem, and their scores: a value with an interval, or why there is none.
 
-There is no function here that takes "121 right of 960". Thirty problems asked 32 times are thirty draws; forgetting
-which response belongs to which problem is what makes the binomial interval cover 35 %. This file is the one place that
-decides what a problem is: rows with the same prompt are one.
+There is no function here that takes "121 right of 960". Thirty problems with 32 samples each are thirty draws;
+forgetting which response belongs to which problem is what makes the binomial interval cover 35 %. This file is the one
+place that decides what a problem is: rows with the same prompt are one.
 
 Unlike most libraries' results an estimate refuses the misleading forms: an SE of 0, an interval collapsed to its point,
-an interval without a level. What is unknown is None and `how` says why.
+an interval without a level. What is unknown is None, and `how` has the reason.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[
     tokens_IK = by_item(lengths, sample_order, float)
     prompt_IK = by_item(sampled["prompt_sha256"].to_pylist(), sample_order, object)
     if several := np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1)).tolist():
-        raise CorruptInputError(f"{samples}: item {items[several[0]]!r} was asked with several prompts")
+        raise CorruptInputError(f"{samples}: item {items[several[0]]!r} has several prompts")
     right_IK = verdict_IK == VERDICTS.index(Verdict.CORRECT)
     return Graded(Samples(items, right_IK, tuple(prompt_IK[:, 0])), verdict_IK, answer_IK, tokens_IK)
 
@@ -335,18 +335,18 @@ def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False
 
     A benchmark that was not run, a "-" in the paper, is the number of responses that it would have had.
     Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
-    `how` says which. Interval: MOVER over the benchmarks' own intervals, because Wilson's are lopsided near 0 and 1 and
+    `how` has which. Interval: MOVER over the benchmarks' own intervals, because Wilson's are lopsided near 0 and 1 and
     one SE for both sides would lose that.
     """
     run, missing = _split(parts)
-    asked = sum(s.responses for s in run.values())
+    responses = sum(s.responses for s in run.values())
     how = "pooled by responses"
     if missing:
         treated = "counted as wrong" if missing_as_wrong else "left out"
         how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
     if missing_as_wrong:
-        asked += sum(missing.values())
-    return _weighted({key: s.responses / asked for key, s in run.items()}, run, how)
+        responses += sum(missing.values())
+    return _weighted({key: s.responses / responses for key, s in run.items()}, run, how)
 
 
 def macro(parts: Mapping[str, Samples | int]) -> Estimate:
@@ -374,7 +374,7 @@ def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str
         if e.low is None or e.high is None:
             how = f"{how}; no interval: {key}: {e.how}"
             return Estimate(value=value, level="problem", how=how, n=n)
-        # a benchmark all right or all wrong has no SE of its own: a quarter of its interval stands for it
+        # a benchmark all right or all wrong has no SE: a quarter of its interval stands for it
         se = e.se if e.se is not None else (e.high - e.low) / 4
         parts.append((weights[key], run[key].score, e.low, e.high, se))
     w, v, low_B, high_B, se_B = zip(*parts, strict=True)

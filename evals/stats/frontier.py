@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from evals.stats.compare import DIFFERENCE, EQUAL_SEEDS, ROUNDING, counted, t_te
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
-CLUSTERS = 3  # at least: two leave one degree of freedom and an interval that says nothing
+CLUSTERS = 3  # at least: two leave one degree of freedom and an interval without information
 ARMS = 3  # at least: between two a frontier is a straight line, whose error the jackknife does not see (simulated)
 
 
@@ -64,30 +65,23 @@ class Frontier:
         return float(curve(low)) if high - low < ROUNDING else float(curve.integrate(low, high)) / (high - low)
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(NamedTuple):
     """Two methods at equal movement. low, high: the range compared, in nats a token; None: no movement in common."""
 
     comparison: Comparison
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
 
 
-def common(a: Frontier, b: Frontier) -> tuple[float, float] | None:
-    """The range of log movement between both methods' own arms, cut to where both frontiers reach; None if nothing of
-    it is left."""
+def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
+    """Mean difference a - b over the range of log movement between both methods' own arms, cut to where both frontiers
+    reach, and the ends of that range; None where nothing of it is left."""
     x_a, x_b = a.points()[0], b.points()[0]
     between = sorted((float(x_a[a.own]), float(x_b[b.own])))
-    low, high = max(between[0], x_a.min(), x_b.min()), min(between[1], x_a.max(), x_b.max())
-    return (float(low), float(high)) if low <= high else None
-
-
-def gap(a: Frontier, b: Frontier) -> float | None:
-    """Mean difference a - b over `common`; None where there is none."""
-    if (ends := common(a, b)) is None:
+    low, high = float(max(between[0], x_a.min(), x_b.min())), float(min(between[1], x_a.max(), x_b.max()))
+    if low > high or (mean_a := a.means(low, high)) is None or (mean_b := b.means(low, high)) is None:
         return None
-    mean_a, mean_b = a.means(*ends), b.means(*ends)
-    return None if mean_a is None or mean_b is None else mean_a - mean_b
+    return mean_a - mean_b, low, high
 
 
 def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
@@ -98,36 +92,29 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
     range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_coverage.py simulates.
     """
     n = a.movement.shape[1]
-
-    def unknown(how: str, value: float | None = None) -> Comparison:
-        return Comparison(difference=value, how=how, n=n)
-
     if b.movement.shape[1] != n or len(clusters) != n:
         raise CorruptInputError(f"frontier: {n}, {b.movement.shape[1]} seeds and {len(clusters)} clusters differ")
     fewest = min(len(a.movement), len(b.movement))
     if fewest < ARMS:
-        return Matched(unknown(f"a frontier of {fewest} step sizes: at least {ARMS} are needed"), None, None)
-    ends, value = common(a, b), gap(a, b)
-    if ends is None or value is None:
-        return Matched(unknown("no movement in common"), None, None)
-    low, high = math.exp(ends[0]), math.exp(ends[1])
-    groups = list(dict.fromkeys(clusters))
+        return Matched(Comparison(how=f"a frontier of {fewest} step sizes: at least {ARMS} are needed", n=n))
+    if (found := gap(a, b)) is None:
+        return Matched(Comparison(how="no movement in common", n=n))
+    value, ends = found[0], (math.exp(found[1]), math.exp(found[2]))
+    groups, left_G = list(dict.fromkeys(clusters)), []
     g = len(groups)
     if g < CLUSTERS:
-        return Matched(unknown(f"{g} independent seeds: no interval", value), low, high)
-    left_G = []
+        return Matched(Comparison(difference=value, how=f"{g} independent seeds: no interval", n=n), *ends)
     for group in groups:
         out = np.array([cluster == group for cluster in clusters])
-        without = gap(a.without(out), b.without(out))
-        if without is None:
-            return Matched(unknown(f"no movement in common without {group}", value), low, high)
-        left_G.append(without)
+        if (without := gap(a.without(out), b.without(out))) is None:
+            return Matched(Comparison(difference=value, how=f"no movement in common without {group}", n=n), *ends)
+        left_G.append(without[0])
     pseudo_G = g * value - (g - 1) * np.array(left_G)
     se, df = float(pseudo_G.std(ddof=1)) / math.sqrt(g), float(g - 1)
     if se < ROUNDING:
-        return Matched(unknown(EQUAL_SEEDS, value), low, high)
+        return Matched(Comparison(difference=value, how=EQUAL_SEEDS, n=n), *ends)
     how = f"jackknife over {counted(g, n)}"
-    return Matched(t_test(value, se, df, bounds=DIFFERENCE, level="seed", how=how, n=n), low, high)
+    return Matched(t_test(value, se, df, bounds=DIFFERENCE, level="seed", how=how, n=n), *ends)
 
 
 def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[int, float]], own: int) -> Frontier:

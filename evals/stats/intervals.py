@@ -4,7 +4,7 @@ Axes: P problem, S seed, B benchmark. Everything else in this package wraps thes
 `tests/evals/stats/test_coverage.py` call the very same ones, so what is simulated is what is printed.
 Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
 the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
-it says 95 %.
+it should cover 95 %.
 """
 
 from typing import NamedTuple

@@ -15,7 +15,7 @@ from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.frontier import Frontier, common, compare, of_arms
+from evals.stats.frontier import Frontier, compare, gap, of_arms
 from evals.stats.intervals import Array, Bounds
 
 REPEATS = 4000  # standard error of a coverage near 95 %: 0.35 points
@@ -156,8 +156,7 @@ def test_equal_lines_a_constant_apart_differ_by_it_whatever_the_step_sizes() -> 
 
 def test_the_range_is_cut_to_where_both_reach() -> None:
     a, b = line([-5, -4.5, -4], 0, 0.1, 2), line([-9, -8, -4.6], 0, 0.1, 0)
-    ends = common(a, b)
-    assert ends == (pytest.approx(-5), pytest.approx(-4.6))
+    assert gap(a, b)[1:] == (pytest.approx(-5), pytest.approx(-4.6))
     nowhere = compare(line([-3, -2, -1], 0, 0.1, 0), b, range(SEEDS))
     assert nowhere.low is None
     assert nowhere.comparison.difference is None
