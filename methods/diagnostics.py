@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import Terms, masks, ratios, surrogates
+from methods.parts import Terms, masks, objective
 from methods.parts.penalties import divergence
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
             return dict.fromkeys(NAMES)
         # a generator of its own: measuring must not change which tokens the next loss draws
         t = Terms(batch, parts, torch.Generator().manual_seed(0))
-        removed_BT = surrogates.outside(t)
+        removed_BT = objective.outside(t)
         metrics = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
             "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
@@ -130,7 +130,7 @@ def _sign_agreement(t: Terms) -> Tensor | None:
 
 def _effective(t: Terms) -> Tensor:
     # the sequence ratio for every method, so that the number compares policies and not losses
-    weights = ratios.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
+    weights = objective.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
     return weights.sum() ** 2 / (len(weights) * weights.square().sum())
 
 

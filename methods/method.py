@@ -11,7 +11,7 @@ from core.errors import ConfigError, CorruptInputError
 from methods import diagnostics as _diagnostics
 from methods.batch import INTEGERS, NUMBERS, WIDE, check_tensor
 from methods.parts import Parts, Scope, Terms, widest
-from methods.parts.reducers import Count
+from methods.parts.objective import Count
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

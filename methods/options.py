@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from core.errors import ConfigError, unknown
 from methods.method import Method
 from methods.parts import Part, Parts, corrections
-from methods.parts.surrogates import CLIP_HIGHER
+from methods.parts.objective import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # of an option
 Settings: TypeAlias = Mapping[str, Any]  # option name -> value, for every option of an entry

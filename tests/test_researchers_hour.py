@@ -22,7 +22,7 @@ METHOD = '''"""GRPO/DAPO, except that the advantage is not divided by the group'
 
 from methods import options
 from methods.options import Settings, method
-from methods.parts import Parts, advantages, ratios, reducers, surrogates
+from methods.parts import Parts, advantages, objective
 
 
 @method(
@@ -36,9 +36,9 @@ from methods.parts import Parts, advantages, ratios, reducers, surrogates
 def mine(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_centred(scale="one"),
-        ratio=ratios.token(),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.token(),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 '''
 

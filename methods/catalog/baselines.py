@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Settings, method
-from methods.parts import Part, Parts, advantages, ratios, reducers, surrogates
+from methods.parts import Part, Parts, advantages, objective
 
 LOW, HIGH = options.LOW.with_(printed="-"), options.HIGH.with_(default=0.2, printed="-")
 
@@ -23,9 +23,9 @@ def with_advantage(advantage: Part, s: Settings) -> Parts:
     """GRPO/DAPO's loss with another advantage; `agg-scope` is an option of all but Dr. GRPO and RLOO's second form."""
     return Parts(
         advantage=advantage,
-        ratio=ratios.token(),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s.get("agg-scope", "minibatch")),
+        ratio=objective.token(),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s.get("agg-scope", "minibatch")),
     )
 
 
@@ -40,7 +40,7 @@ def with_advantage(advantage: Part, s: Settings) -> Parts:
 )
 def dr_grpo(s: Settings) -> Parts:
     centred = advantages.group_centred(scale="one", reward="binary")
-    return replace(with_advantage(centred, s), reduce=reducers.seq_mean_token_sum_norm())
+    return replace(with_advantage(centred, s), reduce=objective.seq_mean_token_sum_norm())
 
 
 @method(
@@ -142,4 +142,4 @@ def rloo(s: Settings) -> Parts:
 def rloo_sequence(s: Settings) -> Parts:
     """The whole response as one action, as in the paper and TRL; the mean is of one term per response."""
     loss = with_advantage(advantages.leave_one_out(), s)
-    return replace(loss, ratio=ratios.product(most=None), reduce=reducers.seq_mean_token_mean())
+    return replace(loss, ratio=objective.product(most=None), reduce=objective.seq_mean_token_mean())

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Parts, advantages, masks, objective, penalties
 
 
 def loss(s: Settings) -> Parts:
     """GRPO/DAPO's loss; `ratio` is an option of the two covariance methods."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.at_level(s.get("ratio", "token")),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.at_level(s.get("ratio", "token")),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Parts, advantages, masks, objective, penalties
 
 
 @method(
@@ -22,9 +22,9 @@ from methods.parts import Parts, advantages, masks, penalties, ratios, reducers,
 def grpo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.token(),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s.get("agg-scope", "minibatch")),
+        ratio=objective.token(),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s.get("agg-scope", "minibatch")),
     )
 
 
@@ -56,4 +56,4 @@ def grpo_2024(s: Settings) -> Parts:
         mask=masks.everywhere(),
         clamp=s["kl-clamp"],
     )
-    return replace(grpo(s), penalties=(kl,), reduce=reducers.seq_mean_token_mean())
+    return replace(grpo(s), penalties=(kl,), reduce=objective.seq_mean_token_mean())

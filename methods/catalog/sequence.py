@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Parts, advantages, ratios, reducers, surrogates
+from methods.parts import Parts, advantages, objective
 
 SEQUENCE = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
 
@@ -26,9 +26,9 @@ SEQUENCE = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
 def gspo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.sequence(gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        reduce=reducers.seq_mean_token_mean(),
+        ratio=objective.sequence(gradient=s["gradient"]),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        reduce=objective.seq_mean_token_mean(),
     )
 
 
@@ -46,7 +46,7 @@ def gspo(s: Settings) -> Parts:
     aliases={"luspo": {}},  # arXiv 2602.05261: the sequence weight, summed over tokens
 )
 def tepo_seqsum(s: Settings) -> Parts:
-    return replace(gspo(s), reduce=reducers.seq_mean_token_sum())
+    return replace(gspo(s), reduce=objective.seq_mean_token_sum())
 
 
 @method(
@@ -71,14 +71,14 @@ def tepo_seqsum(s: Settings) -> Parts:
 def prefix_is(s: Settings) -> Parts:
     # A clipped objective whose weight is detached has no gradient at all; `weighted` takes it from log pi instead.
     if s["prefix-grad"] == "stop":
-        surrogate = surrogates.weighted(low=s["low"], high=s["high"])
+        surrogate = objective.weighted(low=s["low"], high=s["high"])
     else:
-        surrogate = surrogates.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"])
+        surrogate = objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"])
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.prefix(gradient=s["prefix-grad"]),
+        ratio=objective.prefix(gradient=s["prefix-grad"]),
         surrogate=surrogate,
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 
@@ -99,9 +99,9 @@ def gmpo(s: Settings) -> Parts:
     """As GSPO, except that each log ratio is clipped before their mean is taken; the bounds are logarithms."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.token(),
-        surrogate=surrogates.geometric_clipped(low=s["low"], high=s["high"]),
-        reduce=reducers.seq_mean_token_mean(),
+        ratio=objective.token(),
+        surrogate=objective.geometric_clipped(low=s["low"], high=s["high"]),
+        reduce=objective.seq_mean_token_mean(),
     )
 
 
@@ -130,9 +130,9 @@ LAMBDA_POS = Option("lambda-pos", 3.0, why="TRL's", original="3; TRL's `vespo`",
 def vespo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.product(most=20.0),  # 20 nats per token, as in TRL
-        surrogate=surrogates.gamma_weighted(
+        ratio=objective.product(most=20.0),  # 20 nats per token, as in TRL
+        surrogate=objective.gamma_weighted(
             k_pos=s["k-pos"], lambda_pos=s["lambda-pos"], k_neg=s["k-neg"], lambda_neg=s["lambda-neg"]
         ),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Settings, method
-from methods.parts import Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Parts, advantages, masks, objective, penalties
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)
 
@@ -24,9 +24,9 @@ NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_
 def tepo_nokl(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.sequence(gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.sequence(gradient=s["gradient"]),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 

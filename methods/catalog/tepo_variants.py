@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Part, Parts, advantages, masks, objective, penalties
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)
 SHARED = (*NO_KL, options.SEQUENCE_RATIO)
@@ -22,9 +22,9 @@ def without_kl(s: Settings) -> Parts:
     """TEPO's loss without its KL; `ratio` is an option of Panel B."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.at_level(s.get("ratio", "sequence"), gradient=s["gradient"]),
-        surrogate=surrogates.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.at_level(s.get("ratio", "sequence"), gradient=s["gradient"]),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from core.errors import ConfigError
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Part, Parts, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Part, Parts, advantages, masks, objective, penalties
 
 
 @method(
@@ -39,9 +39,9 @@ from methods.parts import Part, Parts, advantages, masks, penalties, ratios, red
 def cispo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.token(),  # its gradient does not matter: `weighted` detaches the weight
-        surrogate=surrogates.weighted(low=s["low"], high=s["high"]),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.token(),  # its gradient does not matter: `weighted` detaches the weight
+        surrogate=objective.weighted(low=s["low"], high=s["high"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 
@@ -49,9 +49,9 @@ def without_ratio(advantage: Part, s: Settings) -> Parts:
     """A log pi, also in later minibatches of a rollout, which are not corrected for being off-policy."""
     return Parts(
         advantage=advantage,
-        ratio=ratios.none(),
-        surrogate=surrogates.log_likelihood(),
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        ratio=objective.none(),
+        surrogate=objective.log_likelihood(),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 
@@ -118,10 +118,10 @@ def near(s: Settings, mask: Part) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         # its gradient does not matter: `weighted` detaches the weight
-        ratio=ratios.to_sampler() if to_sampler else ratios.token(),
-        surrogate=surrogates.weighted(low=None, high=None if s["cap"] is None else s["cap"] - 1),
+        ratio=objective.to_sampler() if to_sampler else objective.token(),
+        surrogate=objective.weighted(low=None, high=None if s["cap"] is None else s["cap"] - 1),
         mask=mask,
-        reduce=reducers.token_mean(scope=s["agg-scope"]),
+        reduce=objective.token_mean(scope=s["agg-scope"]),
     )
 
 
@@ -172,7 +172,7 @@ def dppo_kl(s: Settings) -> Parts:
 def sapo(s: Settings) -> Parts:
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=ratios.token(),
-        surrogate=surrogates.soft_gate(tau_positive=s["tau-pos"], tau_negative=s["tau-neg"]),
-        reduce=reducers.seq_mean_token_mean(),
+        ratio=objective.token(),
+        surrogate=objective.soft_gate(tau_positive=s["tau-pos"], tau_negative=s["tau-neg"]),
+        reduce=objective.seq_mean_token_mean(),
     )

@@ -69,12 +69,15 @@ def widest(scopes: list[Scope]) -> Scope:
     return max(scopes, key=SCOPES.index)
 
 
-def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], Callable[..., Part]]:
+def part(
+    *needs: str, scope: Scope = "token", also: Callable[..., str | None] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Part]]:
     """Decorator: turn a formula into a factory of parts, which requires the formula's keyword-only arguments.
 
     One with a default may be left out: a formula that grows an argument leaves the methods that others wrote alone.
 
-    `needs` are the optional batch fields the formula reads, `scope` is the widest unit over which it takes a statistic.
+    `needs` are the optional batch fields the formula reads, `also` one more by its settings; `scope` is the widest unit
+    over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
@@ -89,7 +92,9 @@ def part(*needs: str, scope: Scope = "token") -> Callable[[Callable[..., Any]], 
                 raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
             # as given, then what was left out: pages print them in this order
             left_out = {name: value for name, value in defaults.items() if name not in settings}
-            return Part(function, settings | left_out, frozenset(needs), scope)
+            found = settings | left_out
+            more = also(**found) if also else None
+            return Part(function, found, frozenset(needs) | ({more} if more else set()), scope)
 
         # where pickle finds the formula, whose own name the factory has taken
         function.__qualname__ += ".__wrapped__"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError, CorruptInputError
-from methods.parts import Part, part
+from methods.parts import part, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -177,14 +177,15 @@ def whitened(
     return centred_B / (variance + 1e-8).sqrt()
 
 
-def entropy_bonus(*, alpha: float, kappa: float, of: str) -> Part:
-    """A bonus for the entropy of the `current` policy or of the `old` one, which sampled (R35)."""
-    needs = {"current": "entropy", "old": "old_entropy"}
-    return Part(_entropy_bonus, {"alpha": alpha, "kappa": kappa, "of": of}, frozenset({needs[of]}))
+ENTROPY_OF = {"current": "entropy", "old": "old_entropy"}
 
 
-def _entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
-    """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758)."""
+@part(also=lambda of, **_: pick(ENTROPY_OF, "entropy-of", of))
+def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
+    """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758).
+
+    H is the entropy of the `current` policy or of the `old` one, which sampled (R35).
+    """
     entropy_BT = batch.entropy if of == "current" else batch.old_entropy
     assert entropy_BT is not None
     # detached: the bonus reweights tokens, it does not push the entropy itself

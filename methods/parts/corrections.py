@@ -29,15 +29,15 @@ KINDS = {
     "geo-rs": ("mean", "reject"),  # verl rollout_rs=seq_mean_k1
 }
 REJECTIONS = tuple(kind for kind, (_, action) in KINDS.items() if action == "reject")
-# kind -> (cap, floor) and where they are from, as docs/methods.md prints it
-BOUNDS: dict[str, tuple[float | None, float | None, str]] = {
-    "tis": (2.0, None, "verl's `decoupled_token_is`; TRL's cap is 3"),
-    "icepop": (5.0, 0.5, "IcePop's, and verl's `decoupled_token_icepop`"),
-    "seq-tis": (2.0, None, "verl's `decoupled_seq_is`; TRL's cap is 3"),
-    "seq-mis": (3.0, None, "TRL's default"),
-    "token-rs": (2.0, 0.5, "verl has no preset; as `seq-rs`"),
-    "seq-rs": (2.0, 0.5, "verl's `decoupled_seq_is_rs`"),
-    "geo-rs": (1.001, 0.999, "verl's `decoupled_geo_rs`"),
+# kind -> (cap, floor)
+BOUNDS: dict[str, tuple[float | None, float | None]] = {
+    "tis": (2.0, None),  # verl's `decoupled_token_is`; TRL's cap is 3
+    "icepop": (5.0, 0.5),  # IcePop's, and verl's `decoupled_token_icepop`
+    "seq-tis": (2.0, None),  # verl's `decoupled_seq_is`; TRL's cap is 3
+    "seq-mis": (3.0, None),  # TRL's default
+    "token-rs": (2.0, 0.5),  # verl has no preset; as `seq-rs`
+    "seq-rs": (2.0, 0.5),  # verl's `decoupled_seq_is_rs`
+    "geo-rs": (1.001, 0.999),  # verl's `decoupled_geo_rs`
 }
 # Engine and trainer differ by .01 to .02 nats a token, and the mean of a response's log rho by no more: a bound farther
 # from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.

@@ -6,11 +6,10 @@ What a mask says on padding does not matter: the reducer leaves padding out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import ANCHORS, Part, part, pick, surrogates
+from methods.parts import ANCHORS, Part, objective, part, pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -171,7 +170,7 @@ def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> 
     import torch
 
     cov = covariance(t)
-    candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~surrogates.outside(t)).flatten().nonzero().squeeze(1)
+    candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~objective.outside(t)).flatten().nonzero().squeeze(1)
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
     # drawn on the CPU, whose generator gives the same tokens on every device
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
@@ -187,28 +186,20 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 # ---- DPPO ----
 
 
-def within_tv(*, low: float, high: float, anchor: str = "old") -> Part:
-    """DPPO's trust region by total variation, around the policy `anchor`, old or sampler (R36)."""
-    return _within(_within_tv, low, high, anchor)
+def _anchor(anchor: str, **_: object) -> str | None:
+    """The field that the policy around which DPPO trusts is read from (R36); the old one's is always there."""
+    return None if (field := pick(ANCHORS, "anchor", anchor)) == "old_logp" else field
 
 
-def within_kl(*, low: float, high: float, anchor: str = "old") -> Part:
-    """DPPO's trust region by KL, around the policy `anchor`, old or sampler (R36)."""
-    return _within(_within_kl, low, high, anchor)
-
-
-def _within(formula: Callable[..., Tensor], low: float, high: float, anchor: str) -> Part:
-    needs = frozenset({pick(ANCHORS, "anchor", anchor)}) - {"old_logp"}
-    return Part(formula, {"low": low, "high": high, "anchor": anchor}, needs)
-
-
-def _within_tv(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
+@part(also=_anchor)
+def within_tv(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
     """p - p_anchor at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
     change_BT = t.logp_BT.detach().exp() - t.anchor_logp(anchor).exp()
     return (change_BT <= high).where(t.advantage > 0, change_BT >= -low)
 
 
-def _within_kl(t: Terms, *, low: float, high: float, anchor: str) -> Tensor:
+@part(also=_anchor)
+def within_kl(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
     """KL(p_anchor || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
 
     A token that has moved against its advantage is kept, however far (DPPO, arXiv 2602.04879).

@@ -102,13 +102,9 @@ def divergence(
     return ESTIMATORS[estimator](d)
 
 
-def entropy(*, coefficient: float, mask: Part) -> Part:
+@part("entropy")
+def entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
     """coefficient x H with its gradient: negative rewards entropy (max-entropy), positive punishes it (min-entropy)."""
-    return Part(_entropy, {"coefficient": coefficient, "mask": mask}, frozenset({"entropy"}))
-
-
-def _entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
-    """coefficient H_t on the tokens of `mask`, with gradient."""
     entropy_BT = t.batch.entropy
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:

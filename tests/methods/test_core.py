@@ -76,7 +76,7 @@ def test_the_catalog_needs_no_torch() -> None:
     code = (
         "import sys; from methods import catalog; from report import methods_page; "
         "[catalog.parse(k) for k in catalog.keys()]; "
-        "methods_page.pages(); sys.exit('torch' in sys.modules)"
+        "methods_page.page(); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
@@ -205,9 +205,8 @@ def test_quotes_are_the_papers_words() -> None:
     assert [(key, piece) for key, piece in pieces if letters(piece) not in paper] == []
 
 
-def test_generated_pages_are_up_to_date() -> None:
-    for name, text in methods_page.pages().items():
-        assert (ROOT / "docs" / name).read_text("utf-8") == text, "run: python -m report.methods_page"
+def test_the_page_of_methods_is_up_to_date() -> None:
+    assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), "run: python -m report.methods_page"
 
 
 # ---- bad input ----
@@ -390,7 +389,7 @@ def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_reco
 
 def test_every_kind_of_correction_has_its_sources_bounds_and_a_key_that_tells_them() -> None:
     """The sources are looked up in `docs/notebook/names.md`; here is that a folder's name cannot mean two things."""
-    for kind, (cap, floor, _) in corrections.BOUNDS.items():
+    for kind, (cap, floor) in corrections.BOUNDS.items():
         for name in ("correction", "rejection")[: 1 + (kind in corrections.REJECTIONS)]:
             first = "" if name == "correction" else "+correction=tis"
             method = catalog.parse(f"grpo{first}+{name}={kind}")

@@ -15,7 +15,7 @@ import torch
 
 from methods import catalog
 from methods.method import Method
-from methods.parts import Part, Scope, Terms, advantages, masks, penalties, ratios, reducers, surrogates
+from methods.parts import Part, Scope, Terms, advantages, masks, objective, penalties
 from tests.methods import test_properties, test_reference
 from tests.methods.batches import random_fields, shapes
 
@@ -92,12 +92,12 @@ def other(slot: str, part: Part) -> Mutation:
     return lambda m: None if getattr(m.parts, slot).name in (part.name, "none") else with_parts(m, **{slot: part})
 
 
-MUTATIONS["reduce by token-mean"] = other("reduce", reducers.token_mean(scope="minibatch"))
-MUTATIONS["reduce by sequence-mean-token-mean"] = other("reduce", reducers.seq_mean_token_mean())
-MUTATIONS["reduce by sequence-mean-token-sum"] = other("reduce", reducers.seq_mean_token_sum())
-MUTATIONS["use the token ratio"] = other("ratio", ratios.token())
-MUTATIONS["use the sequence ratio"] = other("ratio", ratios.sequence())
-MUTATIONS["use the prefix ratio"] = other("ratio", ratios.prefix())
+MUTATIONS["reduce by token-mean"] = other("reduce", objective.token_mean(scope="minibatch"))
+MUTATIONS["reduce by sequence-mean-token-mean"] = other("reduce", objective.seq_mean_token_mean())
+MUTATIONS["reduce by sequence-mean-token-sum"] = other("reduce", objective.seq_mean_token_sum())
+MUTATIONS["use the token ratio"] = other("ratio", objective.token())
+MUTATIONS["use the sequence ratio"] = other("ratio", objective.sequence())
+MUTATIONS["use the prefix ratio"] = other("ratio", objective.prefix())
 MUTATIONS["divide by B x T, padding included"] = lambda m: with_parts(
     m, reduce=wrap(m.parts.reduce, lambda f: lambda x, b, t, s: f(x, b, t, s) * b.tokens / b.mask.numel())
 )
@@ -177,7 +177,7 @@ MUTATIONS["drop the upper clip bound"] = functools.partial(clip_changed, high=No
 MUTATIONS["take the minimum before A (Eq. 4 as printed)"] = functools.partial(clip_changed, form="eq4")
 MUTATIONS["clip A < 0 again at 3"] = functools.partial(clip_changed, dual=3.0)
 MUTATIONS["multiply by the weight without a clip"] = lambda m: (
-    None if m.parts.surrogate.name in ("plain", "log_likelihood") else with_parts(m, surrogate=surrogates.plain())
+    None if m.parts.surrogate.name in ("plain", "log_likelihood") else with_parts(m, surrogate=objective.plain())
 )
 
 

@@ -332,7 +332,7 @@ def test_an_edit_that_is_undone_while_jobs_run_gives_no_number(tmp_path: Path) -
     asked = (*QUICK_TREE, "--config", "methods=grpo,tepo", "name=undo", "--cores", "1", "-k")
     runs = [f"results/undo/runs/tiny_qwen2/{method}/seed1" for method in ("grpo", "tepo")]
     wanted = [f"{run}/run.json" for run in runs]
-    file = target / "methods/parts/surrogates.py"
+    file = target / "methods/parts/objective.py"
     text = file.read_text()
     edited = text.replace("torch.maximum", "torch.minimum") if "torch.maximum" in text else text + "\nEDITED = 1\n"
     assert edited != text
