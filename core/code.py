@@ -54,8 +54,8 @@ PASSIVE = {
     # The grader behind a reward: a correction of how one odd answer is read must grade again, not train again.
     "train": (
         "methods", "methods.train", "methods.options", "methods.catalog", "methods.adapters", "methods.training",
-        "methods.training.log", "methods.training.run_folder", "methods.training.spec",
-        "methods.training.code", "evals", "evals.grading", "evals.grading.*",
+        "methods.training.run_folder", "methods.training.spec", "methods.training.code", "evals", "evals.grading",
+        "evals.grading.*",
     ),
     "bases": ("models", "models.recipe", "models.registry", "methods", "methods.sampling", "evals"),
     "prompts": (

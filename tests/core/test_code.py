@@ -52,8 +52,8 @@ NOTHING: set[str] = set()
 # file, what is replaced, by what, and what is made again. A text of "" is the file's end; a missing file is new.
 EDITS: list[tuple[str, str, str, set[str]]] = [
     # nothing computes: comments, docstrings, wording, titles, other files
-    ("methods/parts/reducers.py", "", "\n# edited\n", NOTHING),
-    ("methods/parts/reducers.py", '"""', '"""Edited. ', NOTHING),
+    ("methods/parts/objective.py", "", "\n# edited\n", NOTHING),
+    ("methods/parts/objective.py", "no importance sampling.", "edited.", NOTHING),
     ("methods/batch.py", "raise CorruptInputError(", "raise CorruptInputError('edited' ", NOTHING),
     ("methods/parts/__init__.py", "T = TypeVar(", "\n\nT = TypeVar(", NOTHING),
     ("methods/method.py", "reward_B: Tensor, group_B", "reward_B: 'Any', group_B", NOTHING),
@@ -62,7 +62,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/catalog/tepo.py", 'quote="', 'quote="Edited ', NOTHING),
     ("methods/catalog/tepo.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/options.py", "", "\nMINE = Option('mine', 1.0, why='edited')\n", NOTHING),
-    ("methods/options.py", "expected", "wanted", NOTHING),
+    ("methods/options.py", "has no meaning", "means nothing", NOTHING),
     ("methods/parts/masks.py", "", "\n@part()\ndef mine(t: Terms) -> Tensor:\n    return t.batch.mask\n", NOTHING),
     ("methods/parts/masks.py", "def top_covariance(", "def top_covariance2(", NOTHING),
     ("methods/parts/advantages.py", "def whitened(", "def whitened2(", NOTHING),
@@ -82,23 +82,23 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("evals/tasks/synthetic.py", 'title=f"', 'title=f"Edited ', NOTHING),
     ("evals/lm_eval/task.py", "", "\nEDITED = 1\n", NOTHING),
     ("evals/store.py", "", "\nEDITED = 1\n", NOTHING),
-    ("build/lib/methods/parts/reducers.py", "", "\nEDITED = 1\n", NOTHING),
+    ("build/lib/methods/parts/objective.py", "", "\nEDITED = 1\n", NOTHING),
     ("tepo_bench.egg-info/PKG-INFO", "", "Name: tepo-bench\n", NOTHING),
     (".venv/lib/python3.12/site-packages/methods/batch.py", "", "EDITED = 1\n", NOTHING),
-    ("methods/parts/reducers.py~", "", "EDITED = 1\n", NOTHING),
+    ("methods/parts/objective.py~", "", "EDITED = 1\n", NOTHING),
     ("methods/adapters/trl/.#trainer.py", "", "EDITED = 1\n", NOTHING),
     # a run is trained again
     ("methods/batch.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/method.py", "-parts.reduce(", "-2 * parts.reduce(", RUNS),
     ("methods/parts/advantages.py", "def _centred(", "def _centred(edited=1, *, ", RUNS),
-    ("methods/parts/reducers.py", "x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:\n",
+    ("methods/parts/objective.py", "x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:\n",
      "x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:\n    x = x * 2\n", RUNS),
     ("methods/parts/masks.py", "falling_entropy_on_positive(t: Terms, ", "falling_entropy_on_positive(t: Terms, x=1, ",
      TEPO),
-    ("methods/parts/ratios.py", "def _sequence(t: Terms)", "def _sequence(t: Terms, x=1)", RUNS),  # diagnostics use it
+    ("methods/parts/objective.py", "def sequence(t: Terms, ", "def sequence(t: Terms, x=1, ", RUNS),  # in diagnostics
     ("methods/catalog/tepo.py", "return ", "from dataclasses import replace\n    return ", NOTHING),
     ("methods/options.py", '"beta", 0.001', '"beta", 0.002', TEPO),
-    ("methods/parts/surrogates.py", "CLIP_HIGHER = (0.2, 0.28)", "CLIP_HIGHER = (0.2, 0.3)", RUNS),
+    ("methods/parts/objective.py", "CLIP_HIGHER = (0.2, 0.28)", "CLIP_HIGHER = (0.2, 0.3)", RUNS),
     ("methods/parts/entropy.py", "def _log_probs(", "def _log_probs(x=1, *, ", RUNS),
     ("methods/training/rollouts.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/training/movement.py", "", "\nEDITED = 1\n", RUNS),
@@ -124,16 +124,16 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
 ]  # fmt: skip
 METHOD = """
 from methods.options import method
-from methods.parts import Part, Parts, advantages, part, ratios, reducers, surrogates
+from methods.parts import Part, Parts, advantages, objective, part
 {}
 
 @method(key="mine", title="Mine", source="none", equation="none", differs_from_grpo="in low", options=())
 def mine(s):
     return Parts(
         advantage=advantages.group_zscore(std="std"),
-        ratio=ratios.token(),
-        surrogate=surrogates.clipped(low=float(LOW), high=0.28) if LOW else formula(),
-        reduce=reducers.token_mean(scope="minibatch"),
+        ratio=objective.token(),
+        surrogate=objective.clipped(low=float(LOW), high=0.28) if LOW else formula(),
+        reduce=objective.token_mean(scope="minibatch"),
     )
 """
 BENCHMARK = "from dataclasses import replace\nfrom evals.tasks.paper import AMC\nBENCHMARK = replace(AMC, key='mine')\n"
