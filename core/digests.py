@@ -13,15 +13,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from core.declared import Recorded, validated
-from core.errors import BenchError, CorruptInputError, MissingInputError
-from core.files import atomic, content, json_text, parse_json, read_json, read_text, stored, write_text
+from core.errors import CorruptInputError, MissingInputError
+from core.files import atomic, json_text, parse_json, read_json, read_text, write_text
 from core.provenance import cores, sha256_bytes, sha256_file
 
 SUMS = "SHA256SUMS"
@@ -253,21 +253,3 @@ def write_list(sums: Path, paths: Iterable[Path]) -> Path:
     digests = {path.relative_to(sums.parent).as_posix(): digest for path, digest in of(paths).items()}
     write_text(sums, _text(digests))
     return sums
-
-
-def check_list(sums: Path) -> Iterator[BenchError]:
-    """One error for each file that is not what the list says, or one for a list that cannot be read.
-
-    A file that a reference keeps compressed counts by its content.
-    """
-    try:
-        recorded = read(sums)
-    except BenchError as error:
-        yield error
-        return
-    for name, digest in recorded.items():
-        path = stored(sums.parent / name)
-        if path is None:
-            yield MissingInputError(f"{sums.parent / name}: missing, though {sums} lists it")
-        elif (found := sha256_bytes(content(sums.parent / name))) != digest:
-            yield CorruptInputError(f"{path}: damaged: sha256 is {found[:12]}, {sums} has {digest[:12]}")

@@ -4,14 +4,12 @@ Writes are atomic. A missing or broken file is an error that names it, never an 
 """
 
 import csv
-import gzip
 import io
 import json
 import math
 import os
 import re
 import secrets
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +18,6 @@ from typing import Any, Never
 
 import yaml
 
-from core import packed
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 
 # Levels of nesting in a JSON or YAML file; ours have 8. Python's recursion limit would end a reader with a traceback,
@@ -74,8 +71,7 @@ def read_text(path: Path | str, what: str = "file", error: type[BenchError] = Co
     """
     path = Path(path)
     try:
-        # A folder in its place is named as one.
-        data = content(path) if not path.exists() and stored(path) else path.read_bytes()
+        data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise MissingInputError(f"{path}: {what} is missing") from None
     except IsADirectoryError:
@@ -205,32 +201,6 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must hold keys and values, got {type(value).__name__}")
     return value
-
-
-def stored(path: Path | str) -> Path | None:
-    """The file that has what `path` names: that one, or as a reference keeps it: compressed beside it, or with those of
-    all runs (`core.packed`). None: there is none."""
-    own = _own(Path(path))
-    return own if own.is_file() else packed.holder(Path(path))
-
-
-def content(path: Path | str) -> bytes:
-    """What the file that `path` names holds, however it is stored. MissingInputError where it is not."""
-    own = _own(Path(path))
-    if not own.is_file():
-        data = packed.read(Path(path))
-        if data is None:
-            raise MissingInputError(f"{path}: missing")
-        return data
-    data = own.read_bytes()
-    try:
-        return gzip.decompress(data) if own.suffix == ".gz" else data
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorruptInputError(f"{own}: not a compressed file ({error})") from error
-
-
-def _own(path: Path) -> Path:
-    return path if path.is_file() else path.with_name(f"{path.name}.gz")
 
 
 def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:

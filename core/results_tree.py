@@ -12,12 +12,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from core import digests, packed
+from core import digests, kept
 from core.declared import Declared, Recorded, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint, written_by
-from core.files import read_csv, read_json, stored
+from core.files import read_csv, read_json
 from core.layout import BASE, Checkpoint, Results, Run
-from core.provenance import sha256_file
 from core.scores import NOT_CORRECT, read_rows
 
 
@@ -99,37 +98,15 @@ class Matrix(Declared):
     record_sha256: str | None = None  # its own: `core.digests`
 
 
-MANIFEST = packed.MANIFEST
-ORIGINS = "origins.json"  # of a reference, compressed: the long parts of its manifest
-
-
-class ListedInput(Recorded):
-    sha256: str
-    kind: str
-
-
-class ListedFile(ListedInput):
-    bytes: int
-    of: str | None = None
-
-
-class ListedWeights(Recorded):
-    sha256: str
-    of: str
-
-
-class EvaluatedCheckpoint(Recorded):
-    weights: str | None = None
+MANIFEST = "manifest.json"
 
 
 class Listed(Recorded):
-    """manifest.json, as `report.manifest` writes it."""
+    """manifest.json, as `report.manifest` writes it: by name the sha256."""
 
-    scale: str
-    files: dict[str, ListedFile]
-    weights: dict[str, ListedWeights]
-    checkpoints: dict[str, EvaluatedCheckpoint] = Field(default_factory=dict)
-    inputs: dict[str, ListedInput]
+    files: dict[str, str]
+    weights: dict[str, str]
+    inputs: dict[str, str]
     left_out: Tuple[str]
 
 
@@ -137,9 +114,6 @@ def read_manifest(root: Path) -> dict[str, Any]:
     """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
     path = root / MANIFEST
     value = read_json(path, "manifest (python -m report.manifest writes it)")
-    if isinstance(value, dict) and (origins := stored(root / ORIGINS)):
-        packed.checked(origins, root)
-        value |= read_json(root / ORIGINS, "the origins of runs and checkpoints")
     validated(Listed, value, str(path), error=CorruptInputError)
     return dict(value)
 
@@ -196,10 +170,14 @@ class Score:
 
 
 class Tree:
-    """`results/<scale>`, read when asked and only once."""
+    """`results/<scale>`, or a kept tree; each file is read when it is first needed, and once."""
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
+        # Of a kept tree, the folder with its archive; its files are read from the user's cache.
+        self.kept = self.root if (self.root / kept.ARCHIVE).is_file() else None
+        if self.kept is not None:
+            self.root = kept.unpacked(self.kept)
         self.layout = Results(self.root)
         self._computed: dict[Any, Any] = {}
 
@@ -223,14 +201,14 @@ class Tree:
     @property
     def finished(self) -> list[Run]:
         """Every run with a record, planned or left over from another plan."""
-        folders = {*packed.runs(self.root), *(path.parent for path in self.root.glob("runs/*/*/seed*/run.json"))}
+        folders = {path.parent for path in self.root.glob("runs/*/*/seed*/run.json")}
         return sorted({Checkpoint.parse(f"{folder}/step0").run for folder in folders})
 
     @cached_property
     def scores(self) -> dict[tuple[Checkpoint, str], Score]:
         """Every row of scores.csv by checkpoint and benchmark (or average)."""
         scores = {}
-        if stored(self.layout.scores):
+        if self.layout.scores.is_file():
             with written_by("python -m evals.score, or snakemake"):
                 self.check_written(self.layout.scores.name, self.layout.scores.name)
         for row in read_rows(self.layout.scores):
@@ -362,10 +340,19 @@ class Tree:
             if len(values) > 1
         ]
 
+    def code_warnings(self) -> list[str]:
+        """One line for each result that other code than its record's may have computed (`core.code`)."""
+        records = [(run.path, self.record(run) or {}) for run in self.finished]
+        for checkpoint in self.checkpoints:
+            for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
+                if (path := folder(checkpoint) / f"{name}.json").is_file():
+                    records.append((checkpoint.path, digests.read_record(path, "record")))
+        return [f"{place.as_posix()}: {line}" for place, record in records if (line := record.get("code_warning"))]
+
     def record(self, run: Run) -> dict[str, Any] | None:
         """run.json, or None while the run is not finished (the file is written last)."""
         path = self.layout.run(run) / "run.json"
-        if not path.exists() and not stored(path):  # a folder in its place is named as one
+        if not path.exists():
             return None
         value = digests.read_record(path, "the run's record")
         validated(RunRecord, value, str(path), error=CorruptInputError)
@@ -376,31 +363,10 @@ class Tree:
         return dict(value)
 
     def check_written(self, name: str, *needed: str) -> None:
-        """Hold what one command wrote (`name`, such as `tables/table1`) against the hashes that it wrote of it, or
-        those in the manifest of a reference.
-
-        needed: the files that the caller reads, relative to the tree. Raises MissingInputError or CorruptInputError.
-        """
+        """Raise MissingInputError unless the files are there that a caller reads of what one command wrote."""
         for file in needed:
-            if stored(self.root / file) is None:
+            if not (self.root / file).is_file():
                 raise MissingInputError(f"{self.root / file}: missing")
-        sums = self.layout.sums(name)
-        if sums.is_file():
-            for error in digests.check_list(sums):
-                raise error
-            listed = {(sums.parent / file).relative_to(self.root).as_posix() for file in digests.read(sums)}
-            if unlisted := sorted(set(needed) - listed):
-                raise CorruptInputError(f"{sums}: does not list {unlisted[0]}")
-            return
-        if not (self.root / MANIFEST).is_file():
-            raise MissingInputError(f"{sums}: hashes are missing: whether {needed[0]} is whole cannot be said")
-        for file in needed:
-            path = stored(self.root / file) or self.root / file
-            entry = self.listed.get(path.relative_to(self.root).as_posix())
-            if entry is None:
-                raise CorruptInputError(f"{self.root / MANIFEST}: does not list {path.relative_to(self.root)}")
-            if entry["sha256"] != sha256_file(path):
-                raise CorruptInputError(f"{path}: damaged: its sha256 is not the one in {self.root / MANIFEST}")
 
     @property
     def is_listed(self) -> bool:
@@ -411,11 +377,6 @@ class Tree:
     def is_reference(self) -> bool:
         """Whether it is kept without some of its files."""
         return self.is_listed and bool(read_manifest(self.root)["left_out"])
-
-    @cached_property
-    def listed(self) -> Mapping[str, Mapping[str, Any]]:
-        files: Mapping[str, Mapping[str, Any]] = read_manifest(self.root)["files"]
-        return files
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
         """The scale's model that fills a slot of the paper, None when the scale has none."""
@@ -447,7 +408,7 @@ def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
     return None if starts is None else {run.seed: run.seed % starts for run in runs if run.model == model}
 
 
-CONTENTS = ("matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has one of these
+CONTENTS = (kept.ARCHIVE, "matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has one of these
 
 
 def open_tree(root: Path | str) -> Tree:
@@ -467,11 +428,11 @@ def _holds_results(folder: Path) -> bool:
 
 def open_or_kept(root: Path) -> Tree:
     """The tree at `root`, or while that is not there the kept reference of its name, which a line on stderr says."""
-    kept = root.parent / "reference" / root.name
-    if root.exists() or not kept.is_dir():
+    reference = root.parent / "reference" / root.name
+    if root.exists() or not reference.is_dir():
         return open_tree(root)
-    print(f"{root}: not made yet; the kept reference {kept} in its place", file=sys.stderr)
-    return open_tree(kept)
+    print(f"{root}: not made yet; the kept reference {reference} in its place", file=sys.stderr)
+    return open_tree(reference)
 
 
 def plain(text: object) -> str:

@@ -17,13 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-from core import digests, packed
-from core.declared import validated
 from core.errors import CorruptInputError, unknown
-from core.files import content, read_csv, stored
+from core.files import read_csv
 from core.layout import REFERENCE, Checkpoint, Run
-from core.provenance import sha256_bytes
-from core.results_tree import RunRecord, Tree
+from core.results_tree import Tree
 
 # One run's curve.csv: a row per update, made into one figure per rollout.
 
@@ -97,10 +94,8 @@ def _joined(curve: Curve, rows: Sequence[Mapping[str, str]], column: str) -> str
 
 def read_curve(path: Path | str) -> Curve:
     """The curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
-    _check_recorded(Path(path))
-    file = stored(path)
-    joined = file is not None and file.name == packed.ROLLOUTS
-    rows = read_csv(path, "the learning curve", BY_ROLLOUT if joined else INDEX)
+    rows = read_csv(path, "the learning curve", BY_ROLLOUT)
+    joined = "update" not in rows[0]  # a row per rollout, as a kept tree has it
     for number, row in enumerate(rows):
         line = number + 2
         for column in ("rollout",) if joined else ("rollout", "update"):
@@ -116,18 +111,6 @@ def read_curve(path: Path | str) -> Curve:
             raise CorruptInputError(f"{path}: rollout {number} is missing: after rollout {number - 1} comes {rollout}")
         rollouts.append(tuple(group))
     return Curve(Path(path), tuple(rollouts))
-
-
-def _check_recorded(path: Path) -> None:
-    """A finished run's record has the curve's hash; while a run trains there is no record. By rollout a curve has the
-    hash of its file in the manifest, checked where it is read."""
-    record, curve = path.with_name("run.json"), stored(path)
-    if curve is None or curve.name == packed.ROLLOUTS or not (record.exists() or stored(record)):
-        return
-    value = digests.read_record(record, "run record")
-    recorded = validated(RunRecord, value, str(record), error=CorruptInputError).outputs.get("curve.csv")
-    if recorded is not None and recorded != sha256_bytes(content(path)):
-        raise CorruptInputError(f"{curve}: damaged: its sha256 is not the one in {record}")
 
 
 # The measures of one run.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from core.files import read_csv, stored
+from core.files import read_csv
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals import learning_curves
@@ -216,7 +216,7 @@ class Runs(NamedTuple):
         """What a sweep found over several step sizes, with its correction over all its methods."""
         ((a, b),) = pairs
         path, model = self.tree.root / MATCHED, self.tree.model_for(a.model, MODELS[a.model])
-        if self.variant or model is None or b is None or not stored(path):
+        if self.variant or model is None or b is None or not path.is_file():
             raise Gap("not part of this scale: several step sizes of one method", planned=False)
         wanted = {"model": model["key"], "measure": "area", "row": a.method, "versus": b.method}
         numbers = ("difference", "se", "difference_low", "difference_high", "p", "df", "p_holm", "tests")

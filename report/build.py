@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from core import digests, errors
 from core.errors import Parser
-from core.files import stored, write_text
+from core.files import write_text
 from core.layout import BASE, SNAKEMAKE_REPORT, Results
 from core.results_tree import Score, Tree, open_tree
 from core.scores import MACRO, POOLED, read_rows
@@ -81,7 +81,6 @@ def build(root: Path) -> str:
             "native": SNAKEMAKE_REPORT,
             "files": {path.name for path in tree.root.iterdir()},
             # a reference has some of the files compressed
-            "stored": lambda name: f"{name}.gz" if stored(root / name) == root / f"{name}.gz" else name,
             **browser,
         },
     )

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown, whole
-from core.files import stored, to_csv, write_text
+from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import MACRO, POOLED
@@ -118,7 +118,7 @@ def _value(tree: Tree, run: Run, measure: str) -> float | None:
     key, _, step = measure.partition(" ")
     if run.method == BASE:
         step = "0" if step else ""
-    if (not step and run.method == BASE) or (step and not stored(tree.layout.scores)):
+    if (not step and run.method == BASE) or (step and not tree.layout.scores.is_file()):
         return None
     return figure(tree, Checkpoint(run, int(step or 0)), key)
 
@@ -148,7 +148,7 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
         clean = [pair.tree.clean_models(model) for pair in own]
         clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in enumerate(clean)}
         # Curves say enough where nothing is evaluated, or not yet.
-        scored = [pair for pair in own if stored(pair.tree.layout.scores)]
+        scored = [pair for pair in own if pair.tree.layout.scores.is_file()]
         steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
         for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in benchmarks)]:
             sides = [(_value(pair.tree, pair.a, measure), _value(pair.tree, pair.b, measure)) for pair in own]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import digests, errors
 from core.errors import Parser
-from core.files import stored, to_csv
+from core.files import to_csv
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
@@ -61,7 +61,7 @@ def write(tree: Tree) -> list[Path]:
     # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
-    curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if stored(path)}
+    curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
     texts = {  # an empty cell is a figure that does not exist
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
         "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, averaged)),

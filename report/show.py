@@ -13,7 +13,7 @@ from typing import Any
 
 from core import errors, lock
 from core.errors import Parser, unknown, written_by
-from core.files import cells_of, read_growing_csv, read_text, stored
+from core.files import cells_of, read_growing_csv, read_text
 from core.layout import BASE, Run
 from core.results_tree import Tree, open_or_kept
 from core.scores import read_rows
@@ -61,7 +61,7 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
     how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
     other seeds than its curves (`report.show frontier`)."""
     name = "convergence_methods.csv"
-    if tree.matrix.get("sweep") or not stored(tree.layout.figures / name):
+    if tree.matrix.get("sweep") or not (tree.layout.figures / name).is_file():
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
     with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (lines,):
@@ -200,7 +200,7 @@ def main() -> None:
         return
     if args.what == RUNS:
         print(progress(tree))
-        if not stored(tree.layout.tables / f"table{RUNS}.tidy.csv"):  # `snakemake runs_table` writes it
+        if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
             return
         print()
     width = max(60, min(110, shutil.get_terminal_size().columns))

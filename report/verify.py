@@ -1,41 +1,44 @@
-"""`python -m report.verify --results results/quick`: is every file still what the manifest says it was?
+"""`python -m report.verify --results results/quick`: is every file still what the manifest has?
 
-Files of the tree against the manifest; the chain of files (`report.manifest`), with every checkpoint and the
-inputs from outside the tree read; and whether one code and one set of packages made them. Exit code 0: all of that
-holds; 1: the lines printed name what does not; 2: no manifest.
+Files of the tree against the manifest; the chain of records (`report.manifest`), with every checkpoint and the inputs
+from outside the tree read; and whether one code and one set of packages made them. Exit code 0: all of that holds;
+1: the printed lines name what does not; 2: there is no manifest.
 """
 
 from pathlib import Path
 
 from core import digests, errors
 from core.errors import BenchError, Parser
+from core.kept import ARCHIVE
 from core.results_tree import Tree, open_tree, read_manifest
 from report import manifest
 from report.site import samples
 
 
 def problems(tree: Tree) -> list[str]:
-    """One line for each file that differs, is missing or is extra, for each broken link of the chain, and for each
-    stage whose results were not all made alike."""
+    """One line for each file that differs, is missing or is extra, for each broken link of the chain, for each stage
+    whose results were not all made alike, and for each run whose code changed while it ran."""
     content = read_manifest(tree.root)
-    # An older manifest may list what is made by hand.
-    files = {name: content["files"][name] for name in manifest.listed(content["files"])}
-    there = (path.relative_to(tree.root).as_posix() for path in manifest.walk(tree.root))
-    paths = {name: tree.root / name for name in manifest.listed(there)}
+    files = content["files"]
+    paths = {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
+    if tree.kept is not None:  # what lies beside its archive is shown on the web
+        beside = {path.relative_to(tree.kept).as_posix(): path for path in manifest.walk(tree.kept)}
+        paths |= {name: path for name, path in beside.items() if name != ARCHIVE}
     found = digests.of(paths[name] for name in files if name in paths)
     lines = []
-    for name, entry in files.items():
+    for name, recorded in files.items():
         if name not in paths:
             lines.append(f"missing: {name}")
-        elif (digest := found[paths[name]]) != entry["sha256"]:
-            lines.append(f"differs: {name}: sha256 {digest[:12]}, the manifest has {entry['sha256'][:12]}")
+        elif (digest := found[paths[name]]) != recorded:
+            lines.append(f"differs: {name}: sha256 {digest[:12]}, the manifest has {recorded[:12]}")
     lines += [f"extra: {name}" for name in paths if name not in files]
     if "inputs" not in content["left_out"]:
         lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
     try:
         for checkpoint in tree.checkpoints:
-            samples.is_sampled(tree, checkpoint)  # reads the responses that a reference keeps, which no link names
+            samples.is_sampled(tree, checkpoint)  # reads the responses that a kept tree has, which no link names
         lines += [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"], read=True)]
+        lines += [f"code: {line}" for line in tree.code_warnings()]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]
     except BenchError as error:  # a record that cannot be read: the chain ends here
         return [*lines, f"chain: {error}"]
@@ -43,12 +46,13 @@ def problems(tree: Tree) -> list[str]:
 
 def main() -> int:
     parser = Parser(description="Compare a results tree with its manifest.")
-    parser.add_argument("--results", required=True, type=Path, help="results/<scale>, or a reference")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>, or a kept tree")
     args = parser.parse_args()
-    lines = problems(open_tree(args.results))
+    tree = open_tree(args.results)
+    lines = problems(tree)
     for line in lines:
         print(line)
-    content = read_manifest(args.results)
+    content = read_manifest(tree.root)
     if content["left_out"]:
         print(f"{args.results}: not kept here, so not checked: {', '.join(sorted(content['left_out']))}")
     listed = ", ".join(f"{len(content.get(part, ()))} {what}" for part, what in manifest.PARTS.items())

@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any
 
 from core.errors import CorruptInputError
-from core.files import stored
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from report.markdown import percent
@@ -139,7 +138,7 @@ def views(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
             "files": [
                 (found.name, found.relative_to(tree.root).as_posix())
                 for name in ("run.json", "curve.csv")
-                if (found := stored(tree.layout.run(summary.run) / name))
+                if (found := tree.layout.run(summary.run) / name).is_file()
             ],
             "curves": _curves(summary, tree),
             "setting": str(tree.matrix["variants"][variant]["title"]) if (variant := summary.run.variant) else "",

@@ -15,6 +15,7 @@ the first responses to each. The page shows it in the same view and says what it
 
 import base64
 import gzip
+import io
 import json
 import shutil
 import tempfile
@@ -25,9 +26,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from core import digests, packed
+from core import digests
 from core.errors import ConfigError, CorruptInputError, MissingInputError
-from core.files import content, read_jsonl, stored
+from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
 from core.provenance import sha256_bytes
 from core.results_tree import Tree
@@ -72,7 +73,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     Raises CorruptInputError for grades that are not of these very samples.
     """
     checkpoints = {}
-    scored = {at for at, _ in tree.scores} if stored(tree.layout.scores) and not tree.is_reference else set()
+    scored = {at for at, _ in tree.scores} if tree.layout.scores.is_file() and not tree.is_reference else set()
     for checkpoint in tree.checkpoints:
         if is_sampled(tree, checkpoint):
             kept = _kept(tree)
@@ -117,8 +118,8 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
             _put(fresh, f"problems/{benchmark}", {"items": known})
         (fresh / "figures").mkdir()
         for name, path in training.pictures(tree).items():
-            if stored(path):
-                (fresh / f"figures/{name}.svg").write_bytes(content(path))
+            if path.is_file():
+                (fresh / f"figures/{name}.svg").write_bytes(path.read_bytes())
         # KaTeX, which the page loads when the first response is shown.
         katex = (assets.vendored(f"katex/{name}.min.js") for name in ("katex", "auto-render"))
         (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
@@ -232,6 +233,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     are hashes of their texts: a random choice, and the same one for every checkpoint.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     golds: dict[str, dict[str, tuple[str, str]]] = {}
     chosen = []
@@ -251,7 +253,13 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
         columns = {name: [_clean(row[place]) for row in rows] for place, name in enumerate((*PLACE, *ASKED, *RESPONSE))}
         table = pa.table({n: pa.array(c, pa.int64() if n == "tokens" else pa.string()) for n, c in columns.items()})
         table = table.replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
-        yield (problems, responses), packed.parquet(table)
+        out = io.BytesIO()
+        # One piece a column: answers of all checkpoints to one problem are alike.
+        pq.write_table(
+            table, out, compression="zstd", compression_level=19, use_dictionary=False, data_page_size=1 << 28,
+            row_group_size=1 << 24, write_statistics=False,
+        )  # fmt: skip
+        yield (problems, responses), out.getvalue()
 
 
 def _clean(value: Any) -> Any:
@@ -269,7 +277,7 @@ def _read_kept(tree: Tree) -> Kept:
     import pyarrow.parquet as pq
 
     path = tree.layout.responses
-    data = packed.checked(path, tree.root)
+    data = path.read_bytes()
     order = [(name, "ascending") for name in ("checkpoint", "benchmark", "item")]
     try:
         table = pq.read_table(pa.BufferReader(data)).sort_by(order)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import written_by
-from core.files import read_text, stored
+from core.files import read_text
 from core.layout import BASE, Checkpoint, Run
 from core.results_tree import Tree
 from report import captions, markdown
@@ -48,7 +48,7 @@ def view(table: Table, tree: Tree, sentences: dict[str, int]) -> Table:
 
     return {
         **table,
-        "file": (stored(file) or file).relative_to(tree.root).as_posix(),
+        "file": file.relative_to(tree.root).as_posix(),
         "caption": captions.paragraphs(f"table{table['key']}"),
         "columns": [table["columns"][n] for n in order],
         "blocks": [
@@ -80,7 +80,7 @@ def sections(tree: Tree) -> dict[str, str]:
     """What other commands wrote to be read, as HTML: a sweep, methods at equal movement."""
     found = {}
     for path in SECTIONS:
-        if stored(tree.root / f"{path}.md") or tree.matrix.get("sweep"):
+        if (tree.root / f"{path}.md").is_file() or tree.matrix.get("sweep"):
             with written_by(f"python -m report.sweep --results {tree.root}"):
                 tree.check_written(SECTIONS[0], f"{path}.md")
                 text = assets.section(read_text(tree.root / f"{path}.md", "a section of the page"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.errors import written_by
-from core.files import read_csv, read_json, stored
+from core.files import read_csv, read_json
 from core.layout import REFERENCE, Run, split
 from core.results_tree import Tree
 from report import captions
@@ -199,4 +199,4 @@ def pictures(tree: Tree) -> dict[str, Path]:
     """The SVG files that the page shows, by the name of the companion file that each becomes."""
     frontier = tree.root / "sweep/frontier.svg"
     shown = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in offered(tree)}
-    return shown | ({"frontier": frontier} if stored(frontier) else {})
+    return shown | ({"frontier": frontier} if frontier.is_file() else {})

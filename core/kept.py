@@ -1,0 +1,63 @@
+"""A kept results tree: one archive in the repository, unpacked once into the user's cache folder when it is opened.
+
+    results/reference/<name>/tree.tar.xz                       the tree in its plain layout
+    results/reference/<name>/{README.md, *.md, figures/*.png}  for the web view; the Markdown tables are in both
+"""
+
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from core.errors import CorruptInputError, MissingInputError
+from core.provenance import sha256_file
+
+ARCHIVE = "tree.tar.xz"
+
+
+def pack(folder: Path, names: Iterable[str], archive: Path) -> None:
+    """Write the files `names` of a folder as an archive; equal files give an equal archive."""
+    # Files of one kind beside each other: they are alike, and compress to a third.
+    ordered = sorted(names, key=lambda name: (name.startswith("runs/"), name.rpartition("/")[2], name))
+    with tarfile.open(archive, "w:xz", preset=9) as tar:
+        for name in ordered:
+            data = (folder / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+
+
+def unpacked(root: Path) -> Path:
+    """The folder that holds the files of the kept tree at `root`, in the user's cache (XDG_CACHE_HOME).
+
+    Raises MissingInputError without the archive, CorruptInputError for one that is damaged.
+    """
+    archive = root / ARCHIVE
+    if not archive.is_file():
+        raise MissingInputError(f"{archive}: missing")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # By content: another version of the tree is another folder, and one that is there is whole.
+    target = cache / "tepo-bench" / sha256_file(archive)[:16] / root.absolute().name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as scratch:
+        try:
+            with tarfile.open(archive, "r:xz") as tar:
+                tar.extractall(scratch, filter="data")  # nothing outside the folder, no links to elsewhere
+        except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+            raise CorruptInputError(f"{archive}: damaged ({error}); restore it with git checkout") from error
+        made = Path(scratch, "tree")
+        made.mkdir()
+        for entry in list(Path(scratch).iterdir()):
+            if entry != made:
+                shutil.move(entry, made / entry.name)
+        try:
+            made.rename(target)
+        except OSError:  # another process was faster
+            if not target.is_dir():
+                raise
+    return target
