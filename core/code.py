@@ -148,7 +148,8 @@ class Code:
             module, name = todo.pop()
             defined = _definitions_of(module)
             # The statements of a file that define nothing may change what it defines: they stand under "".
-            for each in {name, ""} & defined.keys() if name in defined else defined.keys():
+            every = {each for each, definition in defined.items() if not definition.is_import}
+            for each in {name, ""} & defined.keys() if name in defined else every:
                 if (module, each) not in seen:
                     seen.add((module, each))
                     mentioned = (_resolved(dotted) for dotted in defined[each].mentions)
@@ -211,6 +212,7 @@ def _without_strings(node: ast.AST) -> Iterator[str]:
 class _Definition:
     code: str = ""
     mentions: set[str] = field(default_factory=set)  # dotted names, in full: methods.parts.masks.steer
+    is_import: bool = False  # counts where another file takes the name from here, not as part of the file
 
 
 def _definitions_of(module: str) -> dict[str, _Definition]:
@@ -223,13 +225,14 @@ def _definitions_of(module: str) -> dict[str, _Definition]:
 def _analysed(module: str, path: Path, *version: int) -> dict[str, _Definition]:
     tree = _parsed(path, *version)
     imports = dict(_imports(tree, module if path.name == "__init__.py" else module.rpartition(".")[0]))
-    defined: dict[str, _Definition] = {}
+    defined = {name: _Definition(f"import {target}", {target}, True) for name, target in imports.items()}
     tops = {name for statement in tree.body for name in _names(statement)}
     for statement in tree.body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             continue
         for name in _names(statement) or [""]:
             entry = defined.setdefault(name, _Definition())
+            entry.is_import = False
             entry.code += " ".join(words(statement))
             for dotted in _mentions(statement):
                 first, dot, rest = dotted.partition(".")

@@ -1,7 +1,7 @@
 """A kept results tree: one archive in the repository, unpacked once into the user's cache folder when it is opened.
 
-    results/reference/<name>/tree.tar.xz                       the tree in its plain layout
-    results/reference/<name>/{README.md, *.md, figures/*.png}  for the web view; the Markdown tables are in both
+results/reference/<name>/tree.tar.xz                       the tree in its plain layout
+results/reference/<name>/{README.md, *.md, figures/*.png}  for the web view; the Markdown tables are in both
 """
 
 import io

@@ -94,8 +94,11 @@ def _joined(curve: Curve, rows: Sequence[Mapping[str, str]], column: str) -> str
 
 def read_curve(path: Path | str) -> Curve:
     """The curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
-    rows = read_csv(path, "the learning curve", BY_ROLLOUT)
-    joined = "update" not in rows[0]  # a row per rollout, as a kept tree has it
+    rows = read_csv(path, "the learning curve", ("rollout",))
+    joined = "updates" in rows[0]  # a row per rollout, as a kept tree has it
+    for column in BY_ROLLOUT if joined else INDEX:
+        if column not in rows[0]:
+            raise unknown(str(path), "column wanted", column, rows[0])
     for number, row in enumerate(rows):
         line = number + 2
         for column in ("rollout",) if joined else ("rollout", "update"):

@@ -4,7 +4,7 @@ import pytest
 
 LONGEST = (
     "slurm/test_faults.py", "adapters/test_verl_run.py", "test_smollm.py", "test_docs.py", "test_one_gpu.py",
-    "browser/test_views.py", "adapters/test_trl_run.py", "test_at_rest.py", "test_researchers_hour.py",
+    "browser/test_views.py", "adapters/test_trl_run.py", "test_researchers_hour.py",
     "report/test_reference.py", "methods/test_mutations.py", "workflow/test_config.py",
     "adapters/test_loss.py", "core/test_code.py",
 )  # fmt: skip

@@ -1,8 +1,6 @@
 """What was written is what is read, also from packed files: any bit, cut, empty, missing or extra file is named."""
 
-import json
 import os
-import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core import digests, packed, provenance
+from core import digests, provenance
 from core.errors import CorruptInputError, MissingInputError
-from core.files import content, read_csv, read_json, stored, write_json
-from core.provenance import sha256_file
+from core.files import write_json
 
 FILES = {"model.safetensors": bytes(range(256)) * 8, "config.json": b"{}\n", "sub/part one.bin": b"\0", "empty": b""}
 
@@ -174,109 +171,3 @@ def test_a_flipped_bit_of_a_record_is_named_or_changes_no_value(share: float, tm
         assert "\n" not in said
     else:  # a space, or the name of the hash itself
         assert {key: value[key] for key in RECORD} == RECORD
-
-
-HEADER = "rollout,update,loss,entropy,clip,nothing"
-NAMES = [f"tiny/tepo@hot/seed{seed}" for seed in (1, 2, 11)] + ["tiny/grpo+beta=0.1/seed1"]
-
-
-def curve(name: str, rows: int = 40) -> bytes:
-    """Numbers in any form, a fraction that repeats, and cells that are empty."""
-    draw = random.Random(name)
-    lines = [HEADER]
-    for row in range(rows):
-        cells = (row // 8 + 1, row, draw.choice([-0.0, 1e-45, "3.00"]), draw.choice([draw.random(), 5e-324, "inf", ""]))
-        lines.append(",".join(map(str, (*cells, draw.randint(0, 3) / 3, ""))))
-    return ("\n".join(lines) + "\n").encode()
-
-
-def listed(root: Path) -> Path:
-    """`root` with a manifest of the files of all runs."""
-    files = {
-        p.relative_to(root).as_posix(): {"sha256": sha256_file(p)} for p in (root / "runs").iterdir() if p.is_file()
-    }
-    (root / packed.MANIFEST).write_text(json.dumps({"files": files}), encoding="utf-8")
-    return root
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    (tmp_path / "runs").mkdir()
-    return tmp_path
-
-
-def test_curves_come_back_byte_for_byte(root: Path) -> None:
-    curves = {name: curve(name, rows) for name, rows in zip(NAMES, (40, 8, 1, 24), strict=True)}
-    assert packed.write_curves(root / "runs", curves) == []
-    listed(root)
-    for name, data in curves.items():
-        path = root / "runs" / name / "curve.csv"
-        assert stored(path) == root / "runs" / packed.ROLLOUTS
-        assert content(path) == data
-        cell = next(row["loss"] for row in read_csv(path, "curve", ("loss",)))
-        assert cell == data.split(b"\n")[1].split(b",")[2].decode()
-    before = (root / "runs" / packed.ROLLOUTS).read_bytes()
-    packed.write_curves(root / "runs", dict(reversed(curves.items())))
-    assert (root / "runs" / packed.ROLLOUTS).read_bytes() == before, "equal curves give an equal file"
-    own = root / "runs" / NAMES[0] / "curve.csv"
-    own.parent.mkdir(parents=True)
-    own.write_bytes(b"mine\n")
-    assert (stored(own), content(own)) == (own, b"mine\n"), "a run's own file comes first"
-
-
-ODD = {
-    "another column": lambda data: data.replace(b"nothing", b"more"),
-    "no end of the last line": lambda data: data[:-1],
-    "line ends of another system": lambda data: data.replace(b"\n", b"\r\n"),
-    "a cell too many": lambda data: data.replace(b"\n1,0,", b"\n1,0,0,", 1),
-    "not UTF-8": lambda data: data.replace(b"\n1,0,", b"\n1,\xff,", 1),
-    "no rows": lambda data: data.partition(b"\n")[0] + b"\n",
-    "nothing": lambda data: b"",
-}
-
-
-@pytest.mark.parametrize("what", ODD)
-def test_what_would_not_come_back_as_it_is_is_left_out(what: str, root: Path) -> None:
-    for odd in (min(NAMES), max(NAMES)):  # the first name, or the last: neither decides for the others
-        curves = {name: curve(name) for name in sorted(NAMES)}
-        curves[odd] = ODD[what](curves[odd])
-        assert packed.write_curves(root / "runs", curves) == [odd]
-        listed(root)
-        assert stored(root / "runs" / odd / "curve.csv") is None
-        for name in set(NAMES) - {odd}:
-            assert content(root / "runs" / name / "curve.csv") == curves[name]
-
-
-def test_records_come_back_with_every_value(root: Path) -> None:
-    records = {
-        name: {"seed": 1, "seconds": 0.1 + 0.2, "none": None, "words": "größer", "on": [True, {}]} for name in NAMES
-    }
-    packed.write_records(root / "runs", records)
-    listed(root)
-    assert packed.runs(root) == sorted(NAMES)
-    for name in NAMES:
-        assert read_json(root / "runs" / name / "run.json") == records[name]
-    with pytest.raises(MissingInputError, match=r"seed3/run\.json: file is missing"):
-        read_json(root / "runs/tiny/tepo/seed3/run.json")
-
-
-def test_nothing_is_looked_for_where_no_reference_is(tmp_path: Path) -> None:
-    assert packed.runs(tmp_path) == []
-    for name in ("run.json", "runs/a/b/seed1/run.json", "runs/a/b/seed1/curve.csv", "curve.csv"):
-        assert stored(tmp_path / name) is None
-        assert stored(name) is None
-        with pytest.raises(MissingInputError, match=name):
-            content(tmp_path / name)
-
-
-def test_a_file_that_the_manifest_does_not_know_is_not_read(root: Path) -> None:
-    packed.write_records(root / "runs", {NAMES[0]: {}})
-    with pytest.raises(CorruptInputError, match=r"manifest\.json: does not give the sha256 of runs/records"):
-        packed.runs(root)
-    listed(root)
-    (root / "runs" / packed.RECORDS).write_bytes(b"?")
-    with pytest.raises(CorruptInputError, match=r"records\.json\.gz: damaged"):
-        packed.runs(root)
-    listed(root)
-    with pytest.raises(CorruptInputError, match=r"records\.json\.gz: not what a reference keeps"):
-        packed.runs(root)

@@ -27,7 +27,6 @@ from core.declared import Declared, KeyProblemError, Tuple, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import (
     atomic,
-    content,
     read_csv,
     read_growing_csv,
     read_json,
@@ -373,8 +372,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     (root / "lock").write_text(json.dumps({"host": "h", "pid": 1, "slurm_job_id": None}), encoding="utf-8")
     (root / "growing.csv").write_bytes(b"rollout,seconds\n1,2.0\n1,3.0\n2,")
     (root / "sums.sha256").write_text(f"{'a' * 64}  spec.json\n", encoding="utf-8")
-    (root / "claims.csv").write_bytes(content(REFERENCE / "claims.csv"))
-    (root / "manifest.json").write_text(json.dumps(read_manifest(REFERENCE)), encoding="utf-8")  # in one file
+    (root / "claims.csv").write_bytes((Tree(REFERENCE).root / "claims.csv").read_bytes())
+    (root / "manifest.json").write_text(json.dumps(read_manifest(Tree(REFERENCE).root)), encoding="utf-8")
     made = Tree(root)
     tables.write(made, "1")
     convergence.write(made)

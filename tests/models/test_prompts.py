@@ -322,7 +322,7 @@ def test_recipes_are_consistent() -> None:
 def test_a_kept_tree_names_the_clean_models_that_its_bases_continue(name: str) -> None:
     """The hashes of its bases' recipes say so: they are those of clean model number seed modulo `starts`."""
     tree = Tree(ROOT / "results/reference" / name)
-    hashes = {Path(path).parent.name: entry["sha256"] for path, entry in read_manifest(tree.root)["inputs"].items()
+    hashes = {Path(path).parent.name: digest for path, digest in read_manifest(tree.root)["inputs"].items()
               if path.endswith("/recipe.json")}  # fmt: skip
     bases = {
         (run.model, run.seed): Path((tree.record(run) or {})["spec"]["base"]).name

@@ -216,13 +216,12 @@ def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
 
 def test_methods_are_compared_at_equal_movement_in_the_first_rollout_too() -> None:
     tree = open_tree(KEPT / "tuned")
-    kept = pd.read_parquet(KEPT / "tuned/runs/rollouts.parquet").query("rollout == '1'").set_index("run").kl_step
     found = sweep.selecting(tree, "movement_first")
+    names = [f"tiny_qwen2/{point.method}/seed{seed}" for point in found for seed in point.movement]
+    kept = pd.Series({name: pd.read_csv(tree.root / f"runs/{name}/curve.csv", dtype=str).kl_step[0] for name in names})
     assert {
         f"tiny_qwen2/{point.method}/seed{seed}": value for point in found for seed, value in point.movement.items()
-    } == kept[[f"tiny_qwen2/{point.method}/seed{seed}" for point in found for seed in point.movement]].astype(
-        float
-    ).to_dict()
+    } == kept[names].astype(float).to_dict()
     tepo = next(row for row in report_frontier.matched(tree, found) if row["row"] == "tepo")
     assert tepo["movement"] > 2.5 * tepo["versus_movement"]
     assert tepo["difference"] < tepo["total"] / 5, "docs/findings.md: little of the difference is left"
@@ -258,7 +257,7 @@ def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(scored_twi
 
 def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() -> None:
     """One hub model is the base of every seed; one made here has a base for each."""
-    kept = pd.read_csv(KEPT / "smollm/scores.csv.gz").query("benchmark == 'syn_q_words'")
+    kept = pd.read_csv(open_tree(KEPT / "smollm").layout.scores).query("benchmark == 'syn_q_words'")
     after, before = (kept[kept.method == method].score.to_numpy() for method in ("tepo", "base"))
     assert (len(after), len(before)) == (4, 1)
     found, _ = compare.pairs([open_tree(KEPT / "smollm")], "tepo", "base")

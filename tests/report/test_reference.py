@@ -1,10 +1,8 @@
 """A reference: small, whole, without a trace of the machine, and read by every command that reads results."""
 
 import csv
-import dataclasses
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -12,18 +10,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from itertools import product
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from core import files, packed
-from core.errors import CorruptInputError, MissingInputError
+from core import files, kept
+from core.errors import CorruptInputError
 from core.files import write_json
-from core.layout import Run
 from core.provenance import ROOT, sha256_file
-from core.results_tree import ORIGINS, Tree, read_manifest
+from core.results_tree import MANIFEST, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper import claims
@@ -32,9 +28,8 @@ from report import build, compare, convergence, figure, manifest, reference, sho
 from report import figures as figure_spec
 from report.rows import offered
 from report.site import samples
-from tests.core.test_digests import flip
 from tests.report.conftest import Command, write_files
-from tests.report.finished import edit, rehash, replace, rewrite
+from tests.report.finished import edit, rehash, replace
 
 pytestmark = pytest.mark.slow
 
@@ -69,41 +64,80 @@ DECIMAL = r"\d+\.\d+(?:e-\d+)?"
 def anew(root: Path) -> Tree:
     """The tree after a change, with a manifest that knows of it."""
     rehash(root)
-    write_json(root / manifest.NAME, manifest.build(Tree(root)))
+    write_json(root / MANIFEST, manifest.build(Tree(root)))
     return Tree(root)
 
 
-def test_it_keeps_what_a_visitor_needs_and_nothing_large(whole: Tree, made: Path) -> None:
-    names = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
-    assert names >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "figures/figure2.png",
-                     f"runs/{packed.RECORDS}", f"runs/{packed.ROLLOUTS}", "responses.parquet",
-                     f"{ORIGINS}.gz", "manifest.json", "README.md"}  # fmt: skip
-    assert len([name for name in names if name.startswith("runs/")]) == 2
-    assert not [name for name in names if name.startswith(("samples/", "grades/", "responses/"))]
-    for name in whole.listed:
-        kind = manifest.kind(name)
-        assert not (made / name).is_file() or Path(name).suffix not in reference.PRINT
-        if kind in reference.KEPT and Path(name).suffix not in reference.PRINT:
-            assert files.content(made / name) == (whole.root / name).read_bytes()
+def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: Path, command: Command) -> None:
+    beside = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
+    assert {kept.ARCHIVE, "README.md", "tables/table1.md", "figures/figure2.png"} <= beside
+    assert {Path(name).suffix for name in beside} == {".xz", ".md", ".png"}
     links = re.findall(r"\]\(([^)]+)\)", (made / "README.md").read_text(encoding="utf-8"))
     assert {"tables/table1.md", "figures/figure2.png"} <= set(links)
     assert all((made / link).is_file() for link in links)
-
-
-def test_runs_read_as_in_the_tree(whole: Tree, made: Path) -> None:
     tree = Tree(made)
+    assert (tree.kept, tree.root.name) == (made, "quick")
+    inside = {path.relative_to(tree.root).as_posix() for path in tree.root.rglob("*") if path.is_file()}
+    assert inside >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "responses.parquet"}
+    assert not [name for name in inside if name.startswith(("samples/", "grades/")) or name.endswith((".pdf", ".tex"))]
+    for name in inside - {"manifest.json", "responses.parquet"}:
+        assert name.startswith("runs/") or (tree.root / name).read_bytes() == (whole.root / name).read_bytes()
     assert tree.finished == whole.finished
     for run in whole.finished:
         assert tree.record(run) == whole.record(run)
         by_rollout, curve = (read_curve(one.layout.run(run) / "curve.csv") for one in (tree, whole))
         assert learning_curves.rollout_rows(by_rollout) == learning_curves.rollout_rows(curve)
         assert [len(rows) for rows in by_rollout.rollouts] == [1] * len(curve.rollouts)
-    assert read_manifest(made)["runs"] == read_manifest(whole.root)["runs"]
-    assert read_manifest(made)["checkpoints"] == read_manifest(whole.root)["checkpoints"]
-    other = dataclasses.replace(whole.finished[0], seed=77)
-    assert tree.record(other) is None
-    with pytest.raises(MissingInputError, match=r"seed77/curve\.csv"):
-        read_curve(tree.layout.run(other) / "curve.csv")
+    content = read_manifest(tree.root)
+    assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]
+    assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["samples"]["syn_as3"]
+    code, out, _ = command(verify.main, "--results", made)
+    assert (code, "everything stands" in out) == (0, True), out
+
+
+def test_equal_trees_give_equal_archives_and_what_lies_beside_is_verified(
+    whole: Tree, made: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "reference/quick"
+    for _ in range(2):  # the second replaces the first
+        reference.make(whole, out)
+    assert sha256_file(out / kept.ARCHIVE) == sha256_file(made / kept.ARCHIVE)
+    (out / "tables/table1.md").write_text("edited")
+    assert [line.partition(": sha256")[0] for line in verify.problems(Tree(out))] == ["differs: tables/table1.md"]
+
+
+def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = Path(shutil.copytree(made, tmp_path / "quick"))
+    data = (root / kept.ARCHIVE).read_bytes()
+    half = len(data) // 2
+    for damaged in (b"", data[:-9], data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :]):
+        (root / kept.ARCHIVE).write_bytes(damaged)
+        with pytest.raises(CorruptInputError, match=r"tree\.tar\.xz: damaged \(.*; restore it") as error:
+            Tree(root)
+        assert "\n" not in str(error.value)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    outside = io.BytesIO()
+    with tarfile.open(fileobj=outside, mode="w:xz") as tar:
+        tar.addfile(tarfile.TarInfo("../outside"))
+    (root / kept.ARCHIVE).write_bytes(outside.getvalue())
+    with pytest.raises(CorruptInputError, match="outside"):
+        Tree(root)
+
+
+def test_a_sample_that_does_not_fit_is_smaller_and_the_rest_is_refused(
+    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "reference/quick"
+    before = sum(reference.make(whole, out).values())
+    monkeypatch.setattr(reference, "LIMIT", before - 1)
+    assert sum(reference.make(whole, out).values()) < before
+    monkeypatch.setattr(reference, "LIMIT", 5_000)
+    with pytest.raises(ValueError, match=r"bytes would be kept, 5,000 may be; \w+"):
+        reference.make(whole, out)
+    assert verify.problems(Tree(out)) == []  # the earlier one is still there
 
 
 def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tmp_path: Path) -> None:
@@ -145,80 +179,18 @@ def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, mad
     assert list(samples.evaluated(tree)) == whole.checkpoints
     asked = set()
     for checkpoint in whole.checkpoints:
-        kept = {item.id: item for item in samples.read(tree, checkpoint, "syn_mix3")}
+        sampled = {item.id: item for item in samples.read(tree, checkpoint, "syn_mix3")}
         every = {item.id: item for item in samples.read(whole, checkpoint, "syn_mix3")}
-        assert len(kept) == min(20, len(every))
-        for id, item in kept.items():
+        assert len(sampled) == min(20, len(every))
+        for id, item in sampled.items():
             assert item.prompt == every[id].prompt
             assert item.responses == every[id].responses[:4]
-        asked.add(tuple(kept))
+        asked.add(tuple(sampled))
     assert len(asked) == 1
     page = build.build(made)
     assert 'id="sampled">This is a sample: up to 20 problems' in page
     assert "samples?left=tiny_qwen2/tepo/seed1/step12" in page
     assert samples.view(whole)["sample"] is None
-
-
-def other_content(path: Path) -> None:
-    """Whole by the manifest, and not what a reader expects."""
-    path.write_bytes(b"?")
-    root = next(folder for folder in path.parents if (folder / manifest.NAME).is_file())
-    content = json.loads((root / manifest.NAME).read_text("utf-8"))
-    content["files"][path.relative_to(root).as_posix()]["sha256"] = sha256_file(path)
-    (root / manifest.NAME).write_text(json.dumps(content), "utf-8")
-
-
-def test_damage_to_a_file_of_many_parts_is_named(
-    made: Path, tmp_path: Path, command: Command, subtests: pytest.Subtests
-) -> None:
-    read: dict[str, Callable[[Path], object]] = {
-        f"runs/{packed.RECORDS}": lambda root: Tree(root).record(Run("tiny_qwen2", "tepo", 1)),
-        f"runs/{packed.ROLLOUTS}": lambda root: learning_curves.measures(Tree(root)),
-        "responses.parquet": build.build,
-        f"{ORIGINS}.gz": read_manifest,
-    }
-    damages: dict[str, Callable[[Path], None]] = {"bit": lambda path: flip(path, 0.5), "content": other_content}
-    for name, (other, damage) in product(read, damages.items()):
-        with subtests.test(f"{name} {other}"):
-            root = Path(shutil.copytree(made, tmp_path / other / name / "quick"))
-            damage(root / name)
-            with pytest.raises(CorruptInputError, match=re.escape(f"{root / name.removesuffix('.gz')}")):
-                read[name](root)
-            code, out, err = command(verify.main, "--results", root)
-            assert code != 0
-            assert name.removesuffix(".gz") in out + err
-
-
-def test_a_curve_that_would_not_come_back_as_it_is_keeps_its_own_file(source: Path, tmp_path: Path) -> None:
-    curve = source / "runs/tiny_qwen2/gspo/seed1/curve.csv"
-    rewrite(curve, lambda row: row | {"later": "0"})  # another column than the other curves have
-    outputs = (Tree(source).record(Run("tiny_qwen2", "gspo", 1)) or {})["outputs"]
-    edit(curve.with_name("run.json"), outputs=outputs | {"curve.csv": sha256_file(curve)})
-    out = tmp_path / "reference/quick"
-    reference.make(anew(source), out)
-    assert [path.name for path in out.rglob("curve*")] == ["curve.csv.gz"]
-    assert files.content(out / curve.relative_to(source)) == curve.read_bytes()
-    assert verify.problems(Tree(out)) == []
-
-
-def test_its_manifest_lists_it_and_still_knows_samples_grades_and_weights(
-    whole: Tree, tmp_path: Path, command: Command
-) -> None:
-    made = tmp_path / "reference/quick"
-    reference.make(whole, made)
-    content = read_manifest(made)
-    assert set(content["left_out"]) == {
-        *["weights", "inputs", "report", "samples", "grades", "curves by update", "forms for print"],
-        "samples record",
-        "grades record",
-    }
-    assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]["sha256"]
-    assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["benchmarks"]["syn_as3"]["samples"]
-    code, out, _ = command(verify.main, "--results", made)
-    assert (code, "everything stands" in out) == (0, True), out
-    (made / "tables/table1.csv").write_bytes(b"x")
-    code, out, _ = command(verify.main, "--results", made)
-    assert (code, "differs: tables/table1.csv" in out) == (1, True), out
 
 
 TYPED = {"show": show.main, "build": build.main, "compare": compare.main, "verify": verify.main}
@@ -242,8 +214,8 @@ def test_an_archive_is_what_the_history_has() -> None:
             rewards = pd.read_parquet(io.BytesIO(curves.read()), columns=["run", "rollout", "reward"])
         rewards = rewards.astype({"reward": float}).drop_duplicates(["run", "rollout"])  # each update repeats it
         areas = rewards.groupby("run")["reward"].mean().to_dict()
-        own = [kept for kept in rows if kept["tree"] == row["tree"]]
-        pairs = [(kept["arm"], *text.split(":")) for kept in own for text in kept["areas_by_seed"].split()]
+        own = [row_ for row_ in rows if row_["tree"] == row["tree"]]
+        pairs = [(row_["arm"], *text.split(":")) for row_ in own for text in row_["areas_by_seed"].split()]
         assert {f"{arm}/seed{seed}": float(area) for arm, seed, area in pairs} == pytest.approx(areas, abs=5.0001e-5)
 
 
@@ -329,7 +301,7 @@ def machine_path(root: Path) -> None:
 REFUSED = {
     "edited after its manifest": (lambda root: edit(root / "matrix.json", title="?"), "differs: matrix.json"),
     "without a manifest": (
-        lambda root: (root / manifest.NAME).unlink(),
+        lambda root: (root / MANIFEST).unlink(),
         "manifest (python -m report.manifest writes",
     ),
     "a file that names a folder of the machine": (machine_path, "table1.md: names a folder of this machine"),
@@ -346,26 +318,10 @@ def test_what_should_not_be_published_is_refused(case: str, source: Path, tmp_pa
     assert not out.exists() or not any(out.iterdir())
 
 
-def test_a_sample_that_does_not_fit_is_smaller_or_left_out_and_the_rest_is_refused(
-    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "reference/quick"
-    sizes = reference.make(whole, out).sizes
-    total = sum(sizes.values())
-    monkeypatch.setattr(reference, "LIMIT", total - sizes["responses"])
-    assert "responses" in reference.make(whole, out).left_out
-    assert not (out / "responses.parquet").exists()
-    assert "not even the smallest sample fits" in (out / "README.md").read_text()
-    monkeypatch.setattr(reference, "LIMIT", 50_000)
-    with pytest.raises(ValueError, match=r"bytes would be kept, 50,000 may be; \w+"):
-        reference.make(whole, out)
-    assert verify.problems(Tree(out)) == []  # the earlier one is still there
-
-
 NOT_REPLACED: dict[str, Callable[[Path, Tree], object]] = {
     "a file of somebody's": lambda out, whole: (out / "mine.txt").write_text("?"),
     "a link of somebody's": lambda out, whole: (out / "mine").symlink_to(out.parent),
-    "no manifest": lambda out, whole: (out / manifest.NAME).unlink(),
+    "no archive": lambda out, whole: (out / kept.ARCHIVE).unlink(),
     "a results tree": lambda out, whole: (shutil.rmtree(out), shutil.copytree(whole.root, out)),
     "a link": lambda out, whole: out.symlink_to(out.rename(out.parent / "elsewhere").name),
 }
@@ -377,7 +333,7 @@ def test_it_replaces_nothing_but_an_earlier_reference(case: str, whole: Tree, ma
     out = Path(shutil.copytree(made, tmp_path / "references/quick"))
     NOT_REPLACED[case](out, whole)
     before = sorted(out.parent.rglob("*"))
-    with pytest.raises(ValueError, match=r"holds other things than a reference|is no folder") as error:
+    with pytest.raises(ValueError, match=r"holds other things than a reference|is not a folder") as error:
         reference.make(whole, out)
     assert "\n" not in str(error.value)
     assert sorted(out.parent.rglob("*")) == before
@@ -387,7 +343,7 @@ def test_git_takes_it_and_no_other_results() -> None:
     def ignored(name: str) -> bool:
         return subprocess.run(["git", "check-ignore", "-q", name], cwd=ROOT, check=False).returncode == 0
 
-    assert not ignored("results/reference/embedded/runs/tiny_qwen2/tepo/seed1/curve.csv")
+    assert not ignored("results/reference/embedded/tree.tar.xz")
     assert not ignored("results/reference/embedded/figures/figure2.png")
     assert ignored("results/embedded/scores.csv")
     assert ignored("results/pages/embedded/report.html")
