@@ -1,13 +1,14 @@
 """What a benchmark is: where its items come from, how their content is known to be right, how answers are drawn."""
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from core import digests, registries
+from core import digests
 from core.code import Code
 from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, unknown
@@ -149,61 +150,41 @@ class Benchmark:
 # The registry. A file in `evals/tasks/` is registered by being there.
 
 # The paper's seven, in the order of its tables: what `all` means.
-COMMAND_LINE = "command line"
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 
 
 @cache
-def _entries(module: str) -> dict[str, Benchmark]:
-    """What one file defines, by key."""
-    file = f"{module.replace('.', '/')}.py"
-    task = importlib.import_module(module)
-    own = [*getattr(task, "BENCHMARKS", ()), *([task.BENCHMARK] if hasattr(task, "BENCHMARK") else [])]
-    if not own:
-        raise ConfigError(f"{file}: defines neither BENCHMARK nor BENCHMARKS")
-    return {entry.key: entry for entry in own}
+def _registry() -> dict[str, Benchmark]:
+    """Benchmarks by key, the paper's seven first. ConfigError for a file that defines none, or one that another has."""
+    import evals.tasks
+
+    found: dict[str, Benchmark] = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(evals.tasks.__path__)):
+        file, task = f"evals/tasks/{name}.py", importlib.import_module(f"evals.tasks.{name}")
+        own = [*getattr(task, "BENCHMARKS", ()), *([task.BENCHMARK] if hasattr(task, "BENCHMARK") else [])]
+        if not own:
+            raise ConfigError(f"{file}: defines neither BENCHMARK nor BENCHMARKS")
+        for entry in own:
+            if found.setdefault(entry.key, entry) is not entry:
+                raise ConfigError(f"{file}: key {entry.key!r} is taken")
+    return {key: found[key] for key in (*PAPER, *(key for key in found if key not in PAPER))}
 
 
-@cache
 def keys() -> tuple[str, ...]:
-    """Keys of all benchmarks: the paper's seven in its order, then the others. It imports every file."""
-    import evals.tasks
-
-    found: list[str] = []
-    for module in registries.modules("evals.tasks", evals.tasks.__path__):
-        if taken := set(found) & set(_entries(module)):
-            raise ConfigError(f"{module.replace('.', '/')}.py: key {min(taken)!r} is taken")
-        found += _entries(module)
-    return (*PAPER, *(key for key in found if key not in PAPER))
+    """Keys of all benchmarks: the paper's seven in its order, then the others."""
+    return tuple(_registry())
 
 
-def _candidates(key: str) -> tuple[str, ...]:
-    """The files that may define a benchmark."""
-    import evals.tasks
-
-    return registries.declaring("evals.tasks", evals.tasks.__path__, key)
-
-
-@cache
 def registered(key: str) -> bool:
-    """Whether a file of `evals/tasks/` defines the benchmark; no more are imported than to find one."""
-    return any(key in _entries(module) for module in _candidates(key))
-
-
-@cache
-def modules_of(key: str, where: str = "evals/tasks", name: str = "benchmark") -> tuple[str, ...]:
-    """The files that are imported to find a benchmark; the last one defines it. ConfigError for an unknown key, with
-    the place and the name of what was given."""
-    candidates = _candidates(key)
-    for number, module in enumerate(candidates, 1):
-        if key in _entries(module):
-            return candidates[:number]
-    raise unknown(where, name, key, (*(["all"] if where == COMMAND_LINE else []), *keys()))
+    """Whether a file of `evals/tasks/` defines the benchmark."""
+    return key in _registry()
 
 
 def benchmark(key: str) -> Benchmark:
     """The benchmark `key`; ConfigError with the nearest match for one that is not there."""
-    return _entries(modules_of(key)[-1])[key]
+    if key not in _registry():
+        raise unknown("evals/tasks", "benchmark", key, keys())
+    return _registry()[key]
 
 
 def code(keys: Iterable[str], backend: str) -> Code:
@@ -250,8 +231,8 @@ def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
     one given twice."""
     parts = [part.strip() for name in names for part in name.split(",")]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
-    for key in selected:
-        modules_of(key, COMMAND_LINE, "--benchmarks")
+    if wrong := [key for key in selected if not registered(key)]:
+        raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))
     if not selected:
         raise ConfigError("benchmarks: none given")
     if twice := sorted({key for key in selected if selected.count(key) > 1}):

@@ -4,9 +4,6 @@ A server in a thread, which answers as each test says.
 """
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,7 +18,6 @@ import yaml
 from core import lock
 from core.errors import BusyError, ConfigError, MissingInputError
 from core.provenance import ROOT
-from core.scores import MACRO, read_scores
 from evals import data, generate
 from evals.benchmark import PAPER, benchmark
 from evals.generation import openai
@@ -173,15 +169,6 @@ def test_the_server_is_asked_what_was_planned(server: Server, quick_data: Path, 
         assert "top_k" not in body, "no part of the protocol"
 
 
-def test_a_server_that_is_not_there_or_has_another_model_is_named(
-    server: Server, quick_data: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match="nearest: served"):
-        drawn(server, quick_data, tmp_path, limit=1, model="servd")
-    with pytest.raises(MissingInputError, match="no OpenAI-compatible server answers there"):
-        drawn(server, quick_data, tmp_path, limit=1, endpoint="http://127.0.0.1:9/v1")
-
-
 def test_the_key_reaches_the_server_and_no_file(
     server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,19 +182,11 @@ def test_the_key_reaches_the_server_and_no_file(
         drawn(server, quick_data, tmp_path / "other", limit=2)
 
 
-def html(*_: Any) -> Answer:
-    return 200, {"Content-Type": "text/html"}, b"<html>\n<b>please\x1b[31m wait</b></html>"
-
-
 FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the server does, what is said, times sent
     "429": (lambda *_: (429, {"Retry-After": "0"}, b"slow down"), "HTTP 429 Too Many Requests: slow down", 3),
     "400": (lambda *_: (400, {}, b"too long"), "HTTP 400 Bad Request: too long", 1),
-    "401": (lambda *_: (401, {}, f"wrong key {KEY}".encode()), "401 Unauthorized: wrong key (OPENAI_API_KEY)", 1),
     "gone": (lambda *_: None, "disconnected", 3),
-    "page": (html, "no completion: <html> <b>please?[31m wait</b></html>", 3),
-    "no text": (lambda *_: completion(["a", "list"]), "no completion: ", 3),
     "broken off": (lambda *_: completion("half of a te", "abort"), "broke off its response (finish_reason 'abort')", 3),
-    "deep": (lambda *_: (200, {}, b"[" * 10**5), "no completion: [[[", 3),
     "endless": (lambda *_: (200, {}, b" " * (openai.LONGEST_BODY + 1)), "more than 16777216 bytes", 3),
 }
 
@@ -242,19 +221,6 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
     assert (out / f"{SAMPLED}.parquet").read_bytes() == (other / f"{SAMPLED}.parquet").read_bytes()
 
 
-def test_one_prompt_that_always_fails_costs_no_other_response(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    bad = "the first to come"
-
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        nonlocal bad
-        bad = body["messages"][-1]["content"] if number == 0 else bad
-        return (500, {}, b"") if body["messages"][-1]["content"] == bad else server.echo(body, number)
-
-    server.answer = answer
-    with pytest.raises(MissingInputError, match=r"1 of 40 responses are missing \(HTTP 500 .*39 are kept"):
-        drawn(server, quick_data, tmp_path, limit=40)
-
-
 def test_a_response_that_comes_too_late_is_not_requested_twice(
     server: Server, quick_data: Path, tmp_path: Path
 ) -> None:
@@ -264,31 +230,6 @@ def test_a_response_that_comes_too_late_is_not_requested_twice(
         drawn(server, quick_data, tmp_path, limit=2, more={"timeout": 1})
     over.set()
     assert len(server.asked) == 2
-
-
-def test_requests_in_flight_are_always_as_many_as_may_be(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    """As the server sees it: it answers only while all places are taken that the waiting requests could fill. And the
-    first request of all is answered last, so nothing may wait for it."""
-    limit, total, held = 6, 16 * 4, []
-    others = threading.Event()
-
-    def answer(body: dict[str, Any], number: int) -> Answer:
-        with server.lock:
-            if number and not server.lock.wait_for(
-                lambda: server.in_flight == min(limit, total - server.answered), 0 if held else 20
-            ):
-                held.append((server.in_flight, server.answered))
-            if server.answered == total - 2:
-                others.set()
-        if number == 0 and not others.wait(30):
-            held.append("the first held up the others")
-        return server.echo(body, number)
-
-    server.answer = answer
-    drawn(server, quick_data, tmp_path, SAMPLED, limit=16, batch_size=limit)
-    assert held == []
-    assert server.most_in_flight == limit
-    assert len(server.asked) == total
 
 
 def test_more_than_5_percent_empty_is_an_error(
@@ -316,34 +257,26 @@ def test_more_than_5_percent_empty_is_an_error(
     assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
 
 
-DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int, list[int]]] = {
-    # what happens to the lines, responses that are missing, lines that are named
-    "half a line": (lambda lines: [*lines, lines[0][:-9]], 0, []),
-    "a bit": (lambda lines: [lines[0], lines[1].replace(b'"stop"', b'"stoq"', 1), *lines[2:]], 1, [2]),
-    "two lines joined": (lambda lines: [lines[0], lines[1][:-1], *lines[2:]], 2, [2]),
-    "bytes": (lambda lines: [b"\xff\xfe\x00\n", *lines[1:]], 1, [1]),
-}
-
-
-@pytest.mark.parametrize("how", DAMAGES)
 def test_damage_of_the_journal_is_named_and_repaired(
-    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damaged, missing, named = DAMAGES[how]
+    """Half a line at the end, a changed bit, two lines joined, bytes that are not text: 4 of 20 are lost, 3 named."""
     server.answer = lambda body, number: server.echo(body, number) if number < 20 else (500, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
         drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
     (path,) = journals(tmp_path)
-    path.write_bytes(b"".join(damaged(path.read_bytes().splitlines(keepends=True))))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[1], lines[3], lines[6] = lines[1].replace(b'"stop"', b'"stoq"', 1), lines[3][:-1], b"\xff\xfe\x00\n"
+    path.write_bytes(b"".join([*lines, lines[0][:-9]]))
     capsys.readouterr()
-    with pytest.raises(MissingInputError, match=f"{20 - missing} are kept"):
+    with pytest.raises(MissingInputError, match="16 are kept"):
         drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("requested again: ")]
-    assert [line.split(": ")[2] for line in lines] == [f"line {number}" for number in named]
+    named = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"requested again: {path}: ")]
+    assert [line.split(": ")[2] for line in named] == ["line 2", "line 4", "line 6"]
     server.answer, server.asked = server.echo, []
     assert len(drawn(server, quick_data, tmp_path, limit=30)) == 30
     assert "requested again" not in capsys.readouterr().err, "repaired"
-    assert len(server.asked) == 10 + missing
+    assert len(server.asked) == 14
 
 
 def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: Path, tmp_path: Path) -> None:
@@ -374,18 +307,10 @@ def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_p
 SECRET = "plantedU5z4"
 NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, what is said; a secret among them is not shown
     ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"endpoint": f"someone:{SECRET}@127.0.0.1:9/v1"}, "--endpoint: .*OPENAI_API_KEY$"),
     ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"endpoint": f"http://127.0.0.1:9/v1#{SECRET}"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"endpoint": f"http://someone:{SECRET}@[::1/v1"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"more": {"header": SECRET}}, "--engine: header: .*OPENAI_API_KEY$"),  # they are recorded
-    ({"more": {"auth_token": SECRET}}, "--engine: auth_token: .*OPENAI_API_KEY$"),
     ({"more": {"api_key": SECRET}}, "--engine: api_key: .*OPENAI_API_KEY$"),
     ({"endpoint": None}, "--endpoint: backend openai needs"),
     ({"endpoint": "localhost:8000/v1"}, "--endpoint: not an address like .*'localhost:8000/v1'$"),
-    ({"endpoint": "http:///v1"}, "--endpoint: not an address like .*'http:///v1'$"),
-    ({"endpoint": "http://h:nine/v1"}, "--endpoint: not an address like .*'http://h:nine/v1'$"),
-    ({"endpoint": "ftp://h"}, "--endpoint: not an address like .*'ftp://h'$"),
     ({"endpoint": "http://[::1/v1"}, r"--endpoint: not an address like .*'http://\[::1/v1'$"),
     ({"chat": False}, "--tokenizer: give a folder"),
     (
@@ -394,8 +319,6 @@ NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, what is said;
     ),
     ({"more": {"max_retrys": 20}}, "--engine: max_retrys: .*nearest: max_retries"),
     ({"more": {"max_retries": 0}}, "--engine: max_retries: "),
-    ({"more": {"timeout": "soon"}}, "--engine: timeout: "),
-    ({"more": {"verify_certificate": 3}}, "--engine: verify_certificate: "),
 )
 
 
@@ -426,7 +349,6 @@ def test_a_wrong_argument_of_hf_is_one_line(tiny: Path) -> None:
 
 
 TASKS = ROOT / "evals" / "lm_eval"
-GROUP = "tepo_math"
 
 
 def loaded(task: str | Path) -> dict[str, Any]:
@@ -447,7 +369,7 @@ def synthetic(tmp_path: Path) -> Path:
 
 def test_the_shipped_files_are_the_registrys() -> None:
     shipped = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in TASKS.glob("*.yaml")}
-    group = shipped.pop(GROUP)
+    group = shipped.pop("tepo_math")
     assert group["task"] == [f"tepo_{key}" for key in PAPER]
     # the macro average of scores.csv
     assert group["aggregate_metric_list"] == [{"metric": "acc", "aggregation": "mean", "weight_by_size": False}]
@@ -516,59 +438,3 @@ def test_missing_data_and_a_second_system_message_are_refused_in_a_line(
     (task,) = loaded(synthetic).values()
     with pytest.raises(ConfigError, match="--system_instruction: tepo_aime24 has its own prompt"):
         task.fewshot_context(task.eval_docs[0], 0, system_instruction="Be brief.")
-
-
-@pytest.mark.slow
-def test_lm_evals_own_command_gives_the_scores_of_ours(server: Server, shared: Path, tmp_path: Path) -> None:
-    """All seven sets, 3 items of each, from one server that gives a known share of right answers to each problem."""
-    folder, out = shared / "benchmarks", tmp_path / "ours"
-    items = {key: data.load(benchmark(key), folder, 3) for key in PAPER}
-    golds = {item.problem: item.answer for of in items.values() for item in of}
-    asked: Counter[str] = Counter()
-
-    def answer(body: dict[str, Any], _: int) -> Answer:
-        problem = body["messages"][-1]["content"]
-        with server.lock:
-            asked[problem] += 1
-            right = asked[problem] % 4 != list(golds).index(problem) % 4  # of 32: 24; of one: 0 or 1
-        return completion(rf"so \boxed{{{golds[problem]}}}" if right else r"so \boxed{none}")
-
-    def call(*arguments: str) -> list[dict[str, Any]]:
-        asked.clear()
-        server.asked.clear()
-        environment = os.environ | {"TEPO_BENCH_DATA": str(folder), "PYTHONPATH": ""}
-        done = subprocess.run(
-            arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False,
-            encoding="utf-8",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
-        return list(server.asked)
-
-    server.answer = answer
-    lm_eval = Path(sys.executable).parent / "lm_eval"
-    arguments = f"model={NAME},base_url={server.url}/chat/completions,num_concurrent=1,tokenizer_backend=None"
-    theirs = call(
-        str(lm_eval), "run", "--tasks", GROUP, "--include_path", str(TASKS), "--model", "local-chat-completions",
-        "--model_args", arguments, "--apply_chat_template", "--limit", "3", "--output_path", str(tmp_path / "theirs"),
-    )  # fmt: skip
-    ours = call(
-        sys.executable, "-m", "evals.run", "--model", NAME, "--benchmarks", "all", "--limit", "3",
-        "--backend", "openai", "--endpoint", server.url, "--chat", "--data", str(folder), "--out", str(out),
-    )  # fmt: skip
-
-    def compared(bodies: list[dict[str, Any]]) -> Counter[str]:
-        names = ("messages", "temperature", "max_tokens")
-        return Counter(json.dumps([body[name] for name in names]) for body in bodies)
-
-    assert compared(theirs) == compared(ours)
-    (path,) = (tmp_path / "theirs").rglob("results_*.json")
-    results = json.loads(path.read_text(encoding="utf-8"))["results"]
-    scores = {row["benchmark"]: row for row in read_scores(out / "scores.csv").to_dict("records")}
-    for key in PAPER:
-        found = results[f"tepo_{key}"]
-        assert found["acc,responses"] == scores[key]["score"], key
-        if scores[key]["se"] == scores[key]["se"]:  # not nan
-            assert found["acc_stderr,responses"] == pytest.approx(scores[key]["se"]), key
-    assert scores["aime24"]["score"] == 0.75
-    assert 0 < scores["math500"]["score"] < 1
-    assert results[GROUP]["acc,responses"] == pytest.approx(scores[MACRO]["score"])

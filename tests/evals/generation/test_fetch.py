@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from evals import arithmetic, benchmark, data, fetch
-from evals.benchmark import Benchmark, Decoding, Generated, HubFile, RepositoryFile, Row
+from evals.benchmark import Benchmark, Decoding, Generated, RepositoryFile, Row
 from tests.merged_config import load
 from tests.models.test_fetch_model import COMMIT
 
@@ -139,26 +139,6 @@ def test_a_mirror_needs_no_network_and_is_verified(tmp_path: Path) -> None:
         fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path)
 
 
-def test_a_wrong_address_template_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for template in ("http://x/{branch}", "ftp://x/{path}"):
-        monkeypatch.setenv("TEPO_REPOSITORY_FILE", template)
-        with pytest.raises((ConfigError, MissingInputError), match="TEPO_REPOSITORY_FILE"):
-            fetch.fetch(BENCHMARK, tmp_path)
-
-
-def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    import huggingface_hub.constants
-
-    from evals.fetch import download
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    source = HubFile("someone/set", "test.jsonl", dict)
-    with pytest.raises(MissingInputError, match="cannot be downloaded") as caught, download(source, ""):
-        pass
-    assert str(caught.value).startswith(f"{source}: ")
-    assert "\n" not in str(caught.value)
-
-
 def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for words, said in (
         ("--benchmarks amc", "--data: missing; say where"),
@@ -252,11 +232,6 @@ def test_the_digest_sees_order_and_every_field_that_is_graded_and_no_facts() -> 
         assert data.content_sha256(changed) != data.content_sha256(items), field
     assert data.content_sha256(items[::-1]) != data.content_sha256(items)
     assert data.content_sha256(data.items([{**row, "level": 3} for row in GIVEN_ROWS])) == data.content_sha256(items)
-
-
-def test_a_written_row_reads_back() -> None:
-    items = data.items([{**row, "level": 3, "tol": "1e-1"} for row in GIVEN_ROWS])
-    assert data.items(map(json.loads, data.text(items).splitlines())) == items
 
 
 def test_a_row_without_texts_is_refused_and_a_missing_file_says_the_command(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ import copy
 import dataclasses
 import itertools
 import json
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -314,15 +312,6 @@ def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
         engine("hf", Settings(str(folder), 1)).identity()
 
 
-def test_a_changed_letter_of_a_benchmarks_file_is_named(quick_data: Path, tmp_path: Path) -> None:
-    """In a field that nothing is computed from, which the registry's hash does not cover."""
-    shutil.copytree(quick_data, tmp_path / "data")
-    path = tmp_path / "data" / f"{GREEDY}.jsonl"
-    path.write_text(path.read_text().replace('"family": "as"', '"family": "at"', 1))
-    with pytest.raises(CorruptInputError, match=str(path)):
-        data.load(few(GREEDY), path.parent)
-
-
 # Plans and prompts.
 
 
@@ -375,25 +364,6 @@ def test_arguments_never_hold_a_seed_and_greedy_ones_never_a_temperature() -> No
     assert draw.arguments(few(GREEDY).decoding, {"top_k": 0}) == greedy
     sampled = greedy | {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
     assert draw.arguments(few(SAMPLED).decoding, {"top_k": 0}) == sampled
-
-
-def test_vllm_compiles_into_a_folder_that_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not into the home folder. Set before the package is imported, which reads its variables once."""
-    from core import caches
-    from evals.generation import vllm
-
-    for name in (caches.VARIABLE, *caches.FOLDERS):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    seen: dict[str, str] = {}
-    monkeypatch.setattr(vllm, "_observed_vllm", lambda: lambda *_, **__: seen.update(os.environ))
-    made = vllm.Vllm(Settings(model="model", seed=1))
-    made.__dict__["folder"] = tmp_path
-    made.load(None)
-    folders = {Path(seen[name]).parent for name in caches.FOLDERS}
-    assert len(folders) == 1
-    assert folders.pop().parent == tmp_path
 
 
 PROBLEM = "What is $3+4$?"
@@ -605,11 +575,3 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
     assert "other/base" in call(other, "syn_mix3", drawn)
     page = of_evaluation(open_tree(out))
     assert " / ".join(shown[4:]) in page
-
-
-def test_a_weights_folder_of_ours_keeps_its_name(tmp_path: Path) -> None:
-    folder = tmp_path / "results/quick/runs/tiny/tepo+beta=1/seed3/checkpoints/step12"
-    folder.mkdir(parents=True)
-    assert evals_run.checkpoint(folder).path.as_posix() == "tiny/tepo+beta=1/seed3/step12"
-    shutil.move(folder, tmp_path / "my model")
-    assert evals_run.checkpoint(tmp_path / "my model").path.as_posix() == "my-model/base/seed0/step0"

@@ -5,10 +5,6 @@ The model is random with heads of 32: vLLM's CPU attention has no kernel for the
 
 import os
 import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +12,6 @@ import pytest
 from evals import benchmark, fetch, generate
 from evals.generation import draw
 from evals.generation.engine import Settings, per_sample_seed
-from methods.adapters.verl.processes import free_port
 from tests.evals.conftest import read_responses
 from tests.evals.generation.tiny import save_tiny
 
@@ -87,38 +82,3 @@ def test_32_samples_are_32_draws(vllm: Path) -> None:
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
     for own in draw.by_item([row for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)
-
-
-@pytest.fixture(scope="module")
-def endpoint(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    log = open(tmp_path_factory.mktemp("serve") / "log", "wb")  # noqa: SIM115 - closed below
-    command = [
-        str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny",
-        "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32", "--generation-config", "vllm",
-    ]  # fmt: skip
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}/v1"
-    try:
-        for _ in range(600):
-            assert process.poll() is None, Path(log.name).read_text(encoding="utf-8")[-3000:]
-            try:
-                urllib.request.urlopen(f"{url}/models", timeout=5).close()
-                break
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(1)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(60)
-        log.close()
-
-
-def test_a_running_vllm_server_answers_as_hf_does(
-    endpoint: str, model: Path, items: Path, hf: Path, tmp_path: Path
-) -> None:
-    settings = Settings("tiny", seed=SEED, endpoint=endpoint, tokenizer=str(model))
-    generate.generate(settings, benchmark.select(KEYS), backend="openai", data=items, out=tmp_path, limit=LIMIT)
-    assert texts(tmp_path, GREEDY) == texts(hf, GREEDY)
-    rows = read_responses(tmp_path / f"{SAMPLED}.parquet")
-    assert all(len(set(own)) > 16 for own in draw.by_item(rows).values())
