@@ -149,9 +149,7 @@ def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict
         entry = record["benchmarks"].get(one.key)
         if one.model != at or entry is None:
             continue
-        # trees of earlier versions know the file's name alone
-        digest = entry.get("log_sha256", record["adopted"]["files"].get(one.log.path.name))
-        if digest != sha256_file(one.log.path):
+        if entry.get("log_sha256") != sha256_file(one.log.path):
             raise ConfigError(f"{path}: has other responses on {one.key}; set --model, --benchmark or --out")
     return record
 

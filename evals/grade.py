@@ -96,13 +96,12 @@ def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None
 def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any], answers: str) -> bool:
     """Whether there are undamaged grades of exactly these samples by exactly this grader, with exactly these answers.
 
-    answers: sha256 of the file of the items. An older record lacks it; then the samples say which file they were of.
+    answers: sha256 of the file of the items.
     """
     path = out / f"{key}.parquet"
-    drawn = (sample_entry.get("data") or {}).get("sha256", answers)
     return (
         entry is not None
-        and entry.get("data_sha256", drawn) == answers
+        and entry.get("data_sha256") == answers
         and entry.get("samples_sha256") == sample_entry.get("sha256")
         and entry.get("grader_version") == grader_version()
         and path.is_file()

@@ -184,7 +184,6 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 
 _VALUES = {"stop": STOPS, "verdict": VERDICTS}
 _MAY_BE_EMPTY = frozenset(("tokens", "seed", "extracted", "normalised", "tool_correct"))
-_WHOLE = frozenset(("sample", "tokens", "seed"))  # columns of whole numbers; all others are text
 _WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
 
 
@@ -214,13 +213,6 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
     if table.num_rows == 0 or table.num_rows != entry.get("rows"):
         raise CorruptInputError(f"{path}: {table.num_rows} rows, recorded are {entry.get('rows')!r}")
     for name in columns:
-        of, kind = table[name].type, "whole numbers" if name in _WHOLE else "text"
-        if name == "tool_correct" and pa.types.is_boolean(of):  # of adopted logs: `evals.adopt`
-            continue
-        if pa.types.is_dictionary(of):  # each text once and numbers for it, as pandas writes categories
-            of = of.value_type
-        if not (pa.types.is_integer(of) if name in _WHOLE else pa.types.is_string(of) or pa.types.is_large_string(of)):
-            raise CorruptInputError(f"{path}: column {name!r} holds {of}, {kind} is meant")
         if (empty := table[name].null_count) and name not in _MAY_BE_EMPTY:
             raise CorruptInputError(f"{path}: column {name!r} is empty in {empty} rows")
         if name in _VALUES and (strange := sorted(set(table[name].unique().to_pylist()) - set(_VALUES[name]))):
@@ -232,28 +224,21 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
 
 def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Sorted items, and the order that sorts the rows by (item, sample); error unless items x samples is complete."""
-    import numpy as np
+    import pandas as pd
 
-    names = np.array(table["item_id"].to_pylist(), dtype=object)
-    sample = np.array(table["sample"].to_pylist())
-    items, row_item, count = np.unique(names, return_inverse=True, return_counts=True)
-    order = np.lexsort((sample, row_item))
-    pair = np.stack([row_item[order], sample[order]])
-    twice = np.flatnonzero((pair[:, 1:] == pair[:, :-1]).all(0))
-    if len(twice):
-        row = order[twice[0]]
-        raise CorruptInputError(f"{path}: item {names[row]!r} sample {sample[row]} occurs more than once")
+    rows = pd.DataFrame({"item": table["item_id"].to_pylist(), "sample": table["sample"].to_pylist()})
+    if (twice := rows.duplicated()).any():
+        row = rows[twice].iloc[0]
+        raise CorruptInputError(f"{path}: item {row['item']!r} sample {row['sample']} occurs more than once")
+    count = rows["item"].value_counts().sort_index()
     k = int(count.max())
-    short = np.flatnonzero(count != k)
-    if len(short):
-        item = items[short[0]]
+    if len(short := count[count != k]):
         raise CorruptInputError(
-            f"{path}: item {item!r} has {count[short[0]]} samples, others {k}: rows = items x samples"
+            f"{path}: item {short.index[0]!r} has {short.iloc[0]} samples, others {k}: rows = items x samples"
         )
-    wrong = np.flatnonzero((sample[order].reshape(-1, k) != np.arange(k)).any(1))
-    if len(wrong):
-        raise CorruptInputError(f"{path}: item {items[wrong[0]]!r}: samples must be 0 to {k - 1}")
-    return tuple(items.tolist()), order
+    if len(wrong := rows[~rows["sample"].between(0, k - 1)]):
+        raise CorruptInputError(f"{path}: item {wrong['item'].min()!r}: samples must be 0 to {k - 1}")
+    return tuple(count.index), rows.sort_values(["item", "sample"]).index.to_numpy()
 
 
 def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:

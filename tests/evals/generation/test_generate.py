@@ -28,8 +28,8 @@ from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.store import Response
+from report import markdown
 from report.build import of_evaluation
-from report.tables import render
 from tests.core.test_digests import flip
 from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
@@ -541,7 +541,7 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
 
     drawn = "--samples 3 --temperature 1.5 --max-tokens 5"
     assert f"python -m report.show details --results {out}" in call(tiny, "syn_mix3", drawn)
-    printed = render.details(read_rows(Results(out).scores))
+    printed = markdown.details(read_rows(Results(out).scores))
     samples = Results(out).samples(evals_run.checkpoint(tiny))
     record = json.loads((samples / "samples.json").read_text())
     assert record["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5}
