@@ -164,8 +164,9 @@ class Pool(AbstractContextManager["Pool"]):
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", self.module], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                cwd=ROOT, env=environment, start_new_session=True,  # `close` ends its processes by their group
+                [sys.executable, "-m", self.module], stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, cwd=ROOT, env=environment,
+                start_new_session=True,  # `close` ends its processes by their group
             )  # fmt: skip
         channel = Connection(ours.detach())
         self.worker = process, channel

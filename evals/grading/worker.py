@@ -105,7 +105,8 @@ def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batc
     while waiting or processes:
         while waiting and len(processes) < batch["processes"]:
             start(waiting.popleft())
-        for channel in wait(list(processes)):
+        ended = wait(list(processes))
+        for channel in [one for one in processes if one in ended]:
             process, place = processes.pop(channel)
             try:
                 outcome, seconds, reason = json.loads(channel.recv_bytes())
@@ -190,7 +191,7 @@ _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 _READABLE = [f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path]
 
 
-def _restrict(limits: dict[str, Any]) -> None:
+def _restrict(limits: Mapping[str, Any]) -> None:
     """Set limits and audit hook, before model text is read."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
