@@ -4,7 +4,7 @@
     python -m evals.run --model FOLDER,ANOTHER --benchmarks aime24,amc
 
 Leaves `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
-intervals; `python -m report.build --results OUT --data OUT/data` makes a page of scores and responses.
+intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
 Another model or benchmark adds to what OUT holds. Without --data it says what would have to be downloaded; --download
 does it. After an interruption, run it again: what is finished is kept.
 """
@@ -210,7 +210,7 @@ def next_steps(scores: Path, out: Path) -> str:
     return (
         f"scores: {scores}\n"
         f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}\n"
-        f"a page of the responses: python -m report.build --results {out} --data {out / 'data'}"
+        f"a page of the responses: python -m report.page --results {out} --data {out / 'data'}"
     )
 
 

@@ -64,7 +64,7 @@ def beside(row: Mapping[str, Any]) -> str:
     if row["margin_low"] is not None:
         notes.append(f"margin {amount(row['margin_low'], unit)} to {amount(row['margin_high'], unit)}")
     if row["p_holm"] is not None:
-        notes.append(f"p {row['p_holm']:.2g} after Holm over {row['tests']}")
+        notes.append(f"p {row['p_holm']:.2g} after Holm over {row['tests']:.0f}")
     if row["verdict"] == "undecided" and row["detectable"] is not None:
         notes.append(f"{amount(row['detectable'], unit)} would have been found")
     if row["verdict"] in DECIDED and row["untested"]:

@@ -180,7 +180,7 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     for (model, method, fresh), seeds in groups.items():
         keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no"}
         for name in SERIES:
-            if len(seeds) < 2 or all(value is None for values in seeds.values() for value in values[name]):
+            if all(value is None for values in seeds.values() for value in values[name]):
                 continue
             rows = zip_longest(*(values[name] for values in seeds.values()))
             for rollout, row in enumerate(rows, 1):

@@ -1,62 +1,35 @@
-"""Read `figures.yaml`: what a figure consists of, validated before anything is computed.
+"""`python -m report.figures --results results/quick --figure 2`: a figure of figures.yaml, its numbers and picture.
 
-Nothing here knows numbers: `report.figure` fills the declarations from curves, `report.draw` draws them.
+figures/<key>.csv            means and ranges, one row per point of a line
+figures/<key>.json           scale, models, and what is left out
+figures/<key>.{svg,png,pdf}  the picture
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
+from core import errors
 from core.declared import Declared, Tuple, validated
-from core.errors import unknown
-from core.files import read_yaml
+from core.errors import ConfigError, MissingInputError, Parser, unknown
+from core.files import atomic, json_text, read_yaml, to_csv
 from core.layout import Run
 from core.provenance import ROOT
-from core.results_tree import Tree
+from core.results_tree import Tree, open_tree
+from evals.learning_curves import read_curve
+from report import draw
 
-DATA = ("report/figures.yaml", "report/tables.yaml")
-FIGURES = ROOT / DATA[0]
-TABLES = ROOT / DATA[1]  # names the paper's models, for figures too
-
-# How lines look. The colours are Okabe and Ito's (distinguishable with the common colour-vision deficiencies). Every
-# line also has its own dash pattern, so that a grey print still tells them apart.
-
-INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
-
-# Colour, dash pattern (on, off, ...; empty: solid), width in points; a line of figures.yaml is a position here.
-STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
-    ("#0072b2", (), 1.5),
-    ("#d55e00", (), 2.2),
-    ("#009e73", (5, 1.6), 1.5),
-    ("#cc79a7", (1.2, 1.4), 2.0),
-    ("#e69f00", (6, 1.5, 1.2, 1.5), 1.5),
-    ("#56b4e9", (3, 1.2), 1.5),
-    ("#7f7f7f", (8, 2, 1.2, 2, 1.2, 2), 1.5),
-    (INK, (), 1.8),
-)
-
-
-def looks() -> list[tuple[str, tuple[float, ...], float]]:
-    """STYLES, then its colours with the other dash patterns: enough for any number of lines that one can still read."""
-    coloured = STYLES[:-1]
-    more = [
-        (colour, coloured[(place + turn) % len(coloured)][1], width)
-        for turn in range(1, len(coloured))
-        for place, (colour, _, width) in enumerate(coloured)
-    ]
-    return list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: turned, one colour has that look already
-
-
-def given() -> dict[str, int]:
-    """Method, as the configuration names it -> its look in figures.yaml, which no other method has in any picture."""
-    return {name: place for one in figures() for name, place in one.lines.items()}
-
-
-def css_colours() -> dict[str, str]:
-    """Colour in our SVG files -> variable of the page's style sheet, which has light and dark values for it."""
-    lines = {colour: f"--line-{place}" for place, (colour, _, _) in enumerate(STYLES)}
-    return {**lines, INK: "--ink", SOFT: "--soft", GRID: "--grid", PAPER: "--paper"}
+FIGURES = ROOT / "report/figures.yaml"
+TABLES = ROOT / "report/tables.yaml"  # names the paper's models, for figures too
+HEADER = (
+    "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
+    "unit", "line",
+)  # fmt: skip
+AXIS = "step (one rollout)"  # the paper says step, and not which: reading R34
+ROW, ACROSS = 2.3, 2  # inches: a row of panels; panels side by side
 
 
 class Quantity(Declared):
@@ -87,27 +60,27 @@ class Figure:
     title: str
     panels: Mapping[str, str]  # id -> key of the quantity
     quantities: Mapping[str, Quantity]
-    lines: Mapping[str, int]  # method as the configuration names it -> position in STYLES
+    lines: Mapping[str, int]  # method as the configuration names it -> position in `draw.STYLES`
     model: str  # slot
     paper: str  # the paper's model of that slot
     source: str
 
 
 def figure(key: str, path: Path | str = FIGURES) -> Figure:
-    """Figure `key` (`figure2`, or `2` for short) of a specification file; ConfigError as in `figures`, or unknown."""
+    """Return figure `key` (`figure2`, or `2` for short); raises ConfigError as `figures`, or for an unknown key."""
     by_key = {one.key: one for one in figures(path)}
     return by_key.get(f"figure{key}") or _known(by_key, key, str(path), "figures")
 
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
-    """Every figure of a specification file, in its order.
+    """Return every figure of a specification file, in its order.
 
     Raises ConfigError for unknown keys and names, and for lines that look alike.
     """
     where, models = str(path), read_yaml(TABLES)["models"]
     file = validated(Specification, read_yaml(path, "specification"), where)
     paper = _known(models, file.model, where, "model")
-    free = {str(place): place for place in range(len(STYLES))}
+    free = {str(place): place for place in range(len(draw.STYLES))}
     for name, style in file.lines.items():
         _known(free, str(style), where, f"lines.{name}: style that no other line has")
         del free[str(style)]
@@ -126,18 +99,187 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     return entries[name]
 
 
+def given() -> dict[str, int]:
+    """Return method, as the configuration names it -> its look, which no other method has in any picture."""
+    return {name: place for one in figures() for name, place in one.lines.items()}
+
+
 def offered(tree: Tree) -> list[Figure]:
-    """The figures that the plan of `tree` has something for."""
+    """Return the figures that the plan of `tree` has runs for."""
     return [one for one in figures() if runs(one, tree)]
 
 
 def runs(figure: Figure, tree: Tree) -> list[Run]:
-    """The planned runs that a figure is made of, each once, in the matrix's order."""
+    """Return the planned runs that a figure is made of, each once, in the matrix's order."""
     wanted = {run for line in figure.lines for run in planned(figure, line, tree)}
     return [run for run in tree.runs if run in wanted]
 
 
 def planned(figure: Figure, line: str, tree: Tree) -> list[Run]:
-    """The planned runs of a line: of its method on the figure's model under the scale's own settings."""
+    """Return the planned runs of a line: its method on the figure's model under the scale's own settings."""
     model, method = tree.model_for(figure.model, figure.paper), tree.method_for(line)
     return [run for run in tree.averaged if model and (run.model, run.method) == (model["key"], method)]
+
+
+# From runs to numbers.
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method in a panel. by_seed: its values by rollout; ended: seeds that collapsed, and at which rollout."""
+
+    panel: str
+    name: str
+    title: str
+    by_seed: Mapping[int, list[float | None]]
+    ended: Mapping[int, int]
+    rows: list[dict[str, Any]]  # of <key>.csv
+
+
+def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
+    """Return every line that is finished, panel by panel, and one sentence for each reason to leave something out.
+
+    Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
+    """
+    notes: dict[str, list[str]] = {}
+    finished: dict[str, list[Run]] = {}
+    for name in figure.lines:
+        wanted = planned(figure, name, tree)
+        if not wanted:
+            notes.setdefault("Not trained here", []).append(name)
+        for run in wanted:
+            if tree.record(run) is None:
+                notes.setdefault("Not drawn, not finished", []).append(run.path.as_posix())
+            else:
+                finished.setdefault(name, []).append(run)
+    if not finished:
+        if runs(figure, tree):
+            raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}; run snakemake")
+        have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
+        raise ConfigError(
+            f"{figure.source}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows "
+            f"{', '.join(figure.lines)} with {figure.paper}; planned are {', '.join(tree.methods) or 'no method'} with "
+            f"{have or 'no model'}"
+        )
+    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for found in finished.values() for run in found}
+    ended = {run: at for run in curves if (at := (tree.record(run) or {}).get("collapsed_at")) is not None}
+    for run, rollout in ended.items():
+        where = f"{run.path.as_posix()} at rollout {rollout}"
+        notes.setdefault("Collapsed, training stopped there", []).append(where)
+    found = []
+    for panel, key in figure.panels.items():
+        quantity = figure.quantities[key]
+        for name, of_line in finished.items():
+            by_seed = {
+                run.seed: [
+                    None if value is None else value * quantity.scale
+                    for value in curves[run].series(quantity.columns, quantity.aggregate)
+                ]
+                for run in of_line
+            }
+            first = of_line[0]
+            title = str(tree.methods[first.method]["title"])
+            place = {"figure": figure.key, "panel": panel, "quantity": key, "unit": quantity.label, "line": name}
+            place |= {"model": first.model, "method": first.method, "title": title}
+            rows = [place | point for point in points(by_seed)]
+            ends = {run.seed: ended[run] for run in of_line if run in ended}
+            found.append(Line(panel, name, title, by_seed, ends, rows))
+    return found, [f"{reason}: {', '.join(what)}." for reason, what in notes.items()]
+
+
+def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
+    """Return mean and range over seeds, a row per rollout.
+
+    No mean where a seed has no value or has ended: it would be a mean over other seeds than the point before.
+    """
+    rows = []
+    for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
+        known = [value for value in values if value is not None]
+        whole, several = len(known) == len(values), len(values) > 1
+        ends = {"low": min(known), "high": max(known)} if whole and several else {"low": None, "high": None}
+        mean = fmean(known) if whole else None
+        band = "smallest to largest seed" if whole and several else ""
+        rows.append({"rollout": rollout, "value": mean, **ends, "seeds": len(known), "band": band})
+    return rows
+
+
+# From numbers to files.
+
+
+def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
+    """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
+    import matplotlib
+    from matplotlib.ticker import MaxNLocator
+
+    styles = {line.title: draw.style(draw.STYLES[figure.lines[line.name]]) for line in found}
+    with matplotlib.rc_context(draw.SETTINGS):
+        picture, grid, abreast = draw.axes(-(-len(figure.panels) // ACROSS), ACROSS, ROW, list(styles))
+        for place, (axis, panel) in enumerate(zip(grid.ravel(), figure.panels, strict=False)):
+            quantity = figure.quantities[figure.panels[panel]]
+            for line in found:
+                if line.panel == panel:
+                    _draw(axis, line, styles[line.title])
+            axis.set_title(f"({'abcdefgh'[place]}) {quantity.title}", loc="left")
+            axis.set_xlabel(AXIS)
+            axis.set_ylabel(quantity.label)
+            axis.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]))
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 4, 5, 10]))
+            axis.grid(axis="y")
+            axis.margins(x=0.02)
+            if axis.dataLim.y0 >= 0:  # from 0 where nothing lies below it, with room to see a 0
+                axis.set_ylim(-0.03 * axis.get_ylim()[1], axis.get_ylim()[1])
+        for axis in grid.ravel()[len(figure.panels) :]:
+            axis.set_visible(False)
+        return draw.finished(picture, words, styles, abreast)
+
+
+def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
+    """Draw mean and range; where a run collapsed, and with it the mean, draw every seed and mark its end."""
+    nan = float("nan")  # matplotlib leaves a gap in the line
+    if line.ended:
+        for seed, values in line.by_seed.items():
+            axis.plot(
+                range(1, len(values) + 1), [nan if v is None else v for v in values], **style | {"linewidth": 1.0}
+            )
+            if seed in line.ended:
+                axis.plot(len(values), values[-1], marker="x", markersize=6, color=style["color"], zorder=5)
+        return
+    x = [row["rollout"] for row in line.rows]
+    mean, low, high = ([nan if row[end] is None else row[end] for row in line.rows] for end in ("value", "low", "high"))
+    axis.plot(x, mean, **style)
+    axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def write(figure: Figure, tree: Tree) -> tuple[list[Path], list[str]]:
+    """Write `figures/<key>.{csv,json,svg,png,pdf}`; return the paths, and what could not be drawn."""
+    found, notes = lines(figure, tree)
+    model = str((tree.model_for(figure.model, figure.paper) or {})["title"])  # there is one, since a line is drawn
+    counts = sorted({len(line.by_seed) for line in found})
+    words = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
+    words = f"mean and range of {words}" if counts[-1] > 1 else words
+    words += "; ×: collapsed" if any(line.ended for line in found) else ""
+    files: dict[str, bytes] = {
+        "csv": to_csv(HEADER, (row for line in found for row in line.rows)).encode(),
+        "json": json_text({"scale": tree.scale, "models": [model], "notes": notes}).encode(),
+        **picture(figure, found, f"{words}; {tree.scale} scale, {model}"),
+    }
+    paths = []
+    for kind, content in files.items():
+        with atomic(path := tree.layout.figures / f"{figure.key}.{kind}") as temporary:
+            temporary.write_bytes(content)
+        paths.append(path)
+    return paths, notes
+
+
+def main() -> None:
+    parser = Parser(description="Draw a figure of report/figures.yaml from finished runs.")
+    parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
+    parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), entropy")
+    parser.add_argument("--spec", type=Path, default=FIGURES, help="another specification file of the same form")
+    args = parser.parse_args()
+    paths, notes = write(figure(args.figure, args.spec), open_tree(args.results))
+    print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -20,7 +20,7 @@ from typing import Any
 from core.errors import unknown
 from core.files import to_csv
 from core.results_tree import Tree
-from report import draw
+from report import draw, figures
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
 from report.sweep import Point, baseline_of, row_of, selecting, words
 
@@ -178,7 +178,7 @@ def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
     areas = [row for row in compared if row["measure"] == "area"]
-    pictures = draw.frontier(points, areas, tree.scale, titles, against)
+    pictures = draw.frontier(points, areas, tree.scale, titles, against, figures.given())
     texts = {"frontier.csv": to_csv(ARMS, points), "matched.csv": to_csv(MATCHED, compared)}
     texts["frontier.md"] = markdown(tree, compared, points)
     return {**texts, **{f"frontier.{kind}": picture for kind, picture in pictures.items()}}

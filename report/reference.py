@@ -4,7 +4,7 @@ be committed, to look at without running anything.
 Kept in one archive (`core.kept`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
 sample of the responses, and a manifest that also has how samples were drawn and graded. Not kept: checkpoints, other
 samples and grades, forms for print. Beside it, for the web view: README, Markdown tables, PNG figures.
-`report.show`, `report.build` and `report.compare` read it like any results tree.
+`report.show`, `report.page` and `report.compare` read it like any results tree.
 """
 
 import os
@@ -23,12 +23,11 @@ from core.provenance import ROOT
 from core.results_tree import MANIFEST, Tree, open_tree, read_manifest
 from evals import store
 from evals.learning_curves import read_curve, rollout_rows
-from report import manifest, verify
-from report.site import samples
+from report import manifest, responses, verify
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
-PRINT = (".pdf", ".tex")  # `report.figure` and `report.tables` make them again
+PRINT = (".pdf", ".tex")  # `report.figures` and `report.tables` make them again
 WEB = (".png", ".md")  # beside the archive
 LEFT_OUT = ("forms for print", "grades", "inputs", "curves by update", "samples", "weights")
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the records have them all
@@ -72,8 +71,8 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         _refuse_machine_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
         facts = {key: source[key] for key in ("schema", "scale", "commits", "dirty", "missing", "weights", "inputs")}
         facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
-        for size, responses in samples.keep(tree, data or _data(tree, source)):  # from the largest on
-            Results(folder).responses.write_bytes(responses)
+        for size, sampled in responses.keep(tree, data or _data(tree, source)):  # from the largest on
+            Results(folder).responses.write_bytes(sampled)
             shutil.rmtree(ready, ignore_errors=True)
             sizes = finish(folder, ready, facts, _readme(tree, records, source, out, doubts, size))
             if sum(sizes.values()) <= LIMIT:
@@ -194,7 +193,7 @@ Look at it (the second line writes its page into results/pages), compare your re
 was edited, from the repository root:
 
     python -m report.show table1 --results {where}
-    python -m report.build --results {where}
+    python -m report.page --results {where}
     python -m report.compare {where} results/{source["scale"]}
     python -m report.verify --results {where}
 

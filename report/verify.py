@@ -11,8 +11,7 @@ from core import digests, errors
 from core.errors import BenchError, Parser
 from core.kept import ARCHIVE
 from core.results_tree import Tree, open_tree, read_manifest
-from report import manifest
-from report.site import samples
+from report import manifest, responses
 
 
 def problems(tree: Tree) -> list[str]:
@@ -36,7 +35,7 @@ def problems(tree: Tree) -> list[str]:
         lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
     try:
         for checkpoint in tree.checkpoints:
-            samples.is_sampled(tree, checkpoint)  # reads the responses that a kept tree has, which no link names
+            responses.is_sampled(tree, checkpoint)  # reads the responses that a kept tree has, which no link names
         lines += [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"], read=True)]
         lines += [f"code: {line}" for line in tree.code_warnings()]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]

@@ -38,7 +38,7 @@ BUDGET = {
 class Module:
     """One parsed Python file."""
 
-    name: str  # "report.build"; a package has the name of its folder
+    name: str  # "report.page"; a package has the name of its folder
     lines: int
     loads: frozenset[str]  # project modules imported when this module is loaded
     needs: frozenset[str]  # project modules imported in any scope, those only for type checking left out

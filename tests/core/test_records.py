@@ -45,9 +45,8 @@ from evals import data, learning_curves, store
 from methods.training import spec
 from models import recipe, registry
 from paper import claims, printed, verdicts
-from report import convergence, rows, show, tables, view
+from report import convergence, page, rows, runs, show, tables, view
 from report import figures as figure_spec
-from report.site import overview, runs, training
 from tests import house
 from tests.report import synthetic
 from workflow import config
@@ -392,15 +391,13 @@ def page_of_runs(path: Path) -> None:
         record = found.record(run)
         if record is not None:
             summary = runs.Summary(run, "", (), None, None, None, record)
-            runs.line(summary), runs._facts(summary), runs.groups(found, [summary])
-            overview.facts(found, [summary]), overview.provenance([summary]), overview._unequal_runs(found, [summary])
+            runs.groups(found, [summary]), runs.facts(found, [summary]), runs.warnings(found, [summary], [])
 
 
 def plan_shown(path: Path) -> None:
     found = Tree(path.parent)
     show.progress(found)
-    overview.benchmarks(found, [])
-    overview._training(found.matrix.get("training") or {})
+    runs._training(found.matrix.get("training") or {})
 
 
 AT = Checkpoint(RUN, 12).path.as_posix()
@@ -428,8 +425,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "growing.csv": read_growing_csv,
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
-    "figures/convergence_curves.csv": lambda path: training.view(Tree(path.parents[1])),
-    "figures/convergence_bands.csv": lambda path: training.view(Tree(path.parents[1])),
+    "figures/convergence_bands.csv": lambda path: page.dynamics(Tree(path.parents[1])),
     "tables/table1.tidy.csv": lambda path: view.read(Tree(path.parents[1]), "1"),
 }
 

@@ -13,12 +13,11 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.layout import Checkpoint, Results
 from core.provenance import ROOT
-from core.results_tree import open_tree
 from core.scores import read_scores
 from evals import adopt, data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
-from report.build import of_evaluation
+from report.page import build
 
 ROWS = [
     {"id": n, "sample": k, "problem": f"What is {n} + {n}?", "gold": str(2 * n), "response": text, "correct": right}
@@ -78,7 +77,7 @@ def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.
     assert ("b", "more") not in scores(tree)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "a temporary folder stayed"
 
-    assert all(text in of_evaluation(open_tree(tree)) for text in ("sums", "more", 'id="samples"'))
+    assert all(text in build(tree) for text in ("sums", "more", 'id="samples"'))
 
 
 AMBIGUOUS: dict[str, tuple[list[dict[str, Any]], str]] = {

@@ -13,7 +13,7 @@ from core.provenance import ROOT
 from core.results_tree import Tree
 from paper import claims
 from paper.verdicts import COLUMNS
-from report import build, convergence, figure, tables
+from report import convergence, page, tables
 from report import figures as figure_spec
 from report.rows import offered
 from tests.report import synthetic
@@ -28,7 +28,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
     write_files(tree)
-    tree.layout.report.write_text(build.build(root), encoding="utf-8")
+    tree.layout.report.write_text(page.build(root), encoding="utf-8")
     return tree
 
 
@@ -37,7 +37,7 @@ def write_files(tree: Tree) -> None:
     for key in offered():
         tables.write(tree, key)
     for one in figure_spec.offered(tree):
-        figure.write(one, tree)
+        figure_spec.write(one, tree)
     convergence.write(tree)
     rows = [*claims.of_paper(), *claims.of_tree(tree)]
     (tree.root / "claims.csv").write_text(to_csv(COLUMNS, rows), encoding="utf-8")

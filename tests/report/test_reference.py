@@ -24,10 +24,9 @@ from evals import learning_curves
 from evals.learning_curves import read_curve
 from paper import claims
 from paper.verdicts import COLUMNS
-from report import build, compare, convergence, figure, manifest, reference, show, tables, verify
+from report import compare, convergence, manifest, page, reference, responses, show, tables, verify
 from report import figures as figure_spec
 from report.rows import offered
-from report.site import samples
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, rehash, replace
 
@@ -148,7 +147,7 @@ def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tm
     made = Tree(tmp_path / "reference/quick")
     for tree in (whole, made):
         convergence.write(tree)
-        figure.write(figure_spec.figure("3"), tree)
+        figure_spec.write(figure_spec.figure("3"), tree)
         (tree.root / "figures/claims.csv").write_text(files.to_csv(COLUMNS, claims.of_tree(tree)), "utf-8")
     written = [path.name for path in made.layout.figures.iterdir()]
     assert len(written) > 10
@@ -176,24 +175,24 @@ def test_numbers_computed_from_it_are_those_of_the_tree(finished_twice: Tree, tm
 def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, made: Path) -> None:
     """The same problems of every checkpoint, the first responses to each, with verdicts as in the grades."""
     tree = Tree(made)
-    assert list(samples.evaluated(tree)) == whole.checkpoints
+    assert list(responses.evaluated(tree)) == whole.checkpoints
     asked = set()
     for checkpoint in whole.checkpoints:
-        sampled = {item.id: item for item in samples.read(tree, checkpoint, "syn_mix3")}
-        every = {item.id: item for item in samples.read(whole, checkpoint, "syn_mix3")}
+        sampled = {item.id: item for item in responses.read(tree, checkpoint, "syn_mix3")}
+        every = {item.id: item for item in responses.read(whole, checkpoint, "syn_mix3")}
         assert len(sampled) == min(20, len(every))
         for id, item in sampled.items():
             assert item.prompt == every[id].prompt
             assert item.responses == every[id].responses[:4]
         asked.add(tuple(sampled))
     assert len(asked) == 1
-    page = build.build(made)
-    assert 'id="sampled">This is a sample: up to 20 problems' in page
-    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in page
-    assert samples.view(whole)["sample"] is None
+    text = page.build(made)
+    assert 'id="sampled">This is a sample: up to 20 problems' in text
+    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in text
+    assert responses.view(whole)["sample"] is None
 
 
-TYPED = {"show": show.main, "build": build.main, "compare": compare.main, "verify": verify.main}
+TYPED = {"show": show.main, "page": page.main, "compare": compare.main, "verify": verify.main}
 
 
 def test_an_archive_is_what_the_history_has() -> None:

@@ -14,10 +14,8 @@ import pytest
 from core.errors import BenchError, CorruptInputError
 from core.provenance import ROOT
 from core.results_tree import Tree
-from report import build, convergence, markdown, show, tables, view
+from report import convergence, markdown, page, show, tables, view
 from report import rows as declared
-from report.site import paper as claims
-from report.site import tables as site
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.finished import rehash, replace, rewrite
@@ -266,20 +264,12 @@ def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(one_se
     model = {"key": "my_model", "title": "My model", "stands_for": None}
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), scale="mine", methods=methods, model=model))
     write_files(tree)
-    own, papers = build.build(tree.root), build.build(one_seed.root)
-    for text in (own, papers):
-        assert '"start":"overview"' in text
-    assert own.index('id="tableruns"') < own.index('id="table1"')
-    assert papers.index('id="table1"') < papers.index('id="tableruns"')
+    own, papers = page.build(tree.root), page.build(one_seed.root)
+    first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
+    assert first == ["tableruns", "table1"]
     section = own[own.index('id="tableruns"') :]
     assert "My method" in section[: section.index("</section>")]
     assert "My method" in show.text(view.table(tree, "runs"))
     altered = replanned(tree, runs=[r for r in tree.matrix["runs"] if r["method"] != "gspo_token"])
     with pytest.raises(CorruptInputError, match="not filled from"):
         view.read(altered, "runs")
-
-
-@pytest.mark.parametrize(("name", "papers"), [("embedded", True), ("beyond", False)])
-def test_a_kept_tree_whose_other_runs_stand_behind_claims_is_the_papers(name: str, papers: bool) -> None:
-    tree = Tree(ROOT / "results/reference" / name)
-    assert site.is_papers(tree, site.read(tree), claims.claims(tree)["judged"]) == papers

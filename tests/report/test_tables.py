@@ -24,10 +24,9 @@ from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from paper.printed import read
-from report import markdown, show, view
+from report import markdown, runs, show, view
 from report import rows as declared
 from report import tables as filling
-from report.site import links
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
 from tests.report.finished import rehash
@@ -151,13 +150,13 @@ def test_a_row_of_one_seed_is_the_trees_first_or_second_whatever_its_number(own:
 def test_a_run_goes_to_the_base_of_its_seed(own: Tree, scored: Tree) -> None:
     for seed in SEEDS:
         of_grpo = Checkpoint(Run(MODEL, "grpo", seed), 12)
-        assert links.counterpart(of_grpo, own) == own.base(MODEL, seed) == Checkpoint.base(MODEL, seed)
-        assert links.title(Checkpoint.base(MODEL, seed), own) == f"base model, seed {seed}"
+        assert runs.counterpart(of_grpo, own) == own.base(MODEL, seed) == Checkpoint.base(MODEL, seed)
+        assert runs.title(Checkpoint.base(MODEL, seed), own) == f"base model, seed {seed}"
     of_grpo = Checkpoint(Run(MODEL, "grpo", 1), 12)  # one base for all seeds: a hub model, a tree of an older version
-    assert links.counterpart(of_grpo, scored) == scored.base(MODEL, 1) == Checkpoint.base(MODEL)
-    assert links.title(Checkpoint.base(MODEL), scored) == "base model"
+    assert runs.counterpart(of_grpo, scored) == scored.base(MODEL, 1) == Checkpoint.base(MODEL)
+    assert runs.title(Checkpoint.base(MODEL), scored) == "base model"
     assert own.base(MODEL, 99) is None
-    assert links.counterpart(Checkpoint(Run(MODEL, BASE, SEEDS[0]), 0), own) is None
+    assert runs.counterpart(Checkpoint(Run(MODEL, BASE, SEEDS[0]), 0), own) is None
 
 
 def partly(tree: Tree, folder: Path, wanted: Callable[[str], bool]) -> Tree:

@@ -106,7 +106,6 @@ rule figure:
             ".pdf",
             ".json",
             ".csv",
-            ".sha256",
         ),
     log:
         f"{LOGS}/{{figure}}.log",
@@ -117,7 +116,7 @@ rule figure:
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.figure --results {params.root} --figure {wildcards.figure}"
+        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -208,7 +207,7 @@ rule claims:
         "quiet {log} python -m paper.claims --results {params.root}"
 
 
-# The page reads what these rules wrote; of curves it computes means over seeds and their intervals.
+# The page shows what these rules wrote and computes nothing.
 rule report:
     input:
         matrix=RESULTS.matrix,
@@ -220,7 +219,6 @@ rule report:
         claims=rules.claims.output,
     output:
         page=RESULTS.report,
-        sums=f"{RESULTS.root}/report.sha256",
         responses=directory(f"{RESULTS.root}/report.data"),
     log:
         f"{LOGS}/report.log",
@@ -228,7 +226,7 @@ rule report:
         root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.build --results {params.root} --data {DATA:q} 2>&1 | tee {log}"
+        "python -m report.page --results {params.root} --data {DATA:q} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.

@@ -19,7 +19,6 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.files import write_json
 from core.layout import Results
 from core.provenance import ROOT, sha256_file
-from core.results_tree import open_tree
 from core.scores import read_rows, read_scores
 from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
@@ -29,7 +28,7 @@ from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.store import Response
 from report import markdown
-from report.build import of_evaluation
+from report import page as report_page
 from tests.core.test_digests import flip
 from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
@@ -481,7 +480,7 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     assert ("other", "syn_mix3") not in every, "it was not asked"
     assert (Results(out).samples(evals_run.checkpoint(tiny)) / "syn_mix3.parquet").read_bytes() == samples
     assert str(tiny.name) in evals_run.table(Results(out).scores)
-    page = of_evaluation(open_tree(out))
+    page = report_page.build(out)
     assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3, modulo 10", "not run", 'id="samples"'))
     before = Results(out).scores.read_bytes()
     with pytest.raises(ConfigError, match="drawn with --seed 1, not 2; choose another --out"):
@@ -573,5 +572,5 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
     del record["reading"], record["record_sha256"]  # an older version did not say it
     write_json(samples / "samples.json", record)
     assert "other/base" in call(other, "syn_mix3", drawn)
-    page = of_evaluation(open_tree(out))
+    page = report_page.build(out)
     assert " / ".join(shown[4:]) in page

@@ -290,7 +290,7 @@ OWNERS = {
     "scores.csv": ("core.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.view", "COLUMNS"),
-    "figures/&lt;figure&gt;.csv": ("report.draw", "HEADER"),
+    "figures/&lt;figure&gt;.csv": ("report.figures", "HEADER"),
     "convergence.csv": ("report.convergence", "RUN_HEADER"),
     "convergence_methods.csv": ("report.convergence", "METHOD_HEADER"),
 }

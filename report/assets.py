@@ -1,4 +1,4 @@
-"""Style sheets and scripts of the page, our own and vendored, and the policy that lets nothing else run or load."""
+"""Style sheets and scripts of the page, ours and vendored, and the content security policy."""
 
 import base64
 import hashlib
@@ -14,7 +14,6 @@ from core.provenance import ROOT, sha256_bytes
 DATA = ("report/html", "report/vendor")
 HTML, VENDOR = (ROOT / folder for folder in DATA)
 FOLDER = "report.data"  # of the page's companion files, beside it
-SCRIPTS = ("bench", "charts", "tables", "pairs", "typeset", "samples", "views")  # each needs those before it
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before anything is drawn
 # In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that no browser needs any more.
 FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"[a-z]+\"\))*")
@@ -25,18 +24,17 @@ def style() -> str:
 
 
 def script() -> str:
-    own = [(HTML / "js" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([vendored("uplot/uPlot.iife.min.js").decode("utf-8"), *own])
+    return vendored("uplot/uPlot.iife.min.js").decode("utf-8") + (HTML / "page.js").read_text(encoding="utf-8")
 
 
 def data(value: Mapping[str, Any]) -> str:
-    """JSON that can stand inside a script element: no text in it can end the element."""
+    """Return JSON that is safe inside a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def policy(*scripts: str) -> str:
-    """Content security policy: these scripts, files beside the page, and nothing from anywhere else."""
+    """Return the content security policy: these scripts and files beside the page, nothing else."""
     # `file:` beside 'self': for a page opened from disk, browsers do not take the files beside it as its own.
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -47,9 +45,9 @@ def policy(*scripts: str) -> str:
 
 
 def section(markdown: str) -> str:
-    """Markdown with tables as HTML, each table in a box that scrolls by itself. Raw HTML in it stays text.
+    """Return Markdown with tables as HTML, each table in a box that scrolls. Raw HTML in it stays text.
 
-    Headings go one level down: the view has a heading of its own.
+    Headings go one level down, below the heading of the view.
     """
     from markdown_it import MarkdownIt
 
@@ -59,7 +57,7 @@ def section(markdown: str) -> str:
 
 
 def math_css() -> str:
-    """KaTeX's style sheet with its fonts inside: pages opened from disk may not load a font from a file."""
+    """Return KaTeX's style sheet with its fonts inline: pages opened from disk may not load a font from a file."""
 
     def inside(match: re.Match[str]) -> str:
         font = base64.b64encode(vendored(f"katex/fonts/{match[1]}")).decode("ascii")
@@ -69,9 +67,9 @@ def math_css() -> str:
 
 
 def vendored(name: str) -> bytes:
-    """A file of another project, such as `uplot/uPlot.min.css`.
+    """Return a file of another project, such as `uplot/uPlot.min.css`, which will run in the page.
 
-    Raises for a file that `report/vendor/record.json` does not list, or that differs from it: it would run in the page.
+    Raises ConfigError for a file that `report/vendor/record.json` does not list, CorruptInputError where it differs.
     """
     package, _, file = name.partition("/")
     files = read_json(VENDOR / "record.json", "the record of vendored files")[package]["files"]

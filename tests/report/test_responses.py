@@ -1,4 +1,4 @@
-"""Parts of the page by themselves: companion files, vendored files, our scripts."""
+"""Companion files of the page, vendored files, the page's script."""
 
 import base64
 import gzip
@@ -16,17 +16,16 @@ from core.files import write_json
 from core.layout import Checkpoint, Run
 from core.results_tree import Tree
 from evals import graders, store
-from report.site import assets, samples
+from report import assets, responses
 from tests.browser import invented
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
-SCRIPTS = sorted((assets.HTML / "js").glob("*.js"))
 
 
 @pytest.fixture
 def written(scored_copy: Tree) -> tuple[Tree, Path]:
-    folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, scored_copy.root, None)
+    folder = scored_copy.root / responses.FOLDER
+    responses.write(scored_copy, scored_copy.root, None)
     return scored_copy, folder
 
 
@@ -39,26 +38,26 @@ def unpacked(folder: Path, name: str) -> Any:
 
 
 def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(scored_copy: Tree) -> None:
-    responses = [
+    judged = [
         {"item_id": item.id, "sample": n, "grader": "ours", "verdict": verdict, "rule": "", "extracted": None}
-        for item in samples.read(scored_copy, TEPO, "syn_as3")
+        for item in responses.read(scored_copy, TEPO, "syn_as3")
         for n, (_, _, _, verdict, _, _) in enumerate(item.responses)
     ]
-    rows = [*responses, responses[0] | {"grader": "tool", "verdict": "correct", "extracted": "7"}]  # others unknown
+    rows = [*judged, judged[0] | {"grader": "tool", "verdict": "correct", "extracted": "7"}]  # others unknown
     folder = scored_copy.root / graders.FOLDER / TEPO.path
     entry = graders.write_verdicts(folder / "syn_as3.parquet", rows)
     sampled = store.read_record(scored_copy.layout.samples(TEPO) / "samples.json")["syn_as3"]["sha256"]
     write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": sampled}}})
-    samples.write(scored_copy, scored_copy.root, None)
+    responses.write(scored_copy, scored_copy.root, None)
     names = [f"samples/{TEPO.path.as_posix()}/{key}" for key in ("syn_as3", "syn_mix3")]
-    index, other = (unpacked(scored_copy.root / samples.FOLDER, name) for name in names)
-    unknown = len(responses) - 1
+    index, other = (unpacked(scored_copy.root / responses.FOLDER, name) for name in names)
+    unknown = len(judged) - 1
     assert index["graders"]["tool"] == {"verdicts": "c" + "-" * unknown, "extracted": ["7"] + [None] * unknown}
     assert index["graders"]["ours"]["verdicts"] == index["verdicts"]
     assert "graders" not in other
     write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": "0" * 64}}})
     with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):
-        samples.write(scored_copy, scored_copy.root, None)
+        responses.write(scored_copy, scored_copy.root, None)
 
 
 def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
@@ -66,18 +65,18 @@ def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -
         digests.write(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
     path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
     recorded(record, data={"file": str(path), "sha256": digests.check(path)})
-    samples.write(scored_copy, scored_copy.root, tmp_path)
-    ((_, _, gold),) = unpacked(scored_copy.root / samples.FOLDER, "problems/syn_as3")["items"]
+    responses.write(scored_copy, scored_copy.root, tmp_path)
+    ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")["items"]
     assert gold == "1"
     digests.write(path, '{"problem": "one", "answer": "2"}\n')
     with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
-        samples.write(scored_copy, scored_copy.root, tmp_path)
+        responses.write(scored_copy, scored_copy.root, tmp_path)
 
 
 def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[Tree, Path]) -> None:
     tree, folder = written
     for benchmark in ("syn_as3", "syn_mix3"):
-        items = list(samples.read(tree, TEPO, benchmark))
+        items = list(responses.read(tree, TEPO, benchmark))
         name = f"samples/{TEPO.path.as_posix()}/{benchmark}"
         index = unpacked(folder, name)
         texts = [text for n in range(len(index["begins"])) for text in unpacked(folder, f"{name}.{n}")]
@@ -88,9 +87,9 @@ def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[
 
 
 def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "TEXT_BYTES", 100)
-    folder = scored_copy.root / samples.FOLDER
-    samples.write(scored_copy, scored_copy.root, None)
+    monkeypatch.setattr(responses, "TEXT_BYTES", 100)
+    folder = scored_copy.root / responses.FOLDER
+    responses.write(scored_copy, scored_copy.root, None)
     name = f"samples/{TEPO.path.as_posix()}/syn_as3"
     begins = unpacked(folder, name)["begins"]
     assert begins[0] == 0
@@ -105,7 +104,7 @@ def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     (folder / "problems/left from earlier.js").write_text("")
     (folder / "math.js").write_text("damaged")
     (folder / ".snakemake_timestamp").touch()  # as Snakemake does in every folder that is an output
-    samples.write(tree, tree.root, None)
+    responses.write(tree, tree.root, None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
@@ -117,8 +116,8 @@ def test_somebody_elses_file_is_not_removed(written: tuple[Tree, Path]) -> None:
         else:
             (folder / name).write_text("mine")
         before = sorted(folder.rglob("*"))
-        with pytest.raises(ConfigError, match="is no companion file of the page; move it away"):
-            samples.write(tree, tree.root, None)
+        with pytest.raises(ConfigError, match="not a companion file of the page; move it away"):
+            responses.write(tree, tree.root, None)
         assert sorted(folder.rglob("*")) == before
         (folder / name).unlink()
 
@@ -126,7 +125,7 @@ def test_somebody_elses_file_is_not_removed(written: tuple[Tree, Path]) -> None:
 def test_bytes_that_are_no_text_become_escapes(scored_copy: Tree) -> None:
     invented.hostile(scored_copy.root)
     checkpoint, benchmark = invented.STRUCK
-    texts = [response[0] for item in samples.read(scored_copy, checkpoint, benchmark) for response in item.responses]
+    texts = [response[0] for item in responses.read(scored_copy, checkpoint, benchmark) for response in item.responses]
     assert invented.HOSTILE.decode() in texts
     assert r"broken \xff\xfe here, cut \xe2\x82" in texts
 
@@ -175,7 +174,7 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
     before = sorted(folder.rglob("*"))
     change(tree)
     with pytest.raises(error, match=words):
-        samples.write(tree, tree.root, None)
+        responses.write(tree, tree.root, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
 
@@ -196,20 +195,16 @@ def test_a_changed_vendored_file_is_refused(tmp_path: Path, monkeypatch: pytest.
         assets.vendored("katex/katex.min.js")
 
 
-def test_scripts_are_strict_short_and_never_make_markup_of_text() -> None:
+def test_the_script_never_makes_markup_of_text() -> None:
     banned = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "var ")
-    for path in SCRIPTS:
-        text = path.read_text(encoding="utf-8")
-        assert '"use strict";' in text.splitlines()[:3], path
-        assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == [], path
-        assert max(map(len, text.splitlines())) <= 260, path
-        assert not re.search(r"https?://", text), path
-    own = [*SCRIPTS, assets.HTML / "style.css"]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in own) <= 1200
+    text = (assets.HTML / "page.js").read_text(encoding="utf-8")
+    assert '"use strict";' in text.splitlines()[1]
+    assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == []
+    assert not re.search(r"https?://", text)
 
 
-def test_a_person_is_told_what_the_problem_does_not_say() -> None:
+def test_the_notation_of_a_synthetic_problem_is_explained() -> None:
     shown = {
-        key: samples._explained(key, [["a", "8+3?", "1"]])[0][1] for key in ("syn_mix3", "syn_add2", "amc", "mine")
+        key: responses._explained(key, [["a", "8+3?", "1"]])[0][1] for key in ("syn_mix3", "syn_add2", "amc", "mine")
     }
     assert shown == {"syn_mix3": "8+3? (modulo 10, from left to right)"} | dict.fromkeys(list(shown)[1:], "8+3?")

@@ -1,16 +1,16 @@
-"""Every response of every evaluated checkpoint as companion files of the page, and the pictures beside them.
+"""Companion files of the page: every response of every evaluated checkpoint, and the pictures.
 
     problems/<benchmark>                    {items: [[id, problem, gold]]}
     samples/<checkpoint>/<benchmark>        index: one entry per response without its text, and where the texts begin;
                                             what other graders found, where `python -m evals.graders` compared them
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
-    figures/<name>.svg                      figures as `report.figure` wrote them
+    figures/<name>.svg                      figures as `report.figures` wrote them
 
 A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
-that hands one text to the page: gzip in base64, which the browser itself unpacks. Nothing in it can act as code.
+that passes one string to the page: gzip in base64, which the browser unpacks. Nothing in it is executed as code.
 
-A reference has no samples and grades but a sample of them, `responses.parquet`: the same problems for every checkpoint,
-the first responses to each. The page shows it in the same view and says what it is.
+Published results have a sample of the responses in `responses.parquet`, without samples and grades: the same problems
+for every checkpoint, the first responses to each. The page shows it in the same view, with a note.
 """
 
 import base64
@@ -34,8 +34,8 @@ from core.provenance import sha256_bytes
 from core.results_tree import Tree
 from evals import benchmark as registry
 from evals import store
-from report.site import assets, links, training
-from report.site.assets import FOLDER
+from report import assets, figures, runs
+from report.assets import FOLDER
 
 MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside of folders
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
@@ -67,10 +67,10 @@ class Item:
 
 
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
-    """The checkpoints whose responses can be looked at, in the matrix's order: those with samples and grades.
+    """Return the checkpoints with samples and grades, in the matrix's order, each with a stamp per benchmark.
 
-    Each has a stamp per benchmark, which its companion files must carry: the page then never mixes old files with new.
-    Raises CorruptInputError for grades that are not of these very samples.
+    Companion files carry the stamp, so that the page cannot mix old files with new. Raises MissingInputError for a
+    scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
     checkpoints = {}
     scored = {at for at, _ in tree.scores} if tree.layout.scores.is_file() and not tree.is_reference else set()
@@ -97,10 +97,10 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
 
 
 def write(tree: Tree, root: Path, data: Path | None) -> None:
-    """Write all companion files to `root`/FOLDER, which is replaced. data: folder of the benchmarks' problems.
+    """Replace `root`/FOLDER by all companion files. data: folder of the benchmarks' problems.
 
-    Without `data` a problem is shown as its prompt, and the gold answer as not known. Raises ConfigError when FOLDER
-    holds something else.
+    Without `data` a problem is shown as its prompt, without the gold answer. Raises ConfigError when FOLDER holds
+    files that are not companion files.
     """
     folder = root / FOLDER
     # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
@@ -117,7 +117,7 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
             known = _explained(benchmark, _problems(tree, benchmark, data) or _known(tree, checkpoints, benchmark))
             _put(fresh, f"problems/{benchmark}", {"items": known})
         (fresh / "figures").mkdir()
-        for name, path in training.pictures(tree).items():
+        for name, path in pictures(tree).items():
             if path.is_file():
                 (fresh / f"figures/{name}.svg").write_bytes(path.read_bytes())
         # KaTeX, which the page loads when the first response is shown.
@@ -135,19 +135,25 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
 
 def _refuse_others_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ConfigError(f"{folder}: is no folder of companion files; move it away")
+        raise ConfigError(f"{folder}: not a folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        # Names decide, not what is in the files: a damaged one of ours is to be replaced.
+        # By name and not by content: a damaged companion file is to be replaced.
         kind = {"problems": ".js", "samples": ".js", "figures": ".svg"}.get(name.parts[0])
         # Snakemake puts the last one into a folder that is an output.
         ours = name.as_posix() in (*MATH, ".snakemake_timestamp") or name.suffix == kind
         if path.is_symlink() or not (ours or path.is_dir()):
-            raise ConfigError(f"{path}: is no companion file of the page; move it away")
+            raise ConfigError(f"{path}: not a companion file of the page; move it away")
+
+
+def pictures(tree: Tree) -> dict[str, Path]:
+    """Return the SVG files that the page shows, by the name of the companion file that each becomes."""
+    shown = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in figures.offered(tree)}
+    return shown | {"frontier": tree.root / "sweep/frontier.svg"}
 
 
 def shard(name: str, value: Any) -> bytes:
-    """The script for `value`; `name` is what the page asked for, so that answers cannot be mixed up."""
+    """Return the script that passes `value` to the page under `name`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     # mtime 0: equal values give equal bytes. "replace": half a surrogate pair has no UTF-8.
     packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode("ascii")
@@ -161,7 +167,7 @@ def _put(folder: Path, name: str, value: Any) -> None:
 
 
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
-    """Samples and grades of one benchmark side by side; rows that do not belong together are an error."""
+    """Yield the items of one benchmark with samples and grades; raises CorruptInputError where the two do not match."""
     if is_sampled(tree, checkpoint):
         rows = _kept(tree).rows[checkpoint.path.as_posix()][benchmark]
         for (id, prompt), of_item in groupby(rows, key=lambda row: (row["item"], row["prompt"])):
@@ -182,7 +188,7 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
 
 
 def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
-    """The verdicts of other graders, as `evals.graders` wrote them beside the tree; empty where it did not.
+    """Return the verdicts of other graders that `evals.graders` wrote; empty where it was not run.
 
     Raises CorruptInputError for verdicts on other samples.
     """
@@ -202,7 +208,7 @@ def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
     return found
 
 
-# The sample that a reference keeps.
+# The sample of responses in published results.
 
 RESPONSE = ("response", "stop", "tokens", "verdict", "extracted", "rule")  # as in `Item`
 PLACE = ("benchmark", "item", "checkpoint")
@@ -219,18 +225,18 @@ class Kept:
 
 
 def is_sampled(tree: Tree, checkpoint: Checkpoint) -> bool:
-    """Whether a sample of the checkpoint's responses is all there is of them."""
+    """Return whether the tree has only a sample of the checkpoint's responses."""
     if not tree.layout.responses.is_file() or (tree.layout.samples(checkpoint) / "samples.json").exists():
         return False
     return checkpoint.path.as_posix() in _kept(tree).rows
 
 
 def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Samples of the responses of every evaluated checkpoint, each smaller than the one before: (its size in problems
-    and responses, the content of responses.parquet).
+    """Yield samples of the responses of every evaluated checkpoint, each smaller than the one before: the size in
+    problems and responses, and the content of responses.parquet.
 
     data: folder of the benchmarks' problems, for problem and gold. Problems are taken in the order of their ids, which
-    are hashes of their texts: a random choice, and the same one for every checkpoint.
+    are hashes of their texts: a random choice that is the same for every checkpoint.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -292,7 +298,7 @@ def _read_kept(tree: Tree) -> Kept:
 
 
 def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benchmark: str) -> list[list[str]]:
-    """[id, problem, gold] of the problems that the sample holds."""
+    """Return [id, problem, gold] of the problems in the sample."""
     for checkpoint, benchmarks in checkpoints.items():
         if benchmark in benchmarks and is_sampled(tree, checkpoint):  # the same problems everywhere
             rows = _kept(tree).rows[checkpoint.path.as_posix()][benchmark]
@@ -302,13 +308,13 @@ def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benc
 
 
 def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
-    """With what a person must know beside the problem; the model learned it, and its prompt does not say it."""
+    """Add the meaning of a synthetic task's notation, which the model has learnt and its prompt does not explain."""
     meant = registry.benchmark(benchmark).meant if benchmark in set(registry.keys()) else ""
     return [[name, f"{problem} ({meant})" if meant else problem, gold] for name, problem, gold in items]
 
 
 def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item], others: Others) -> None:
-    """The index of one benchmark and its text files."""
+    """Write the index of one benchmark and its text files."""
     index: dict[str, Any] = {"stamp": stamp, "items": [], "per": [], "begins": []}
     columns: dict[str, list[Any]] = {"verdicts": [], "stops": [], "tokens": [], "extracted": [], "rules": []}
     rules: dict[str, int] = {}
@@ -343,7 +349,7 @@ def _write_responses(folder: Path, name: str, stamp: str, items: Iterator[Item],
 
 
 def _answered(tree: Tree) -> dict[str, dict[str, Path]]:
-    """By benchmark the sha256 of its problems and the first samples.json that names it; more than one do not agree."""
+    """Return benchmark -> sha256 of its problems -> the first samples.json with it."""
     found: dict[str, dict[str, Path]] = {}
     for checkpoint in tree.checkpoints:
         record = tree.layout.samples(checkpoint) / "samples.json"
@@ -354,7 +360,7 @@ def _answered(tree: Tree) -> dict[str, dict[str, Path]]:
 
 
 def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
-    """[id, problem, gold] as the grader read them; empty without a data folder."""
+    """Return [id, problem, gold] as the grader reads them; empty without a data folder."""
     if data is None:
         return []
     from evals.data import items
@@ -374,7 +380,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
 
 
 def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows of one benchmark in a folder of samples or grades. What is not UTF-8 is shown as escapes, not refused."""
+    """Return the rows of one benchmark in a folder of samples or grades; bytes that are not UTF-8 become escapes."""
     import pyarrow as pa
 
     entry = store.entry_of(store.read_record(folder / record), folder / record, benchmark)
@@ -387,17 +393,17 @@ def _rows(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> 
 
 
 def view(tree: Tree) -> dict[str, Any]:
-    """The browser of responses, for the template; `data` is what the scripts of the page get."""
+    """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = evaluated(tree)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
     # Shown first: TEPO beside GRPO/DAPO, or else any checkpoint beside its counterpart, and a base as the last resort.
     first: list[tuple[tuple[bool, bool, bool], str]] = []
-    tepo = tree.method_for(links.TEPO)
+    tepo = tree.method_for("tepo")
     for checkpoint, stamps in checkpoints.items():
-        path, title = checkpoint.path.as_posix(), links.title(checkpoint, tree)
-        groups.setdefault(links.model_title(checkpoint.run.model, tree), []).append((path, title))
-        counterpart = links.counterpart(checkpoint, tree)
+        path, title = checkpoint.path.as_posix(), runs.title(checkpoint, tree)
+        groups.setdefault(runs.model_title(checkpoint.run.model, tree), []).append((path, title))
+        counterpart = runs.counterpart(checkpoint, tree)
         beside = counterpart.path.as_posix() if counterpart in checkpoints else None
         entries[path] = {"title": title, "beside": beside, "benchmarks": stamps}
         of_methods = counterpart is not None and beside is not None and counterpart.run.method != BASE

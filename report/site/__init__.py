@@ -1,1 +1,0 @@
-"""The report as people look at it: views of one HTML file, and the companion files that it loads on demand."""

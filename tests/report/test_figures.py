@@ -1,0 +1,333 @@
+"""Figures: what is drawn is what was logged; declarations, gaps, collapses, and what is left out."""
+
+import csv
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import BenchError, ConfigError
+from core.layout import Results, Run
+from core.results_tree import Tree
+from evals import learning_curves
+from report import captions, draw, figures
+from report.figures import Line
+from tests.report import synthetic
+from tests.report.test_curves import finish
+
+CONFIG = Path(__file__).resolve().parents[2] / "config"
+ROLLOUTS, UPDATES = 4, 2
+KEYS = [declared.key for declared in figures.figures()]
+COLUMNS = (
+    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
+    "ratio_spread", "entropy", "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
+)  # fmt: skip
+
+
+def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_at: int | None = None) -> None:
+    """An invented run: no two figures are equal, the ratio spread is unknown in each rollout's first update."""
+    invented, folder = random.Random(run.path.as_posix()), layout.run(run)
+    rows = []
+    for rollout in range(1, rollouts + 1):
+        shared = {"rollout": rollout, "reward": invented.random(), "response_tokens": 20 * invented.random()}
+        for minibatch in range(UPDATES):
+            row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
+            row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
+            rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
+    finish(folder, rows, ROLLOUTS, collapsed_at)
+
+
+def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
+    """Everything that configurations plan, finished."""
+    tree = synthetic.write_plan(root, *(CONFIG / name for name in configs), **changes)
+    for run in tree.runs:
+        write_curve(tree.layout, run)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
+
+
+@pytest.fixture(scope="module")
+def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Where one seed of TEPO ended after its second rollout."""
+    root = tmp_path_factory.mktemp("collapsed") / "embedded"
+    shutil.copytree(full.root, root)
+    write_curve(Results(root), Run("tiny_qwen2", "tepo", 2), rollouts=2, collapsed_at=2)
+    return Tree(root)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return write_tree(tmp_path_factory.mktemp("curves") / "quick", "embedded.yaml", "quick.yaml")
+
+
+@pytest.fixture
+def mine(quick: Tree, tmp_path: Path) -> Tree:
+    """A copy of the quick tree to break."""
+    return Tree(shutil.copytree(quick.root, tmp_path / "quick"))
+
+
+def filled(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
+    return figures.lines(figures.figure(key), tree)
+
+
+def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
+    rollouts: dict[int, list[dict[str, str]]] = {}
+    for row in csv.DictReader((tree.layout.run(run) / "curve.csv").open(newline="")):
+        rollouts.setdefault(int(row["rollout"]), []).append(row)
+    return rollouts
+
+
+def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
+    """The drawn value of a quantity, written out again without the code under test."""
+    numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
+    return {
+        "clip": 100 * sum(numbers["clip_fraction_tokens"]) / 2,
+        "time": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
+        "reward": 100 * numbers["reward"][0],
+        "norm": sum(numbers["grad_norm"]) / 2,
+        "entropy": sum(numbers["entropy"]) / 2,
+        "length": numbers["response_tokens"][0],
+        "spread": numbers["ratio_spread"][0],
+        "kl": sum(numbers["kl_old"]) / 2,
+    }[quantity]
+
+
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(full: Tree) -> None:
+    for key in KEYS:
+        found, notes = filled(key, full)
+        panels = figures.figure(key).panels
+        names = ["grpo", "tepo", "gspo", "tepo_nokl"]
+        assert (notes, [(line.panel, line.name) for line in found]) == ([], [(p, n) for p in panels for n in names])
+        for line in found:
+            method = line.rows[0]["method"]
+            seeds = sorted(run.seed for run in full.runs if (run.model, run.method) == ("tiny_qwen2", method))
+            assert len(seeds) > 1
+            by_seed = {seed: logged(full, Run("tiny_qwen2", method, seed)) for seed in seeds}
+            assert [row["rollout"] for row in line.rows] == [1, 2, 3, 4]
+            for row in line.rows:
+                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel]) for seed in seeds]
+                shown = [line.by_seed[seed][row["rollout"] - 1] for seed in seeds]
+                assert shown == pytest.approx(values, rel=1e-12)
+                assert row["value"] == pytest.approx(sum(values) / len(seeds), rel=1e-12)
+                assert (row["low"], row["high"]) == pytest.approx((min(values), max(values)), rel=1e-12)
+                assert row["seeds"] == len(seeds)
+
+
+def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+    names = ("rollout", "value", "low", "high", "seeds")
+    for key, tree in (("figure2", full), ("figure3", collapsed)):
+        copy = Tree(shutil.copytree(tree.root, tmp_path / key))
+        figure = figures.figure(key)
+        found, notes = figures.lines(figure, copy)
+        first, _ = figures.write(figure, copy)
+        before = {path: path.read_bytes() for path in first}
+        figures.write(figure, copy)
+        assert {path: path.read_bytes() for path in first} == before
+        rows = list(csv.DictReader((copy.layout.figures / f"{key}.csv").open(newline="")))
+        shown = [tuple(row[name] for name in names) for line in found for row in line.rows]
+        assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown
+        words = json.loads((copy.layout.figures / f"{key}.json").read_text())
+        assert words == {"scale": "embedded", "models": ["tiny Qwen2"], "notes": notes}
+        svg = before[copy.layout.figures / f"{key}.svg"].decode()
+        assert "<dc:date>" not in svg
+        assert float(re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)[0]) <= 6.5 * 72
+        assert min(float(size) for size in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)) >= 8
+        assert f">{figures.AXIS}<" in svg
+        marks = "; ×: collapsed" if tree is collapsed else ""
+        assert re.search(rf">mean and range of [\d to]+ seeds{marks}; embedded scale, tiny Qwen2<", svg)
+        # A font for TeX that publishers take: TrueType, embedded.
+        pdf = before[copy.layout.figures / f"{key}.pdf"]
+        assert set(re.findall(rb"/BaseFont /(?:[A-Z]{6}\+)?([\w-]+)", pdf)) == {b"STIXGeneral-Regular"}
+        assert b"/FontFile2" in pdf
+        assert b"Date" not in pdf
+
+
+IN_THE_PAPER = {"figure2": {"grpo", "tepo"}, "figure3": {"grpo", "tepo"}}  # figure -> the lines that the paper draws
+CALLED = {"GSPO": "gspo", "TEPO without KL": "tepo_nokl"}  # in captions
+
+
+def test_a_caption_names_the_lines_that_the_paper_does_not_have() -> None:
+    for key in KEYS:
+        text = " ".join(captions.paragraphs(key))
+        if key in IN_THE_PAPER:
+            (ours,) = re.findall(r"the lines of (.*) are ours", text)
+            names = {CALLED[name] for name in ours.split(" and of ")}
+            assert names == set(figures.figure(key).lines) - IN_THE_PAPER[key]
+        else:
+            assert text.endswith("The paper has no such figure: all lines are ours.")
+
+
+def test_a_figure_is_offered_and_needs_the_runs_that_it_draws(full: Tree, tmp_path: Path) -> None:
+    needed = figures.runs(figures.figure("figure3"), full)
+    drawn = {("tiny_qwen2", name) for name in figures.figure("3").lines}
+    assert {(run.model, run.method) for run in needed} == drawn
+    for method, offered in (("grpo", KEYS), ("clip_cov", [])):
+        tree = write_tree(tmp_path / method, "embedded.yaml", "quick.yaml", methods=[method])
+        assert [one.key for one in figures.offered(tree)] == offered, method
+
+
+def test_one_seed_has_no_band(quick: Tree) -> None:
+    rows = [row for line in filled("2", quick)[0] for row in line.rows]
+    assert {(row["low"], row["high"], row["seeds"], row["band"]) for row in rows} == {(None, None, 1, "")}
+
+
+Change = Callable[[list[list[str]]], list[list[str]]]
+
+
+def change_curve(tree: Tree, change: Change) -> None:
+    path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    lines = change([line.split(",") for line in path.read_text().splitlines()])
+    path.write_text("".join(f"{','.join(line)}\n" for line in lines))
+
+
+def without_column(name: str) -> Change:
+    return lambda lines: [[v for v, head in zip(line, lines[0], strict=True) if head != name] for line in lines]
+
+
+def with_value(line: int, name: str, value: str) -> Change:
+    place = COLUMNS.index(name)
+    return lambda lines: [
+        [*cells[:place], value, *cells[place + 1 :]] if number == line else cells
+        for number, cells in enumerate(lines, 1)
+    ]
+
+
+def without_rollout(number: str) -> Change:
+    def change(lines: list[list[str]]) -> list[list[str]]:
+        kept = [line for line in lines[1:] if line[0] != number]
+        return [lines[0], *([line[0], str(n), *line[2:]] for n, line in enumerate(kept))]
+
+    return change
+
+
+BROKEN: Mapping[str, tuple[Change, str]] = {
+    "a rollout is missing": (without_rollout("3"), "rollout 3 is missing: after rollout 2 comes 4"),
+    "the first rollout is missing": (without_rollout("1"), "rollout 1 is missing: after rollout 0 comes 2"),
+    "an update is missing": (lambda lines: lines[:5] + lines[6:], "update 4 is missing: line 6 has update 5"),
+    "an update stands twice": (lambda lines: lines[:5] + lines[4:], "update 4 is missing: line 6 has update 3"),
+    "a column is missing": (without_column("grad_norm"), "column wanted: unknown value 'grad_norm'"),
+    "no rollouts": (without_column("rollout"), "column wanted: unknown value 'rollout'"),
+    "a value is not a number": (with_value(5, "grad_norm", "oops"), "line 5: grad_norm is 'oops', not a finite number"),
+    "a value is nan": (with_value(6, "grad_norm", "nan"), "line 6: grad_norm is 'nan', not a finite number"),
+    "a value is infinite": (with_value(2, "reward", "inf"), "line 2: reward is 'inf', not a finite number"),
+    "a rollout is no number": (with_value(3, "rollout", "x"), "line 3: rollout is 'x', not a whole number"),
+    "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', not a whole number"),
+    "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 13"),
+    "shorter than its record says": (lambda lines: lines[:-2], "holds 3 rollouts, its run.json speaks of 4"),
+    "no reward in a rollout": (
+        lambda lines: with_value(7, "reward", "")(with_value(6, "reward", "")(lines)),
+        "rollout 3: reward is empty",
+    ),
+    "there are no rows": (lambda lines: lines[:1], "holds no rows"),
+    "there is nothing": (lambda lines: [], "is empty"),
+}
+
+
+def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree) -> None:
+    path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
+    whole = path.read_bytes()
+    for case, (change, words) in BROKEN.items():
+        path.write_bytes(whole)
+        change_curve(mine, change)
+        with pytest.raises(BenchError) as error:
+            learning_curves.measures(mine)
+        assert str(error.value).startswith(str(path)), case
+        assert words in str(error.value), case
+    path.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
+        filled("2", mine)
+
+
+def test_an_undefined_value_is_a_gap_and_not_a_zero(mine: Tree) -> None:
+    column = COLUMNS.index("ratio_spread")
+    change_curve(mine, lambda lines: [lines[0], *([*x[:column], "", *x[column + 1 :]] for x in lines[1:])])
+    (line,) = (line for line in filled("entropy", mine)[0] if (line.panel, line.name) == ("spread", "tepo"))
+    assert {(row["value"], row["seeds"]) for row in line.rows} == {(None, 0)}
+
+
+def test_what_is_not_finished_or_not_trained_is_noted(mine: Tree) -> None:
+    (mine.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
+    found, notes = filled("2", mine)
+    assert notes == ["Not drawn, not finished: tiny_qwen2/tepo/seed1."]
+    assert {line.name for line in found} == {"grpo", "gspo", "tepo_nokl"}
+    for path in mine.root.glob("runs/*/*/*/run.json"):
+        path.unlink()
+    with pytest.raises(BenchError, match="no finished run of figure2"):
+        filled("2", mine)
+
+
+def test_another_setting_of_a_method_is_not_drawn_as_the_method(tmp_path: Path) -> None:
+    """`tepo+beta=1` is the paper's TEPO with Qwen3-14B; with Qwen2.5-7B it is another method."""
+    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=["tepo+beta=1", "grpo"])
+    found, notes = filled("figure3", tree)
+    assert {line.name for line in found} == {"grpo"}
+    assert notes == ["Not trained here: tepo, gspo, tepo_nokl."]
+    tree = write_tree(tmp_path / "other", "embedded.yaml", "quick.yaml", methods=["clip_cov"])
+    with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
+        filled("2", tree)
+
+
+def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> None:
+    found, notes = filled("3", collapsed)
+    line = next(line for line in found if line.name == "tepo")
+    seeds = sorted(line.by_seed)
+    lengths = {seed: len(values) for seed, values in line.by_seed.items()}
+    assert (line.ended, lengths) == ({2: 2}, dict.fromkeys(seeds, 4) | {2: 2})
+    whole, short = (False, len(seeds)), (True, len(seeds) - 1)
+    assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [whole, whole, short, short]
+    assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]
+
+
+def test_no_two_looks_are_alike_and_a_figures_look_is_not_given_away() -> None:
+    assert len({colour for colour, _, _ in draw.STYLES}) == len(draw.STYLES)
+    assert len({(dashes, width) for _, dashes, width in draw.STYLES}) == len(draw.STYLES)
+    looks = draw.looks()
+    assert len({(colour, dashes) for colour, dashes, _ in looks}) == len(looks) > 40
+    methods = ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(60))]
+    places = figures.given()
+    styles = draw.line_styles([{"row": one, "title": one.upper()} for one in methods], "GRPO", places)
+    expected = [draw.INK, *(draw.STYLES[places[one]][0] for one in ("gspo", "tepo"))]
+    assert [styles[one.upper()]["color"] for one in ("grpo", "gspo", "tepo")] == expected
+    others = [(styles[one.upper()]["color"], styles[one.upper()].get("dashes", ())) for one in ("clip_cov", "mine0")]
+    assert not {*others} & {draw.STYLES[place][:2] for place in places.values()}
+    assert len(styles) == len(methods)
+
+
+DECLARED = """
+model: q7
+lines: {grpo: 0, tepo: 1}
+quantities:
+  reward: {title: Reward, columns: [reward], aggregate: first, label: share}
+figures:
+  mine: {title: Mine, panels: {1a: reward}}
+"""
+WRONG = {
+    "unknown aggregate": ("aggregate: first", "aggregate: median", "'median'", "allowed: first, mean, sum"),
+    "unknown quantity": ("1a: reward", "1a: rewart", "figures.mine.panels.1a", "'rewart'", "nearest: reward"),
+    "unknown model": ("model: q7", "model: q8", "'q8'", "nearest: q7"),
+    "unknown key": ("title: Mine", "titel: Mine", "figures.mine.titel: unknown key", "nearest: title"),
+    "unknown style": ("tepo: 1", "tepo: 99", "lines.tepo", "'99'"),
+    "two lines that look alike": ("tepo: 1", "tepo: 0", "lines.tepo: style that no other line has", "'0'"),
+}
+
+
+def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "figures.yaml"
+    for case, (old, new, *words) in WRONG.items():
+        assert old in DECLARED
+        path.write_text(DECLARED.replace(old, new, 1), encoding="utf-8")
+        with pytest.raises(BenchError) as error:
+            figures.figures(path)
+        assert str(error.value).startswith(str(path)), case
+        assert [word for word in words if word not in str(error.value)] == [], case
+    with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
+        figures.figure("figur2")
