@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core import digests
+from core import digests, worker
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import placebo
@@ -24,7 +24,7 @@ from methods.training.curve import COLUMNS
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import assert_same, numbers, weights
-from tests.core.test_worker import ENVIRONMENT, Served, ended
+from tests.core.test_worker import Served
 
 Train = Callable[..., int]
 slow = pytest.mark.slow
@@ -33,11 +33,11 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
+def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
     """`python -m methods.train`, as a job of the workflow starts it."""
     return subprocess.Popen(
         [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
 
@@ -367,51 +367,31 @@ def test_another_stream_has_the_same_prompts_and_other_samples(
         assert same < len(responses) / 2  # short responses of random weights may agree
 
 
-SIZES: dict[str, Any] = {
-    "rollouts": 18,
-    "checkpoints": (18,),
-    "save_every": 2,
-}  # long enough to be stopped in the middle
+# long enough to be stopped in the middle
+SIZES: dict[str, Any] = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}
 BLOCK: dict[str, dict[str, Any]] = {"a": {"method": "tepo", "seed": 1}, "b": {"method": "grpo", "seed": 2}}
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    made = Served(tmp_path_factory.mktemp("worker") / "worker.log", ENVIRONMENT | offline)
-    yield made
-    made.close()
-
-
-def run(served: Served, world: Path, out: Path, **changes: Any) -> subprocess.Popen[str]:
-    spec = worlds.spec(world, **SIZES | changes)
-    return served.run("--spec", json.dumps(spec), "--out", str(out), command="methods.train")
-
-
-def provenance(out: Path) -> dict[str, Any]:
-    """run.json without what is of the day: times, digests of files that hold times, and the state of the checkout."""
-    record = read_json(out / "run.json")
-    record["outputs"].pop("curve.csv")  # `numbers` compares it
-    del record["environment"]["commit"], record["environment"]["dirty"]
-    return {key: record[key] for key in ("spec", "inputs", "method", "environment", "outputs", "updates")}
-
-
 @slow
-def test_a_block_in_one_worker_is_the_same_runs_alone(served: Served, world: Path, tmp_path: Path) -> None:
-    """All at once; one is killed as the kernel kills for memory, and one told to stop: the others do not notice."""
-    # The worker has its imports then: on a busy machine a command that finds it at them may run by itself.
-    assert ended(run(served, world, tmp_path / "first", rollouts=1, checkpoints=(1,)))[0] == 0
-    running = {name: run(served, world, tmp_path / name, **one) for name, one in BLOCK.items()}
-    wait_for_rows(tmp_path / "b", running["b"], 1)  # at once: it may end while the other one is waited for
-    running["b"].send_signal(signal.SIGTERM)
-    wait_for_rows(tmp_path / "a", running["a"], 9)
-    os.kill(read_json(tmp_path / "a/state/lock")["pid"], signal.SIGKILL)
-    found = {name: ended(process) for name, process in running.items()}
-    assert not [name for name, (_, _, err) in found.items() if "by itself" in err]
-    assert {name: code for name, (code, _, _) in found.items()} == {"a": -signal.SIGKILL, "b": STOPPED}
+def test_runs_in_one_worker_are_the_same_runs_alone(world: Path, tmp_path: Path) -> None:
+    """Both at once. One is told to stop and goes on; the other does not notice."""
+    served = Served(tmp_path / "worker.log")
+    inside = {worker.VARIABLE: served.socket}
+    try:
+        running = {
+            name: command(worlds.spec(world, **SIZES | one), tmp_path / name, **inside) for name, one in BLOCK.items()
+        }
+        wait_for_rows(tmp_path / "b", running["b"], 1)
+        running["b"].send_signal(signal.SIGTERM)
+        assert {name: process.wait(timeout=1800) for name, process in running.items()} == {"a": 0, "b": STOPPED}
+        assert command(worlds.spec(world, **SIZES | BLOCK["b"]), tmp_path / "b", **inside).wait(timeout=1800) == 0
+    finally:
+        served.owner.kill()
+        served.owner.communicate()
     for name, one in BLOCK.items():
-        out, alone = tmp_path / name, tmp_path / f"{name} alone"
-        assert ended(run(served, world, out, **one))[0] == 0
+        alone = tmp_path / f"{name} alone"
         assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
-        assert_same(out, alone, 18)
-        assert provenance(out) == provenance(alone)
+        assert_same(tmp_path / name, alone, 18)
+        records = [read_json(out / "run.json") for out in (tmp_path / name, alone)]
+        for key in ("spec", "inputs", "method", "updates"):
+            assert records[0][key] == records[1][key]

@@ -44,16 +44,6 @@ from methods.adapters.trl.recorder import Recorder
 from methods.method import Method
 from methods.parts.entropy import logp_and_entropy
 from methods.training import movement, rollouts
-from methods.training.rollouts import (
-    Refill,
-    RolloutFigures,
-    choose,
-    derive,
-    informative,
-    rows_of,
-    rows_selected,
-    together,
-)
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 
@@ -93,7 +83,7 @@ class MethodTrainer(GRPOTrainer):
         recorder: Recorder,
         prompts: list[dict[str, Any]],
         run_seed: int,
-        refill: Refill,
+        refill: rollouts.Refill,
         placebo: Placebo | None = None,
         **trainer: Any,
     ):
@@ -131,18 +121,20 @@ class MethodTrainer(GRPOTrainer):
         draws = [first]
         used = {example["index"] for example in inputs}  # a refill adds no prompt that is there already
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
-            missing = t.prompts_per_rollout - sum(sum(informative(draw.reward, t.samples_per_prompt)) for draw in draws)
+            missing = t.prompts_per_rollout - sum(
+                sum(rollouts.informative(draw.reward, t.samples_per_prompt)) for draw in draws
+            )
             # twice what is missing, because some of the new groups will be constant too
             indices = self.refill.draw(min(2 * missing, t.prompts_per_rollout), used) if missing > 0 else []
             if not indices:
                 break
             used.update(indices)
-            examples = [row for row in rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
+            examples = [row for row in rollouts.rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
         ungraded = (sampled.reward.isnan().nonzero().flatten() // t.samples_per_prompt).tolist()
-        kept_groups = choose(
-            informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter, ungraded
+        kept_groups = rollouts.choose(
+            rollouts.informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter, ungraded
         )
         self.present.kept = self._with_advantage(sampled, kept_groups)
         self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
@@ -154,7 +146,7 @@ class MethodTrainer(GRPOTrainer):
         present.skips_old_logp = True
         # forked: what is sampled here leaves the generator's state for everything else as it was
         with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
-            torch.manual_seed(derive(self.run_seed, "rollout", self.rollout, nth))
+            torch.manual_seed(rollouts.derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
             logp = sampled.of(output["completion_ids"]) if present.sampled is None else present.sampled.logp
         present.skips_old_logp = False  # TRL makes no old pass if there is one update per rollout
@@ -216,7 +208,7 @@ class MethodTrainer(GRPOTrainer):
         assert true is not None
         if self.placebo is None:
             return true
-        responses, seed = self.present.responses, derive(self.run_seed, "placebo", self.rollout, nth)
+        responses, seed = self.present.responses, rollouts.derive(self.run_seed, "placebo", self.rollout, nth)
         given = checked("placebo", self.placebo(true.nan_to_num(0.0).tolist(), responses, seed), responses)
         return true.new_tensor(given).masked_fill(true.isnan(), math.nan)  # a missing reward has no placebo either
 
@@ -232,7 +224,7 @@ class MethodTrainer(GRPOTrainer):
             return replace(rows, advantage=rows.reward)
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
 
-    def _figures(self, sampled: Rows, kept: Rows) -> RolloutFigures:
+    def _figures(self, sampled: Rows, kept: Rows) -> rollouts.RolloutFigures:
         groups = len(sampled) // self.num_generations
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
@@ -240,7 +232,7 @@ class MethodTrainer(GRPOTrainer):
         graded = ~sampled.reward.isnan()
         if not graded.any():
             raise CorruptInputError(f"trl: rollout {self.rollout + 1}: none of {len(sampled)} responses has a reward")
-        return RolloutFigures(
+        return rollouts.RolloutFigures(
             rollout=self.rollout + 1,
             reward=float(true[graded].double().mean()),
             reward_kept=float(true_kept.double().mean()) if len(kept) else None,
@@ -375,7 +367,7 @@ class MethodTrainer(GRPOTrainer):
 
     def _selection_generator(self) -> torch.Generator:
         """Depends on the run's seed and the update alone."""
-        return torch.Generator().manual_seed(derive(self.run_seed, "selection", int(self.state.global_step)))
+        return torch.Generator().manual_seed(rollouts.derive(self.run_seed, "selection", int(self.state.global_step)))
 
     def _selected_rows(self, model: Any, inputs: MicroBatch, logp: torch.Tensor) -> dict[str, torch.Tensor] | None:
         """Rows of the whole minibatch's statistics for a part of it; None if it is whole, or by reading R15.
@@ -392,9 +384,9 @@ class MethodTrainer(GRPOTrainer):
                     with torch.no_grad():
                         scored = self._score(model, part.rows)[:2]
                     batches.append(part.batch(*scored, self.method.key, t.max_completion_tokens))
-            self.present.selected = update, self.method.select(together(batches), self._selection_generator())
+            self.present.selected = update, self.method.select(rollouts.together(batches), self._selection_generator())
         rows = torch.arange(inputs.start, inputs.start + len(inputs.rows), device=logp.device)
-        return rows_selected(self.present.selected[1], rows, logp)
+        return rollouts.rows_selected(self.present.selected[1], rows, logp)
 
     # --- 6. what the curve and a resumed run need ---------------------------------------------------------------------
 
@@ -581,12 +573,14 @@ def build_trainer(
         recorder=recorder,
         prompts=prompts,
         run_seed=rollouts.stream_seed(spec),
-        refill=Refill(len(prompts), spec.seed, run.start.refill_position),
+        refill=rollouts.Refill(len(prompts), spec.seed, run.start.refill_position),
         placebo=None if spec.placebo is None else resolved(spec.placebo, "placebo"),
         model=str(spec.base),
         reward_funcs=_as_trl_calls(spec.reward, reward),
         args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
-        train_dataset=Dataset.from_list(rows_of(prompts, drawn)),  # the whole run's prompts, in order: one epoch
+        train_dataset=Dataset.from_list(
+            rollouts.rows_of(prompts, drawn)
+        ),  # the whole run's prompts, in order: one epoch
         processing_class=tokenizer,
         callbacks=[recorder],
     )

@@ -67,17 +67,6 @@ from methods.adapters.verl.worker import (
 from methods.method import Method
 from methods.training import movement, rollouts
 from methods.training.curve import Recorder
-from methods.training.rollouts import (
-    Refill,
-    RolloutFigures,
-    check_readable,
-    choose,
-    deal,
-    informative,
-    order,
-    stream_seed,
-    together,
-)
 from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 
@@ -176,7 +165,7 @@ class GroupBuffer(ReplayBuffer):
         ungraded = {index // n for index, row in enumerate(rows) if row.reward is None}
         # float64 holds each reward exactly, so that equal rewards stay equal and different ones different
         reward = torch.tensor([row.reward or 0.0 for row in rows], dtype=torch.float64)
-        return choose(informative(reward, n), wanted, self.training.filter, ungraded)
+        return rollouts.choose(rollouts.informative(reward, n), wanted, self.training.filter, ungraded)
 
     def _wait_for_rows(self, partition_id: str) -> list[Response]:
         """Wait until no request is open; returns all responses, in the order of draws, prompts and samples."""
@@ -222,7 +211,7 @@ class MethodTrainer(PPOTrainerSync):
     prompts_drawn: int  # per rollout, without refills
     end_tokens: Sequence[int]
     recorder: Recorder
-    refill: Refill
+    refill: rollouts.Refill
     watchdog: processes.Watchdog
 
     def __init__(self, config: DictConfig):
@@ -279,7 +268,7 @@ class MethodTrainer(PPOTrainerSync):
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         """The rollout's prompts, by its number: verl's own data loader has a position that would have to be saved."""
         end = self.global_steps * self.prompts_drawn
-        return self._batch(order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
+        return self._batch(rollouts.order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
 
     def _refill(self, wanted: int) -> int:
         """Send out up to `wanted` more prompts, for filter `refill`; returns how many there were."""
@@ -295,7 +284,7 @@ class MethodTrainer(PPOTrainerSync):
         step, draw = self.global_steps, self._draws
         uids = [f"{step:06d}-{draw:02d}-{position:06d}" for position in range(len(indices))]
         rows["uid"] = np.array(uids, dtype=object)
-        rows[SEED_FIELD] = torch.full((len(indices),), stream_seed(self.spec))
+        rows[SEED_FIELD] = torch.full((len(indices),), rollouts.stream_seed(self.spec))
         rows[SIZE_FIELD] = torch.full((len(indices),), len(indices))
         self._drawn |= set(indices)
         self._draws += 1
@@ -357,7 +346,7 @@ class MethodTrainer(PPOTrainerSync):
 
     def _minibatches(self) -> list[list[int]]:
         """Positions in `rollout.kept_groups` of the groups of each minibatch that has any."""
-        dealt = deal(range(len(self.replay_buffer.rollout.kept_groups)), self.spec.training.minibatches)
+        dealt = rollouts.deal(range(len(self.replay_buffer.rollout.kept_groups)), self.spec.training.minibatches)
         return [groups for groups in dealt if groups]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -408,7 +397,7 @@ class MethodTrainer(PPOTrainerSync):
             passes_before, minibatch = divmod(index, t.minibatches)
             update = passes_before * trained + minibatch if minibatch < trained else None
             results = [] if update is None else updates[update]
-            batch = together([result.batch for result in results]) if results else None
+            batch = rollouts.together([result.batch for result in results]) if results else None
             self.recorder.write_row(
                 figures,
                 index,
@@ -452,13 +441,13 @@ class MethodTrainer(PPOTrainerSync):
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
-def rollout_figures(number: int, rollout: Rollout) -> RolloutFigures:
+def rollout_figures(number: int, rollout: Rollout) -> rollouts.RolloutFigures:
     """Of rollout `number` (1-based). Responses without a reward are in no mean of rewards."""
     kept = rollout.kept_rows
     rewards = [row.reward for row in rollout.rows if row.reward is not None]
     if not rewards:
         raise CorruptInputError(f"verl: rollout {number}: none of {len(rollout.rows)} responses has a reward")
-    return RolloutFigures(
+    return rollouts.RolloutFigures(
         rollout=number,
         reward=_mean(rewards),
         reward_kept=_mean([row.reward for row in kept if row.reward is not None]) if kept else None,
@@ -481,7 +470,7 @@ def method_loss(spec: Spec, method: Method) -> MethodLoss:
     t = spec.training
     return MethodLoss(
         method.key,
-        stream_seed(spec),
+        rollouts.stream_seed(spec),
         t.updates_per_rollout,
         t.max_completion_tokens,
         whole_minibatch=t.cov_scope == "minibatch",
@@ -589,7 +578,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
     t, method = spec.training, catalog.parse(spec.method)
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
-    check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
+    rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
     start = run.open()
     recorder = Recorder(run, method, stop)
     watchdog = processes.Watchdog()
@@ -619,7 +608,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
                 "prompts_drawn": sizes.prompts_drawn,
                 "end_tokens": end_tokens(spec.base, tokenizer),
                 "recorder": recorder,
-                "refill": Refill(len(prompts), spec.seed, run.start.refill_position),
+                "refill": rollouts.Refill(len(prompts), spec.seed, run.start.refill_position),
                 "watchdog": watchdog,
             }
             for name, value in attributes.items():  # verl builds the trainer from its configuration alone
