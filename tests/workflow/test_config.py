@@ -4,18 +4,16 @@ import json
 import os
 import re
 import subprocess
-import threading
-import time
 import typing
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from snakemake.cli import parse_args, parse_config
+from snakemake.cli import parse_config
 
 from core.declared import Declared
-from core.errors import BenchError, ConfigError
+from core.errors import ConfigError
 from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
@@ -124,12 +122,8 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
 
 
 def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> None:
-    (tmp_path / "over.yaml").write_text(
-        "training: {learning_rate: 3e-5}\nsweep: {training.learning_rate: [1e-4, 2E-4]}\n"
-    )
-    config = load([EMBEDDED, tmp_path / "over.yaml"])
-    assert config["training"]["learning_rate"] == 3e-5
-    assert config["sweep"] == {"training.learning_rate": [1e-4, 2e-4]}
+    (tmp_path / "over.yaml").write_text("training: {learning_rate: 3e-5}\n")
+    assert load([EMBEDDED, tmp_path / "over.yaml"])["training"]["learning_rate"] == 3e-5
 
 
 def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
@@ -145,12 +139,6 @@ def test_what_no_rule_can_start_is_refused_before_any_training() -> None:
         load([EMBEDDED], {"evaluation": {"backend": "openai"}})
     with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
         load(files_of("one_gpu"), {"prompts": {"revision": "main; rm x"}})
-
-
-def test_a_target_beside_plan_makes_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    for targets, makes in (([], True), (["plan"], False), (["verify", "plan"], False), (["plan", "table1"], True)):
-        monkeypatch.setattr(command_line, "TARGETS", targets)
-        assert command_line.makes_files() is makes, targets
 
 
 def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
@@ -223,28 +211,13 @@ def typed(**given: Any) -> Namespace:
 
 
 @pytest.mark.parametrize(
-    ("words", "limit"),
-    [([], None), (["--max-jobs-per-timespan", "7/1m"], (7, 60)), (["--max-jobs-per-timespan", "100/1m"], (100, 60))],
-)
-def test_snakemakes_own_limit_of_jobs_is_taken_off_and_a_users_stays(words: list[str], limit: Any) -> None:
-    """Its default is the one that this module knows: a new Snakemake with another one fails here."""
-    _, args = parse_args(["--cores", "2", "--workflow-profile", "none", *words])
-    command_line.check_arguments(args)
-    left = args.max_jobs_per_timespan
-    assert limit == (left and (left.max_jobs, left.timespan))
-
-
-@pytest.mark.parametrize(
     ("entries", "config"),
     [
-        (["training.learning_rate=3e-5"], {"training": {"learning_rate": "3e-5"}}),
         (["training.passes=2", "training.filter=none"], {"training": {"passes": "2", "filter": "none"}}),
         (["seeds=1,2", "name=mine"], {"seeds": "1,2", "name": "mine"}),
         (["methods=tepo+beta=1,grpo"], {"methods": "tepo+beta=1,grpo"}),
         (["training={learning_rate: 0.001}"], {"training": {"learning_rate": "0.001"}}),
         (["sweep.training.passes=1,2"], {"sweep": {"training": {"passes": "1,2"}}}),
-        (["sweep={training.passes: [1, 2]}"], {"sweep": {"training.passes": ["1", "2"]}}),
-        (["trainer=null"], {"trainer": "null"}),
     ],
 )
 def test_snakemake_reads_a_converted_entry_as_what_was_meant(entries: list[str], config: dict[str, Any]) -> None:
@@ -263,14 +236,6 @@ def test_a_dry_run_needs_no_conda_and_no_slurm(monkeypatch: pytest.MonkeyPatch) 
     args = typed(dryrun=True, executor="slurm", software_deployment_method={_Conda()})
     command_line.check_arguments(args)
     assert args.software_deployment_method == set()
-
-
-def test_a_folder_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command_line.os, "access", lambda path, mode: False)  # root may write anywhere
-    with pytest.raises(BenchError, match=f"{tmp_path}: cannot be written"):
-        command_line.check_arguments(typed())
-    assert not list(tmp_path.iterdir())
 
 
 QUICK_TREE = ("--configfile", "config/quick.yaml")
@@ -300,14 +265,6 @@ def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
     assert not any((clone / folder).exists() for folder in ("results", "logs"))
 
 
-@pytest.mark.slow
-def test_plan_is_a_target(clone: Path) -> None:
-    done = run_snakemake(clone, "plan", *QUICK_TREE, "--cores", "1")
-    assert "4 unique runs (0 done)" in done.stdout
-    assert "Missing or wrong: nothing" in done.stdout
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.demo
 def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_adds(tmp_path: Path) -> None:
     target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache", ".snakemake")
@@ -322,38 +279,6 @@ def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_add
     jobs = planned(run_snakemake(target, "-n", *QUICK_TREE).stdout)
     assert [jobs[name] for name in ("train", "generate", "grade", "score")] == [1, 1, 1, 1]
     assert not {"base", "prompts", "benchmark_data"} & set(jobs)
-
-
-@pytest.mark.demo
-def test_an_edit_that_is_undone_while_jobs_run_gives_no_number(tmp_path: Path) -> None:
-    """A sign is changed while the first run trains and restored when the second has started: neither counts, and the
-    same command again makes both with the code as it is."""
-    target = copy_of(tmp_path / "clone", "results/cache", ".snakemake")
-    asked = (*QUICK_TREE, "--config", "methods=grpo,tepo", "name=undo", "--cores", "1", "-k")
-    runs = [f"results/undo/runs/tiny_qwen2/{method}/seed1" for method in ("grpo", "tepo")]
-    wanted = [f"{run}/run.json" for run in runs]
-    file = target / "methods/parts/objective.py"
-    text = file.read_text()
-    edited = text.replace("torch.maximum", "torch.minimum") if "torch.maximum" in text else text + "\nEDITED = 1\n"
-    assert edited != text
-    done: list[subprocess.CompletedProcess[str]] = []
-    thread = threading.Thread(target=lambda: done.append(run_snakemake(target, *wanted, *asked)))
-    thread.start()
-    while not any((target / run / "state/curve.csv").is_file() for run in runs):
-        assert thread.is_alive()
-        time.sleep(0.05)
-    file.write_text(edited)
-    thread.join()
-    file.write_text(text)
-    said = done[0].stdout + done[0].stderr
-    assert done[0].returncode != 0
-    assert "was written while this command ran" in said
-    assert "code: planned with" in said
-    assert not any((target / path).exists() for path in wanted)
-    again = run_snakemake(target, *wanted, *asked)
-    assert again.returncode == 0, again.stdout + again.stderr
-    codes = {json.loads((target / path).read_text())["inputs"]["code"] for path in wanted}
-    assert len(codes) == 1
 
 
 @pytest.mark.demo

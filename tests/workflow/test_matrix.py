@@ -11,7 +11,7 @@ import pytest
 from core import digests
 from core.errors import ConfigError, CorruptInputError
 from core.files import to_csv, write_json, write_text
-from core.layout import BASE, Checkpoint, Results, Run
+from core.layout import BASE, Checkpoint, Results
 from core.results_tree import Tree
 from methods import catalog
 from methods.training import spec as specs
@@ -81,15 +81,6 @@ def test_a_step_as_an_optimiser_step_needs_no_run_of_its_own() -> None:
     assert (kept["grpo"], kept["tepo"]) == ((18, 72, 132), (18, 72))
 
 
-def test_three_seeds_of_the_papers_matrix() -> None:
-    config = load([*files_of("paper"), ROOT / "config/paper_seeds.yaml"])
-    once = {(p.run.model, p.run.method) for p in matrix.plan(CONFIGS["paper"])}
-    thrice = [(p.run.model, p.run.method, p.run.seed) for p in matrix.plan(config)]
-    assert sorted(thrice) == sorted((*run, seed) for run in once for seed in (1, 2, 3))
-    cost = (ROOT / "config/paper_seeds.yaml").read_text()
-    assert f"{len(thrice)} runs and {len(matrix.checkpoints(config))} evaluations" in cost
-
-
 @pytest.mark.parametrize("scale", ["embedded", "paper"])
 def test_every_row_of_the_paper_is_a_planned_checkpoint(scale: str) -> None:
     config = CONFIGS[scale]
@@ -116,20 +107,6 @@ def test_the_papers_sizes_reach_every_run() -> None:
         assert (t.max_prompt_tokens, t.max_completion_tokens, t.precision) == (2048, 8192, "bfloat16")
         assert (t.nodes, t.gpus_per_node, t.tensor_parallel) == ((2, 8, 2) if "14b" in planned.run.model else (1, 8, 1))
         assert t.rollouts == max(planned.steps)
-
-
-def test_a_size_the_cluster_does_not_know_is_named_and_models_made_here_have_none() -> None:
-    config = copy.deepcopy(CONFIGS["paper"])
-    del config["cluster"]["sizes"]["14B"]
-    (planned,) = [p for p in matrix.plan(config) if p.run.path.as_posix() == "qwen3_14b/grpo/seed2"]
-    with pytest.raises(ConfigError, match=r"cluster\.sizes \(for qwen3_14b\): unknown value '14B'; allowed: 7B, 8B"):
-        matrix.training(config, planned)
-    embedded = CONFIGS["embedded"]
-    before, after = (
-        [matrix.training(changed, planned) for planned in matrix.plan(embedded)]
-        for changed in (embedded, embedded | {"cluster": config["cluster"]})
-    )
-    assert after == before
 
 
 def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,17 +192,6 @@ def results(tmp_path: Path) -> Results:
     return results
 
 
-def test_a_finished_run_without_evaluation_stays_for_its_curve(tmp_path: Path) -> None:
-    results = Results(tmp_path / "quick")
-    first = asked(results, methods="grpo,tepo")
-    first["checkpoints"] = [entry for entry in first["checkpoints"] if entry["method"] == BASE]
-    finish(results, first)
-    write_json(Path(results.run(Run("tiny_qwen2", "tepo", 1))) / "run.json", {})
-    content = asked(results, methods="gpg")
-    assert planned(content) == ["gpg/seed1: [4]", "tepo/seed1: [4]"], "and GRPO's run is not finished"
-    assert {entry["method"] for entry in content["checkpoints"]} == {BASE, "gpg"}
-
-
 def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> None:
     content = asked(results, methods="gpg", seeds="3")
     assert planned(content) == ["gpg/seed3: [4]", "grpo/seed1: [4]", "tepo/seed1: [4]"]
@@ -295,12 +261,6 @@ def test_one_more_benchmark_is_for_all_runs_of_the_tree(results: Results) -> Non
     assert len(asked(results, methods="grpo,tepo,gspo", **more)["benchmarks"]) == len(every) + 1
     with pytest.raises(ConfigError, match=r"evaluation\.benchmarks: .*syn_iter3, but"):
         asked(results, methods="grpo", **more)
-
-
-def test_other_settings_are_fine_where_nothing_is_finished(tmp_path: Path) -> None:
-    results = Results(tmp_path / "quick")
-    write_json(results.matrix, digests.with_own(asked(results)))
-    assert asked(results, training={"learning_rate": "3e-5"})["training"]["learning_rate"] == 3e-5
 
 
 def test_a_method_that_is_gone_is_named_and_left_out(results: Results) -> None:
@@ -382,14 +342,6 @@ def test_a_damaged_choice_is_named(tmp_path: Path) -> None:
         planned_sweep(tmp_path, RATES, ["grpo"], [1])
 
 
-def test_a_setting_at_its_default_is_the_plain_run(tmp_path: Path) -> None:
-    key = "micro_batches"
-    assert key not in load(files_of("quick"))["training"]
-    default = specs.Training.model_fields[key].default
-    config = planned_sweep(tmp_path, {f"training.{key}": [default, default + 1]}, ["grpo"], [1])
-    assert runs(config) == ["grpo 1", f"grpo@{key}-{default + 1} 1"]
-
-
 def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
     asked = RATES | {"select_seeds": [1, 2], "test_seeds": [7, 8], "by": ["area"]}
     first = planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1, 2])
@@ -405,15 +357,6 @@ def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
     assert len([c for c in scored["checkpoints"] if c["method"] != "base"]) == 2 * 3 * 2
 
 
-def test_fresh_seeds_may_have_the_scales_own_value_too(tmp_path: Path) -> None:
-    asked = RATES | {"beta": [0.001, 1], "select_seeds": [1], "test_seeds": [7], "fresh": ["chosen", "own"]}
-    config = planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1])
-    assert len(sweep.fresh_runs(config["swept"])) == 4, "as many as there can be"
-    choose(tmp_path, config, {"grpo", "tepo+beta=1@learning_rate-2e-4"})
-    again = planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1])
-    assert runs(again)[len(runs(config)) :] == ["grpo 7", "tepo 7", "tepo+beta=1@learning_rate-2e-4 7"]
-
-
 @pytest.mark.parametrize(("scale", "first", "second"), [("tuned", 14 * 4 * 8, 14 * 8), ("tuned_beta", 12 * 4, 4 * 8)])
 def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: str, first: int, second: int) -> None:
     config = expanded(tmp_path, load(files_of(scale)))
@@ -425,14 +368,6 @@ def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: s
     assert not set(swept["select_seeds"]) & set(swept["test_seeds"])
     own = {point["row"] for point in swept["points"] if sweep.is_own(point)}
     assert own == rows, "the paper's single value is among those tried"
-
-
-def test_a_sweep_that_chooses_nothing_has_no_fresh_seeds(tmp_path: Path) -> None:
-    config = expanded(tmp_path, load(files_of("clean")))
-    assert config["swept"]["test_seeds"] == []
-    assert len(config["swept"]["points"]) == 21
-    assert [p.run.seed for p in matrix.plan(config)] == [*range(1, 9)] * 21
-    assert sweep.fresh_runs(config["swept"]) == []
 
 
 @pytest.mark.parametrize(
