@@ -52,20 +52,19 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     need = train_need(matrix.training(CONFIG, of.planned[0]), registry.model(MODEL).shape).memory
     monkeypatch.setattr(cost, "memory_here", lambda: need)
     monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10**12))
-    assert cost.limits(of, check=True) == {"gpu": 1, "mem_mb": need}
+    assert cost.memory_limit(of) == {"mem_mb": need}
     monkeypatch.setattr(cost, "memory_here", lambda: need - 1)
     with pytest.raises(
         ConfigError, match=rf"run {MODEL}/grpo/seed1: needs {need / 1000:.1f} GB of memory, .* are free"
     ):
-        cost.limits(of, check=True)
-    assert cost.limits(of, check=False) == {"gpu": 1}
+        cost.memory_limit(of)
     monkeypatch.setattr(cost, "memory_here", lambda: need)
     monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 20 * 10**9))
     # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
     with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
-        cost.limits(of, check=True)
+        cost.memory_limit(of)
     tiny = Asked(load([ROOT / "config/embedded.yaml"]), of.results, of.cache)
-    assert cost.limits(tiny, check=True) == {"gpu": 1}
+    assert cost.memory_limit(tiny) == {}
 
 
 def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:

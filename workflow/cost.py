@@ -102,13 +102,6 @@ def largest_batch(training: Training, method: Method) -> int:
     return min(verl.micro_batch_rows(training, method), share) * longest
 
 
-def engine_memory(shape: Shape, training: Training) -> float:
-    """Return GiB that the inference engine needs on a GPU, for weights and one longest sequence."""
-    cache_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * 2
-    longest = training.max_prompt_tokens + training.max_completion_tokens
-    return ((2 * shape.parameters + cache_token * longest) / training.tensor_parallel + ENGINE_WORK) / GIB
-
-
 def memory_here() -> int:
     """Return MB that programs may still take on this machine."""
     return int(psutil.virtual_memory().available // 10**6)
@@ -281,7 +274,9 @@ def _refusal(asked: Asked, planned: Planned) -> str | None:
 def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
     """Return what does not fit on a GPU and the key that changes it; None: it fits. sizes: key of the model's."""
     gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
-    least, engine = engine_memory(shape, training), training.rollout_memory * gib
+    engine = training.rollout_memory * gib
+    cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
+    least = ((2 * shape.parameters + cache) / training.tensor_parallel + ENGINE_WORK) / GIB
     if least > engine:
         return (
             f"the inference engine needs {least:.1f} GiB and gets {engine:.1f} of {gpu}'s {gib:g}; raise "
@@ -319,17 +314,16 @@ def _disk_problems(asked: Asked, gpus: int) -> Iterator[str]:
         yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
 
 
-def limits(asked: Asked, *, check: bool) -> dict[str, int]:
-    """Return what the jobs of one machine share, by the names of Snakemake's resources.
+def memory_limit(asked: Asked) -> dict[str, int]:
+    """Return the MB that runs of fetched models on this machine's CPU share, as Snakemake's resource; else nothing.
 
-    One GPU: nothing tells a job which of several is its own, so each would take the first. check: raise `ConfigError`
-    for memory or disk that runs of fetched models on this machine's CPU lack.
+    Raises `ConfigError` for memory or disk that they lack.
     """
-    if not check or asked.config["cluster"] is not None or not asked.fetched:
-        return {"gpu": 1}
+    if asked.config["cluster"] is not None or not asked.fetched:
+        return {}
     for sentence in (*_memory_problems(asked), *_disk_problems(asked, os.cpu_count() or 1)):
         raise ConfigError(f"{asked.config['scale']}: {sentence}")
-    return {"gpu": 1, "mem_mb": memory_here()}
+    return {"mem_mb": memory_here()}
 
 
 # The command.

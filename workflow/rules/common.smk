@@ -8,7 +8,7 @@ from core.code import Code
 from core.layout import Checkpoint
 from methods.adapters import trl
 from report import captions
-from workflow import command_line, cost, matrix, plan as planning, sweep
+from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
@@ -42,8 +42,13 @@ GRADES = [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOI
 
 # Snakemake lowers every request to what there is; `--resources gpu=N` wins.
 if HERE:
-    with command_line.one_line():
-        LIMITS = cost.limits(PLAN, check=command_line.makes_files() and not workflow.output_settings.dryrun)
+    # One GPU: nothing tells a job which of several is its own, so each would take the first.
+    LIMITS = {"gpu": 1}
+    if command_line.makes_files() and not workflow.output_settings.dryrun:
+        from workflow import cost  # imports what a dry run does not need
+
+        with command_line.one_line():
+            LIMITS |= cost.memory_limit(PLAN)
     for resource, amount in LIMITS.items():
         if resource not in workflow.global_resources:
             workflow.register_resource(resource, amount)

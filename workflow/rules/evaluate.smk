@@ -89,11 +89,10 @@ rule score:
     log:
         f"{LOGS}/score.log",
     params:
-        root=RESULTS.root,
         # A param: what an earlier question left in the tree is scored again, and no rule makes it. Its path has its hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),
     shell:
-        "quiet {log} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
+        "quiet {log} python -m evals.score --results {RESULTS.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
         " --out {output.csv}"

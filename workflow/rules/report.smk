@@ -77,11 +77,10 @@ rule table:
     wildcard_constraints:
         number=r"[A-Za-z0-9_-]+",
     params:
-        root=RESULTS.root,
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
+        "quiet {log} python -m report.tables --results {RESULTS.root} --table {wildcards.number}"
 
 
 rule figure:
@@ -112,11 +111,10 @@ rule figure:
     wildcard_constraints:
         figure="|".join(figure.key for figure in figure_spec.figures()),
     params:
-        root=RESULTS.root,
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
+        "quiet {log} python -m report.figures --results {RESULTS.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -131,10 +129,9 @@ rule sweep_table:
     log:
         f"{LOGS}/sweep.log",
     params:
-        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
+        "python -m report.sweep --results {RESULTS.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
@@ -147,10 +144,9 @@ rule sweep_choice:
     log:
         f"{LOGS}/sweep_choice.log",
     params:
-        root=RESULTS.root,
         question=(SWEEP or {}).get("question"),
     shell:
-        "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
+        "python -m report.sweep --results {RESULTS.root} --choose 2>&1 | tee {log}"
 
 
 rule convergence:
@@ -170,10 +166,9 @@ rule convergence:
     log:
         f"{LOGS}/convergence.log",
     params:
-        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.convergence --results {params.root}"
+        "quiet {log} python -m report.convergence --results {RESULTS.root}"
 
 
 # The same for all results, so it stands in this repository: this writes paper/audit.csv there again.
@@ -200,11 +195,10 @@ rule claims:
     log:
         f"{LOGS}/claims.log",
     params:
-        root=RESULTS.root,
         caption=lambda wc: caption("claims"),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m paper.claims --results {params.root}"
+        "quiet {log} python -m paper.claims --results {RESULTS.root}"
 
 
 # The page shows what these rules wrote and computes nothing.
@@ -223,10 +217,9 @@ rule report:
     log:
         f"{LOGS}/report.log",
     params:
-        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.page --results {params.root} --data {DATA:q} 2>&1 | tee {log}"
+        "python -m report.page --results {RESULTS.root} --data {DATA:q} 2>&1 | tee {log}"
 
 
 # Last: it lists what all others wrote.
@@ -239,17 +232,14 @@ rule manifest:
     log:
         f"{LOGS}/manifest.log",
     params:
-        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.manifest --results {params.root}"
+        "quiet {log} python -m report.manifest --results {RESULTS.root}"
 
 
 # Without input: nothing is made again before it is looked at.
 rule verify:
     log:
         f"{LOGS}/verify.log",
-    params:
-        root=RESULTS.root,
     shell:
-        "python -m report.verify --results {params.root} 2>&1 | tee {log}"
+        "python -m report.verify --results {RESULTS.root} 2>&1 | tee {log}"
