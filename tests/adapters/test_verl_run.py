@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,12 +30,6 @@ from tests.core.test_digests import flip
 from tests.methods.batches import random_fields
 
 pytestmark = pytest.mark.slow
-TRAIN = ("-m", "methods.train")
-# the same command, with a sampler that keeps the base model's weights
-UNSYNCED = (
-    "from methods.adapters.verl import config; from methods.train import main; from core import errors; "
-    "config.EXTERNAL_LIB['cpu'] = 'tests.adapters.verl_unsynced'; errors.run(main)"
-)
 
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -43,11 +37,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """`start(spec, out, program)`; whatever a failing test started is ended."""
+    """`start(spec, out)`; whatever a failing test started is ended."""
     started: list[subprocess.Popen[str]] = []
 
-    def go(spec: dict[str, Any], out: Path, program: Sequence[str] = TRAIN) -> subprocess.Popen[str]:
-        line = [sys.executable, *program, "--spec", json.dumps(spec), "--out", str(out)]
+    def go(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
         home = Path(f"{out}.home")
         home.mkdir(exist_ok=True)
         # By itself a run that stalls ends after four hours. The slowest wait here takes a minute.
@@ -179,23 +173,6 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     sampled = {int(row["groups_sampled"]) for row in after}
     assert min(sampled) >= 6
     assert max(sampled) > 6
-
-
-def test_a_sampler_that_never_gets_the_weights_ends_the_run(world: Path, tmp_path: Path, start: Start) -> None:
-    """In the second rollout, the first that is sampled with old weights, at a small learning rate.
-
-    The other runs here are synced and end well. Before it the two agree, the temperature counted once.
-    """
-    out = tmp_path / "run"
-    spec = worlds.spec(world, "grpo", trainer="verl", learning_rate=1e-4, temperature=0.7)
-    process = start(spec, out, ("-c", UNSYNCED))
-    assert process.wait(timeout=1800) == 2, said(out)[-3000:]
-    message = r"^error: .*curve.csv: rollout 2: the sampler has another policy than the trainer: sampling_gap_mean"
-    assert re.search(message, said(out), re.MULTILINE), said(out)[-3000:]
-    *before, last = read_growing_csv(out / "state" / "curve.csv")
-    assert {row["rollout"] for row in before} == {"1"}
-    assert all(float(row["sampling_gap_mean"]) < 1e-5 for row in before)
-    assert last["rollout"] == "2"
 
 
 def test_a_worker_that_dies_ends_the_job(world: Path, tmp_path: Path, start: Start) -> None:

@@ -130,10 +130,6 @@ def resume(place: Place) -> Figures:
     state = kept[0].parent
     rollout = read_json(state / "position.json")["rollout"]  # trained before it
     waited = settle(place)
-    # in a separate process: what it takes of the GPU is free again before the run goes on
-    out = place.folder / "loaded.json"
-    words = [sys.executable, "-m", "tests.gpu.runs", str(place.folder), place.device, str(state), str(out)]
-    subprocess.run(words, check=True)
     before = curve_lines(folder / "state", rollout)
     wait(start(place, "tepo", folder), folder)
     done, straight = curve(folder), curve(whole)
@@ -147,7 +143,6 @@ def resume(place: Place) -> Figures:
     return {
         "killed_after_rollout": rollout,
         "seconds_until_the_killed_run_left_the_gpu": waited,
-        "shards_differ": int(read_json(out)),
         "rows_before_differ": sum(a != b for a, b in zip(before, curve_lines(folder, rollout), strict=True)),
         "reward_gap_in_standard_errors": worst(gaps),
         **sampler(later),
@@ -170,33 +165,6 @@ def settle(place: Place) -> float:
             raise RuntimeError(f"MiB of the GPU still taken 120 s after the run was killed, and all: {used}")
         time.sleep(1)
     return time.monotonic() - began
-
-
-def loaded(place: Place, state: Path) -> int:
-    """Tensors of weights and optimiser that are not what was saved, after verl has loaded and saved them again."""
-    from methods.adapters.verl import checkpoint
-    from tests.gpu.engine import worker
-
-    actor = worker(check(read_json(place.folder / "runs" / "killed.json")), place.folder / "again", half=place.cuda)
-
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    saved, again = checkpoint.actor_of(state), place.folder / "again" / "actor"
-    actor.load_checkpoint(str(saved))
-    actor.save_checkpoint(str(again), None, 1, None)
-    differ = 0
-    for part in ("model", "optim"):
-        trees = (
-            torch.load(path / f"{part}_world_size_1_rank_0.pt", map_location="cpu", weights_only=False)
-            for path in (saved, again)
-        )
-        for one, other in zip(*map(tree_leaves, trees), strict=True):
-            if isinstance(one, torch.Tensor):  # of a sharded one this rank's part
-                one, other = (x.to_local() if hasattr(x, "to_local") else x for x in (one, other))
-                differ += not torch.equal(one, other)
-    shutil.rmtree(again)
-    return differ
 
 
 # --- 5: evaluation ----------------------------------------------------------------------------------------------
@@ -282,9 +250,3 @@ def greedy(place: Place) -> float:
     pairs = [(a, b) for one, other in zip(*said, strict=True) for a, b in zip(one, other, strict=False)]
     total = sum(max(len(one), len(other)) for one, other in zip(*said, strict=True))
     return sum(a == b for a, b in pairs) / total
-
-
-if __name__ == "__main__":
-    _folder, _device, _state, _out = sys.argv[1:]
-    # which sizes a card has does not matter here: the run's files are there
-    write_json(_out, loaded(Place(Path(_folder), _device, None), Path(_state)))
