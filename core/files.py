@@ -54,6 +54,14 @@ def write_text(path: Path | str, text: str) -> None:
         temporary.write_bytes(text.encode("utf-8"))
 
 
+def write_all(contents: Mapping[Path, str | bytes]) -> list[Path]:
+    """Write the files of one command, each atomically; returns their paths."""
+    for path, data in contents.items():
+        with atomic(path) as temporary:
+            temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    return list(contents)
+
+
 def json_text(value: Any) -> str:
     """`value` as indented JSON; NaN and infinity are refused, because no other reader takes them."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

@@ -125,10 +125,6 @@ class Results:
     def matrix(self) -> Path:
         return self.root / "matrix.json"
 
-    def sums(self, name: str) -> Path:
-        """The hashes of what one command writes, such as `tables/table1`: see `core.digests`."""
-        return self.root / f"{name}.sha256"
-
     @property
     def tables(self) -> Path:
         return self.root / "tables"

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.errors import MissingInputError
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "torch", "trl", "verl", "vllm", "transformers", "tokenizers", "accelerate", "datasets", "lm-eval", "math-verify",
@@ -22,9 +24,12 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Hex digest of a file's content."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Hex digest of a file's content; MissingInputError without the file."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise MissingInputError(f"{path}: missing") from None
 
 
 @cache

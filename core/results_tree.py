@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from core import digests, kept
+from core import kept
 from core.declared import Declared, Recorded, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint, written_by
 from core.files import read_csv, read_json
@@ -95,7 +95,7 @@ class Matrix(Declared):
     settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
     sweep: dict[str, Any] | None = None  # axes, seeds and points of a sweep (`workflow.sweep`)
     base: str = BASE
-    record_sha256: str | None = None  # its own: `core.digests`
+    record_sha256: str | None = None  # of older trees
 
 
 MANIFEST = "manifest.json"
@@ -184,7 +184,7 @@ class Tree:
     @cached_property
     def matrix(self) -> dict[str, Any]:
         """The content of matrix.json; its keys are those of `Matrix`."""
-        value = digests.read_record(self.layout.matrix, "the list of planned runs")
+        value = read_json(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
         return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.plan` has the same mapping
 
@@ -247,7 +247,6 @@ class Tree:
         sweep = self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
         path, decided = self.root / "sweep" / "choice.csv", None
         if path.is_file():  # in the tree may also be the runs of an earlier choice
-            digests.check(path)
             rows = read_csv(path, "the choice of a sweep", ("model", "method", "chosen", "question"))
             if {row["question"] for row in rows} == {sweep.get("question")}:
                 decided = {(row["model"], row["method"]) for row in rows if row["chosen"] == "yes"}
@@ -331,7 +330,7 @@ class Tree:
         for checkpoint in self.checkpoints:
             for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
                 if (path := folder(checkpoint) / f"{name}.json").is_file():
-                    record = digests.read_record(path, "record")
+                    record = read_json(path, "record")
                     note(f"code of {name}", record.get("code"), checkpoint.path)
                     note(f"packages of {name}", packages(record), checkpoint.path)
         return [
@@ -346,7 +345,7 @@ class Tree:
         for checkpoint in self.checkpoints:
             for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
                 if (path := folder(checkpoint) / f"{name}.json").is_file():
-                    records.append((checkpoint.path, digests.read_record(path, "record")))
+                    records.append((checkpoint.path, read_json(path, "record")))
         return [f"{place.as_posix()}: {line}" for place, record in records if (line := record.get("code_warning"))]
 
     def record(self, run: Run) -> dict[str, Any] | None:
@@ -354,7 +353,7 @@ class Tree:
         path = self.layout.run(run) / "run.json"
         if not path.exists():
             return None
-        value = digests.read_record(path, "the run's record")
+        value = read_json(path, "the run's record")
         validated(RunRecord, value, str(path), error=CorruptInputError)
         names = {"model": run.model, "method": run.key, "seed": run.seed, "variant": run.variant}
         for name, ours in names.items():  # a record that is whole may be another run's

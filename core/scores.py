@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import digests
 from core.errors import CorruptInputError, MissingInputError, hint
-from core.files import csv_lines, read_text, to_csv
+from core.files import csv_lines, read_text, to_csv, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +47,7 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     """Write rows sorted by key, averages after benchmarks, floats as the shortest text that reads back to the same."""
-    digests.write(Path(path), to_csv(COLUMNS, sorted(rows, key=_place)))
+    write_text(Path(path), to_csv(COLUMNS, sorted(rows, key=_place)))
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:

@@ -24,7 +24,7 @@ import pandas as pd
 from core import digests, errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, Parser, unknown
-from core.files import write_json
+from core.files import write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_file
 from core.scores import AVERAGES
@@ -119,12 +119,12 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
                 entry = _write_samples(fresh.samples(at) / f"{one.key}.parquet", one)
                 name = f"{one.key}.jsonl"
                 file = next(path for tree in (fresh, results) if (path := tree.data / name).is_file())
-                entry["data"] = {"file": str(results.data / name), "sha256": digests.check(file)}
+                entry["data"] = {"file": str(results.data / name), "sha256": sha256_file(file)}
                 record["benchmarks"][one.key] = entry
                 record["adopted"]["from"] = tool
                 # by benchmark as well: tools write files of one name into several folders
                 entry["log_sha256"] = record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
-            write_json(fresh.samples(at) / "samples.json", digests.with_own(record | {"code": Code("adopt").hash}))
+            write_json(fresh.samples(at) / "samples.json", record | {"code": Code("adopt").hash})
         # Records last: their presence means finished.
         for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
             target = results.root / path.relative_to(fresh.root)
@@ -205,13 +205,13 @@ def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: 
         there = {item.item_id: item for item in data.load(entry, source)}
         if not (problem := _unknown(one.items, there)):
             found = data.found_in(source, entry)
-            digests.write(path, found.read_text(encoding="utf-8"))
+            write_text(path, found.read_text(encoding="utf-8"))
             return
         print(f"{key}: {problem}, which the registered {entry.title} has otherwise: a benchmark of the log's golds")
     items = one.items.values()
-    digests.write(path, data.text(items))
+    write_text(path, data.text(items))
     facts = {"title": key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
-    write_json(definition(fresh.data, key), digests.with_own(facts))
+    write_json(definition(fresh.data, key), facts)
 
 
 def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from core import digests
 from core.code import Code
 from core.declared import Recorded, validated
 from core.errors import ConfigError, CorruptInputError, unknown
+from core.files import read_json
 
 Row = Mapping[str, Any]
 
@@ -217,9 +217,7 @@ def defined(key: str, folder: Path) -> Benchmark:
     path = definition(folder, key)
     if not path.is_file():
         return benchmark(key)
-    own = validated(
-        Definition, digests.read_record(path, "definition of a benchmark"), str(path), error=CorruptInputError
-    )
+    own = validated(Definition, read_json(path, "definition of a benchmark"), str(path), error=CorruptInputError)
     return Benchmark(
         key, own.title, Adopted(own.tool), "", own.sha256, own.n, "unknown", "none",
         Decoding(1, 0.0, 1.0, 1), duplicates="keep",  # how its responses were drawn is not known

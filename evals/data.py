@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from core import digests
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from evals.benchmark import Adopted, Benchmark, Item, Row
@@ -125,7 +124,6 @@ def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> 
     Raises MissingInputError (saying the command that fetches) and CorruptInputError.
     """
     path = found_in(folder, benchmark)
-    digests.check(path, advice=_again(benchmark))
     loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))
     verify(benchmark, loaded, str(path))
     return loaded[:limit]

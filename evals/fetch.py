@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from core import digests, errors
+from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
-from core.files import read_jsonl
+from core.files import read_jsonl, write_text
 from evals import data
 from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
 
@@ -39,8 +39,6 @@ def fetch(
     target = Path(folder) / f"{benchmark.key}.jsonl"
     source = benchmark.source
     if target.is_file() and _is_right(benchmark, target):
-        if not digests.beside(target).is_file():  # of an earlier version, or somebody's own copy
-            digests.write(target, target.read_text(encoding="utf-8"))
         return target
     if isinstance(source, Generated):
         items, where = data.items(source.make(), str(source)), str(source)
@@ -50,14 +48,13 @@ def fetch(
     else:
         items, where = _download(benchmark)
     data.verify(benchmark, items, where)
-    digests.write(target, data.text(items))
+    write_text(target, data.text(items))
     return target
 
 
 def _is_right(benchmark: Benchmark, path: Path) -> bool:
     """Whether `path` holds the registered items in the project's own format (a mirror's file has no item_id)."""
     try:
-        digests.check(path)
         rows = read_jsonl(path)
         data.verify(benchmark, data.items(rows, str(path)), str(path))
     except CorruptInputError:

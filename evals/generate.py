@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors
+from core import errors
 from core.errors import ConfigError, CorruptInputError, Parser, real, whole
 from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
@@ -130,7 +130,7 @@ def generate(
         slot = Slot(work / f"{plan.benchmark.key}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}")
         entry = slot.finished() or _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
-        entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": digests.check(file)}}
+        entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         slot.publish(out / f"{plan.benchmark.key}.parquet")
     target = out / "samples.json"
     record = {
@@ -147,7 +147,7 @@ def generate(
         **used.warning_entry(began),
         "environment": environment(),
     }
-    write_json(target, digests.with_own(record))
+    write_json(target, record)
     return target
 
 

@@ -30,10 +30,10 @@ from typing import Any
 
 import pandas as pd
 
-from core import digests, errors
+from core import errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from core.files import atomic, read_jsonl, to_csv, write_json
+from core.files import atomic, read_jsonl, to_csv, write_json, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file, version
 from core.results_tree import Tree, open_tree
@@ -95,7 +95,7 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
     problems = data / f"{benchmark}.jsonl"
     if not problems.is_file():
         raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
-    digest = digests.check(problems)
+    digest = sha256_file(problems)
     if (entry.get("data") or {}).get("sha256", digest) != digest:
         raise CorruptInputError(
             f"{problems}: not the problems that {samples / 'samples.json'} was made from; set --data to the folder "
@@ -312,13 +312,13 @@ def compare(
             table["accuracy"] += [place | accuracy(parts, name, policy) for name in ran]
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
         facts |= {"versions": judges.versions, "code": Code("grade").hash}
-        write_json(out / at.path / RECORD, digests.with_own(facts))
+        write_json(out / at.path / RECORD, facts)
     if not table["accuracy"]:
         raise MissingInputError(f"{tree.root}: holds no graded responses")
     if labels and not matched:
         raise ConfigError(f"{labels}: none of its {len(given)} labels is of a response in {tree.root}")
     for name, columns in (("accuracy", ACCURACY), ("pairs", PAIRS), ("differences", DIFFERENCES)):
-        digests.write(out / f"{name}.csv", to_csv(columns, table[name]))
+        write_text(out / f"{name}.csv", to_csv(columns, table[name]))
     return table, not_run
 
 

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors
-from core.digests import read_record
+from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
-from core.files import write_json
+from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.scores import read_scores, write_scores
 from evals import data, generate, grade, score
@@ -90,7 +89,7 @@ def evaluate(
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
     record = results.samples(at) / "samples.json"
-    before = read_record(record, "record of samples") if record.is_file() else None
+    before = read_json(record, "record of samples") if record.is_file() else None
     if before is not None:
         _check_same(record, before, model, settings)
     generate.generate(
@@ -98,14 +97,14 @@ def evaluate(
     )
     if before is not None:
         # What was drawn earlier is still there; the record lists what this call drew.
-        after = read_record(record, "record of samples")
-        write_json(record, digests.with_own(after | {"benchmarks": before["benchmarks"] | after["benchmarks"]}))
+        after = read_json(record, "record of samples")
+        write_json(record, after | {"benchmarks": before["benchmarks"] | after["benchmarks"]})
     return grade_and_score(results, [at])
 
 
 def check_out(results: Results) -> None:
     """ConfigError for a tree that Snakemake made: its matrix plans runs."""
-    if results.matrix.is_file() and read_record(results.matrix, "the list of planned runs").get("runs"):
+    if results.matrix.is_file() and read_json(results.matrix, "the list of planned runs").get("runs"):
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 
 
@@ -114,7 +113,7 @@ def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
     for at in models:
         grade.grade(results.samples(at), results.data, results.grades(at))
     write_scores(results.scores, score_all(results))
-    write_json(results.matrix, digests.with_own(matrix(results)))
+    write_json(results.matrix, matrix(results))
     return results.scores
 
 
@@ -141,7 +140,7 @@ def matrix(results: Results) -> dict[str, Any]:
 def _graded(results: Results) -> tuple[dict[Checkpoint, dict[str, Any]], list[str]]:
     """The record of each model's grades, and the benchmarks of all."""
     records = {
-        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_record(path, "record of grades")
+        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_json(path, "record of grades")
         for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
     }
     return records, sorted({key for record in records.values() for key in record["benchmarks"]})
@@ -177,7 +176,7 @@ def _check_decoding(results: Results, changes: dict[str, Any], reading: str | No
     How another tool drew adopted responses is unknown, and the prompt of an older record: they are not compared.
     """
     for record in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        content = read_record(record, "record of samples")
+        content = read_json(record, "record of samples")
         before = content.get("decoding") or {}
         if before != changes and "adopted" not in content:
             drawn, asked = (

@@ -13,10 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import digests
 from core.declared import Recorded, validated
 from core.errors import CorruptInputError, MissingInputError, nearest
-from core.files import atomic
+from core.files import atomic, read_json
 from core.provenance import sha256_bytes, sha256_file
 from evals.grading import Grade, Verdict
 
@@ -161,7 +160,7 @@ class Folder(Recorded):
 
 def read_folder(path: Path) -> dict[str, Any]:
     """`samples.json` or `grades.json`; its keys are those of `Folder`. MissingInputError or CorruptInputError."""
-    value = digests.read_record(path, f"record of the {path.stem}")
+    value = read_json(path, f"record of the {path.stem}")
     validated(Folder, value, str(path), error=CorruptInputError)
     return dict(value)
 

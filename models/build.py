@@ -251,7 +251,6 @@ def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, atte
             **code().warning_entry(began),
         }
         write_json(work / name, entry)  # last: its presence means finished
-        digests.write_folder(work)
         if out.exists():  # empty, or a model without its record
             known = {path.relative_to(work) for path in work.rglob("*")}
             for path in sorted(out.rglob("*")):

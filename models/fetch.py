@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
-from core.files import json_text, read_json, write_json
-from core.provenance import environment, sha256_bytes, sha256_file, version
+from core.files import read_json, write_json
+from core.provenance import environment, sha256_file, version
 from evals.fetch import COMMIT, FROM_A_COPY, commit_of, hub_errors
 from models import registry
 from models.registry import Model, Wheel
@@ -65,8 +65,8 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
     else:
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
-        if (source / digests.SUMS).is_file():
-            digests.check_folder(source, advice="copy it again")
+        if (source / RECORD).is_file():
+            digests.check_model(source, source / RECORD)  # a damaged copy is refused
         commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         for path in sorted(source.iterdir()):
@@ -92,7 +92,7 @@ def fetch_model(key: str, out: Path, *, source: Path | None = None) -> dict[str,
 
 
 def _recorded(out: Path, facts: dict[str, Any], start: float) -> dict[str, Any]:
-    """Write SHA256SUMS and, last, the record of a filled folder. start: monotonic seconds."""
+    """Write the record of a filled folder. start: monotonic seconds."""
     found = digests.of_folder(out)
     record = {
         "schema": SCHEMA,
@@ -101,7 +101,6 @@ def _recorded(out: Path, facts: dict[str, Any], start: float) -> dict[str, Any]:
         "environment": environment(),
         "wall_seconds": time.monotonic() - start,
     }
-    digests.write_sums(out, found | {RECORD: sha256_bytes(json_text(record).encode())})
     write_json(out / RECORD, record)
     return record
 
@@ -114,9 +113,7 @@ def _checked(asked: dict[str, str], out: Path) -> dict[str, Any]:
         raise CorruptInputError(
             f"{out}: holds {held}, not {'@'.join(asked.values())}; remove it or give another folder"
         )
-    found = digests.check_model(out, out / RECORD)
-    if digests.SUMS not in found:  # fetched before there was one
-        digests.write_sums(out, found)
+    digests.check_model(out, out / RECORD)
     return record
 
 

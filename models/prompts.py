@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from core import digests, errors
 from core.code import Code
 from core.errors import ConfigError, MissingInputError, Parser, whole
-from core.files import read_jsonl
+from core.files import read_jsonl, write_text
 from evals import arithmetic, questions
 
 if TYPE_CHECKING:
@@ -99,8 +99,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         from models import training_data
 
         training_data.source(args.source)  # an unknown source is an error before any file is read
-        if args.data.is_file():  # else the reader says what is missing
-            digests.check(args.data, advice=f"remove {args.data} to have it made again")
         problems = {row["problem"]: row["answer"] for row in read_jsonl(args.data, "training problems")}
         chosen = choose(problems, args.count, args.seed, str(args.data))
         if not (args.model / "tokenizer_config.json").is_file():
@@ -109,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         digests.check_model(args.model)
         rows = hub_rows(problems, chosen, AutoTokenizer.from_pretrained(args.model), args.max_tokens)
-    digests.write(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    write_text(args.out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     print(f"{args.out}: {len(rows)} prompts of {args.ladder or args.source}, seed {args.seed}")
 
 

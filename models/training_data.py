@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors
+from core import errors
 from core.errors import CorruptInputError, MissingInputError, Parser, unknown
-from core.files import write_json
+from core.files import write_json, write_text
 from core.provenance import sha256_file
 from evals.benchmark import HubFile
 from evals.data import item_id
@@ -180,7 +180,7 @@ def write(
     }  # fmt: skip
     lines = [json.dumps({"problem": p, "answer": a}, ensure_ascii=False) + "\n" for p, a in problems.answers.items()]
     write_json(out.with_suffix(".json"), record)  # first: the problems are what Snakemake waits for
-    digests.write(out, "".join(lines))
+    write_text(out, "".join(lines))
     return record
 
 

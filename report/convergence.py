@@ -13,9 +13,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import digests, errors
+from core import errors
 from core.errors import Parser
-from core.files import to_csv
+from core.files import to_csv, write_all
 from core.layout import REFERENCE, Run
 from core.results_tree import Tree, open_tree
 from evals import learning_curves
@@ -72,7 +72,7 @@ def write(tree: Tree) -> list[Path]:
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
     contents = {tree.layout.figures / name: text for name, text in texts.items()}
-    return digests.write_together(tree.layout.sums("figures/convergence"), contents)
+    return write_all(contents)
 
 
 def series(curve: Curve) -> dict[str, Series]:

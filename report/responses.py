@@ -26,11 +26,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from core import digests
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
-from core.provenance import sha256_bytes
+from core.provenance import sha256_bytes, sha256_file
 from core.results_tree import Tree
 from evals import benchmark as registry
 from evals import store
@@ -367,7 +366,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
 
     path = data / f"{benchmark}.jsonl"
     if path.is_file():  # else the reader says what is missing
-        digest = digests.check(path)
+        digest = sha256_file(path)
         for drawn, record in tree.once(_answered).get(benchmark, {}).items():
             if drawn != digest:
                 raise CorruptInputError(

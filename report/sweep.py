@@ -18,9 +18,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors
+from core import errors
 from core.errors import CorruptInputError, MissingInputError, Parser
-from core.files import cells_of, read_csv, to_csv
+from core.files import cells_of, read_csv, to_csv, write_all, write_text
 from core.layout import REFERENCE, Checkpoint, Run
 from core.results_tree import Tree, open_tree
 from core.scores import POOLED
@@ -249,7 +249,6 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
     if not path.is_file():
         return
     again = "delete it and type the command again"
-    digests.check(path, advice=again)
     now = {(point.model, point.row, point.method): point.figures(sweep["by"]) for point in found}
     rows = read_csv(path, "the choice of a sweep", ("model", "row", "method", "by_seed", "question"))
     for row in (row for row in rows if row["question"] == sweep["question"]):
@@ -335,12 +334,12 @@ def write(tree: Tree) -> list[Path]:
     rows = selection(tree, found)
     files = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows), **frontier.files(tree, found)}
     contents = {tree.root / FOLDER / name: content for name, content in files.items()}
-    return digests.write_together(tree.layout.sums(f"{FOLDER}/sweep"), contents)
+    return write_all(contents)
 
 
 def _choose(tree: Tree) -> None:
     rows, path = choice(tree), tree.root / FOLDER / "choice.csv"
-    digests.write(path, to_csv(CHOICE, rows))
+    write_text(path, to_csv(CHOICE, rows))
     for row in rows:
         if row["chosen"] == "yes":
             print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")

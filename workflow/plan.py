@@ -14,7 +14,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from core import digests
 from core.code import Code
 from core.declared import Where, validated
 from core.errors import ConfigError
@@ -198,7 +197,7 @@ class Plan(Asked):
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
             "config.json": json.dumps(config, sort_keys=True),
-            "matrix.json": json_text(digests.with_own(self.matrix)),
+            "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
         # A folder for each text: another question may be asked while jobs of this one run, and Snakemake locks nothing

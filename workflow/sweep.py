@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from core import digests
 from core.declared import Where
 from core.errors import ConfigError, unknown
 from core.files import read_csv
@@ -172,7 +171,6 @@ def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
 
 def _choice(results: Results) -> list[dict[str, str]]:
     """The rows of choice.csv, checked against the hash beside it; older ones have none."""
-    digests.check(results.root / CHOICE, advice="delete it and type the command again")
     return read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core import digests
 from core.declared import Where
 from core.errors import BenchError, ConfigError
-from core.files import read_json
+from core.files import json_text, parse_json, read_json
 from core.layout import Checkpoint, Results, Run, split
 from methods import catalog
 from models import registry
@@ -19,6 +18,7 @@ from workflow import matrix
 from workflow.matrix import Planned, base_of
 
 Recorded = dict[str, Any]  # the content of a matrix.json, or the part of it that stays
+OLD = "record_sha256"  # in matrix.json until 2026-11
 PARTS = ("models", "methods", "runs", "checkpoints")
 
 
@@ -27,7 +27,7 @@ def recorded(results: Results) -> tuple[Recorded | None, str | None]:
     if not results.matrix.is_file():
         return None, None
     try:
-        content = digests.read_record(results.matrix, "the list of planned runs")
+        content = read_json(results.matrix, "the list of planned runs")
         [content[part] for part in PARTS]
         return content, None
     except (BenchError, KeyError, TypeError) as error:
@@ -105,7 +105,7 @@ def outdated(
         every = [path for found in there.values() for path, _ in found if path not in kept]
         return [*every, *(path.as_posix() for path in names if path.is_file())], lines
     before, _ = recorded(results)
-    is_plan = before is not None and before.get(digests.OWN) == digests.with_own(plan)[digests.OWN]
+    is_plan = before is not None and {**before, OLD: None} == {**parse_json(json_text(plan), "plan"), OLD: None}
     return again if is_plan else [*again, results.matrix.as_posix()], lines
 
 

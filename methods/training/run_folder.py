@@ -70,7 +70,7 @@ class RunFolder:
         if not path.is_file():
             return False
         try:
-            record = digests.read_record(path, "run record")
+            record = read_json(path, "run record")
             for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
                 if record.get(name) != now:
                     raise CorruptInputError(f"{path}: {name}: is of another run")
@@ -135,7 +135,6 @@ class RunFolder:
         temporary.mkdir(parents=True)
         write(temporary)
         _sync(temporary)
-        digests.write_folder(temporary)
         if final.is_symlink():
             final.unlink()
         elif final.exists():  # of a process whose state did not count, or of another run in this folder
@@ -181,7 +180,7 @@ class RunFolder:
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        write_json(self.folder / "run.json", digests.with_own(record))
+        write_json(self.folder / "run.json", record)
         for state in self._states():  # optimiser states are large, and nothing resumes from them now
             _remove(state)
 
@@ -235,19 +234,22 @@ def identity(spec: Spec) -> dict[str, str]:
         raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
     if not prompts.is_file():
         raise MissingInputError(f"{prompts}: training prompts are missing")
-    found = digests.check_model(base)
+    record = base / "base.json"
+    found = digests.check_model(base, record if record.is_file() else None)
     return {
         "spec": spec.digest,
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
-        "prompts": digests.check(prompts, advice=f"remove {prompts} to have it made again"),
+        "prompts": sha256_file(prompts),
         **{name: code.hash for name, code in code_of_spec(spec).items()},
     }
 
 
 def _digest(checkpoint: Path) -> str:
-    """One digest over the files of a checkpoint; `BenchError` unless they are what was written."""
-    return digests.tree(digests.check_folder(checkpoint, advice=AGAIN))
+    """One digest over the files of a checkpoint; MissingInputError where it is not."""
+    if not checkpoint.is_dir():
+        raise MissingInputError(f"{checkpoint}: is missing")
+    return digests.tree(digests.of_folder(checkpoint))
 
 
 def _sync(folder: Path) -> None:

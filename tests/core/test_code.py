@@ -236,7 +236,8 @@ def test_versions_of_python_agree(copy: Path) -> None:
     """A cluster's login node and its jobs may have two."""
     script = (
         "import sys, types\nsys.modules['core.errors'] = errors = types.ModuleType('core.errors')\n"
-        "errors.ConfigError = errors.CorruptInputError = ValueError\nfrom core.code import Code\n"
+        "errors.ConfigError = errors.CorruptInputError = errors.MissingInputError = ValueError\n"
+        "from core.code import Code\n"
         "print(Code('train', 'trl').hash, Code('train', 'verl').hash, Code('generate', 'hf').hash, Code('grade').hash)"
     )
     found = {}

@@ -14,11 +14,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core import digests
 from core.errors import BenchError, CorruptInputError
-from core.files import read_json, read_jsonl, write_json
+from core.files import read_json, read_jsonl, write_json, write_text
 from core.layout import Checkpoint
-from core.provenance import ROOT, version
+from core.provenance import ROOT, sha256_file, version
 from core.results_tree import Tree
 from evals import adopt, data, graders, store
 from evals.grading import Verdict
@@ -63,7 +62,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 def table(tree: Tree, name: str) -> pd.DataFrame:
     path = tree.root / graders.FOLDER / f"{name}.csv"
-    digests.check(path)
+    sha256_file(path)
     return pd.read_csv(path, keep_default_na=False)
 
 
@@ -198,17 +197,17 @@ def test_grades_of_other_samples_and_golds_of_other_items_are_refused(tmp_path: 
     tree = write_tree(tmp_path, [row | {"correct": None} for row in HELD_OUT])
     grades, samples = tree.layout.grades(AT) / "grades.json", tree.layout.samples(AT) / "samples.json"
     entry = store.read_record(grades)[KEY]
-    write_json(grades, digests.with_own({"benchmarks": {KEY: entry | {"samples_sha256": "0" * 64}}}))
+    write_json(grades, {"benchmarks": {KEY: entry | {"samples_sha256": "0" * 64}}})
     with pytest.raises(CorruptInputError, match="of other samples"):
         compared(tree, ("ours",))
-    write_json(grades, digests.with_own({"benchmarks": {KEY: entry}}))
+    write_json(grades, {"benchmarks": {KEY: entry}})
     path = tree.root / "data" / f"{KEY}.jsonl"
-    digests.write(path, path.read_text(encoding="utf-8").replace('"answer": "', '"answer": "1', 1))
+    write_text(path, path.read_text(encoding="utf-8").replace('"answer": "', '"answer": "1', 1))
     with pytest.raises(
         CorruptInputError, match=r"mine\.jsonl: not the problems that .*samples\.json was made from; set"
     ):
         compared(tree, ("ours",))
     # of an older version
     entries = {KEY: {k: v for k, v in store.read_record(samples)[KEY].items() if k != "data"}}
-    write_json(samples, digests.with_own({"benchmarks": entries}))
+    write_json(samples, {"benchmarks": entries})
     assert compared(tree, ("ours",))[0]["accuracy"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests
+from core.files import write_text
 from core.layout import BASE, Checkpoint
 from core.provenance import sha256_file
 from core.results_tree import Tree
@@ -26,15 +27,15 @@ def write_inputs(checkout: Path) -> dict[str, str]:
     for name in ("model.safetensors", "clean/model.safetensors", "config.json", "tokenizer.json", "base.json"):
         (base / name).write_text(f"invented {name}")
     digests.write_folder(base)
-    digests.write(checkout / PROMPTS, "invented prompts")
+    write_text(checkout / PROMPTS, "invented prompts")
     for benchmark in synthetic.BENCHMARKS:
         item = json.dumps({"problem": f"an invented item of {benchmark['key']}", "answer": "1"})
-        digests.write(checkout / DATA / f"{benchmark['key']}.jsonl", f"{item}\n")
+        write_text(checkout / DATA / f"{benchmark['key']}.jsonl", f"{item}\n")
     found = digests.check_folder(base)
     return {
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
-        "prompts": digests.check(checkout / PROMPTS),
+        "prompts": sha256_file(checkout / PROMPTS),
     }
 
 
@@ -105,17 +106,11 @@ def cut(path: Path) -> None:
     path.write_bytes(content[: len(content) // 2].rstrip(b"\n"))
 
 
-def rehash(root: Path) -> None:
-    """Write the hashes beside results anew, as after a change that a command made."""
-    for sums in root.rglob("*.sha256"):
-        digests.write_list(sums, [sums.parent / name for name in digests.read(sums) if (sums.parent / name).is_file()])
-
-
 def _with_data(tree: Tree, checkpoint: Checkpoint) -> dict[str, Any]:
     """The benchmarks of a samples.json, each with the file of its items."""
     path = tree.layout.samples(checkpoint) / "samples.json"
     entries = json.loads(path.read_text(encoding="utf-8"))["benchmarks"]
     for key, entry in entries.items():
         file = f"{DATA}/{key}.jsonl"
-        entry["data"] = {"file": file, "sha256": digests.check(tree.root.parent.parent / file)}
+        entry["data"] = {"file": file, "sha256": sha256_file(tree.root.parent.parent / file)}
     return entries

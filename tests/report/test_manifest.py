@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core import digests
-from core.files import write_json
+from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
 from core.results_tree import MANIFEST, Tree
 from evals.store import read_record
@@ -131,7 +131,7 @@ UNCHAINED = {
         r"models/invented: base_files: not what .*run\.json was trained from",
     ),
     "other items than those answered": (
-        lambda root: digests.write(root.parent / "cache/benchmarks/syn_as3.jsonl", "other"),
+        lambda root: write_text(root.parent / "cache/benchmarks/syn_as3.jsonl", "other"),
         r"syn_as3\.jsonl: not the file that .*samples\.json was made from",
     ),
     "samples of another base model's tokenizer": (

@@ -28,7 +28,7 @@ from report import compare, convergence, manifest, page, reference, responses, s
 from report import figures as figure_spec
 from report.rows import offered
 from tests.report.conftest import Command, write_files
-from tests.report.finished import edit, rehash, replace
+from tests.report.finished import edit, replace
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,6 @@ DECIMAL = r"\d+\.\d+(?:e-\d+)?"
 
 def anew(root: Path) -> Tree:
     """The tree after a change, with a manifest that knows of it."""
-    rehash(root)
     write_json(root / MANIFEST, manifest.build(Tree(root)))
     return Tree(root)
 

@@ -18,7 +18,7 @@ from report import convergence, markdown, page, show, tables, view
 from report import rows as declared
 from tests.report import synthetic
 from tests.report.conftest import write_files
-from tests.report.finished import rehash, replace, rewrite
+from tests.report.finished import replace, rewrite
 from tests.report.synthetic import replanned
 from tests.report.tables import cell, cells, changed, filled, frame, rows
 
@@ -131,7 +131,6 @@ def test_rows_outside_the_matrix_are_not_run_and_a_model_without_stand_in_leaves
 def test_a_seed_without_scores_is_listed_and_the_mean_names_how_many(scored_twice: Tree, tmp_path: Path) -> None:
     tree = Tree(shutil.copytree(scored_twice.root, tmp_path / "quick"))
     rewrite(tree.layout.scores, lambda row: None if (row["method"], row["seed"]) == ("tepo", "2") else row)
-    rehash(tree.root)
     table = filled(tree, "1")
     assert (cell(table, "T1.8", "amc").seeds, cell(table, "T1.8", "amc").level) == ((1,), "problem")
     assert any("tepo/seed2" in note for note in table["notes"])

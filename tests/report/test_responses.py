@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from core import digests
 from core.errors import ConfigError, CorruptInputError, MissingInputError
-from core.files import write_json
+from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
+from core.provenance import sha256_file
 from core.results_tree import Tree
 from evals import graders, store
 from report import assets, responses
@@ -62,13 +62,13 @@ def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_sam
 
 def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
     for benchmark in scored_copy.benchmarks:
-        digests.write(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
+        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
     path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
-    recorded(record, data={"file": str(path), "sha256": digests.check(path)})
+    recorded(record, data={"file": str(path), "sha256": sha256_file(path)})
     responses.write(scored_copy, scored_copy.root, tmp_path)
     ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")["items"]
     assert gold == "1"
-    digests.write(path, '{"problem": "one", "answer": "2"}\n')
+    write_text(path, '{"problem": "one", "answer": "2"}\n')
     with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
         responses.write(scored_copy, scored_copy.root, tmp_path)
 

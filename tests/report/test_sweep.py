@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from core import digests
 from core.errors import CorruptInputError
-from core.files import to_csv
+from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from core.results_tree import Tree
@@ -122,11 +121,10 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
     rows = choice(tree)
     code, _, error = command(sweep.main, "--results", tree.root, "--choose")
     assert (code, error) == (0, "")
-    assert digests.read(digests.beside(path)).keys() == {"choice.csv"}
     sweep.write(tree)
     seeds = {seed: value + 1e-6 for seed, value in selecting(tree)[2].score.items()}
     others = [*rows[:2], rows[2] | {"by_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}, rows[3]]
-    digests.write(path, to_csv(sweep.CHOICE, others))
+    write_text(path, to_csv(sweep.CHOICE, others))
     with pytest.raises(
         CorruptInputError, match=r"choice\.csv: tiny_qwen2 tepo, seed 1: score .*; delete it and type the"
     ):
@@ -134,7 +132,6 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
     path.write_text(to_csv(sweep.CHOICE, [row | {"question": "another"} for row in others]))
     with pytest.raises(CorruptInputError, match=r"choice\.csv: differs from its sha256 in .*; delete it and type the"):
         sweep.write(tree)
-    digests.beside(path).unlink()  # as an older version wrote it
     sweep.write(tree)  # the choice of another sweep
 
 
@@ -143,7 +140,7 @@ def test_the_chosen_value_is_that_of_the_last_choice(both: Tree, tmp_path: Path,
     """The fresh runs of an earlier choice stay in the tree."""
     tree = Tree(shutil.copytree(both.root, tmp_path / "rates"))
     rows = [row | {"chosen": "yes" if row["method"] in ("grpo", last) else "no"} for row in choice(tree)]
-    digests.write(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
+    write_text(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
     assert Tree(tree.root).chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
 
 

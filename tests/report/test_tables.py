@@ -29,7 +29,6 @@ from report import rows as declared
 from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
-from tests.report.finished import rehash
 from tests.report.synthetic import replanned
 from tests.report.tables import cell, cells, filled, frame, rows
 
@@ -166,7 +165,6 @@ def partly(tree: Tree, folder: Path, wanted: Callable[[str], bool]) -> Tree:
     kept = [line for line in lines if wanted(line)]
     assert 0 < len(kept) < len(lines)
     (folder / "scores.csv").write_text(head + "".join(kept))
-    rehash(folder)
     return Tree(folder)
 
 

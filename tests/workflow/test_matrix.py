@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from core import digests
 from core.errors import ConfigError, CorruptInputError
 from core.files import to_csv, write_json, write_text
 from core.layout import BASE, Checkpoint, Results
@@ -172,7 +171,7 @@ def asked(results: Results, **options: Any) -> dict[str, Any]:
 
 def finish(results: Results, content: dict[str, Any], *methods: str) -> None:
     """Write the tree's matrix.json, and what says that runs of these methods, and the base models, are finished."""
-    write_json(results.matrix, digests.with_own(content))
+    write_json(results.matrix, content)
     for entry in content["checkpoints"]:
         if entry["method"] in (*methods, BASE):
             checkpoint = Checkpoint.parse(f"{entry['model']}/{entry['method']}/seed{entry['seed']}/step{entry['step']}")
@@ -200,7 +199,7 @@ def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> No
     assert [(entry["method"], entry["seed"]) for entry in content["checkpoints"]] == [
         (BASE, 3), ("gpg", 3), (BASE, 1), ("grpo", 1), ("tepo", 1)
     ]  # fmt: skip
-    write_json(results.matrix, digests.with_own(content))
+    write_json(results.matrix, content)
     assert len(Tree(results.root).runs) == 3
     again = plan(files_of("quick"), {"methods": "gpg", "seeds": "3"}, root=results.root.parent)
     assert again.matrix == content, "asking again changes nothing"
@@ -335,7 +334,7 @@ def test_a_damaged_choice_is_named(tmp_path: Path) -> None:
     config = planned_sweep(tmp_path, RATES, ["grpo"], [1])
     choose(tmp_path, config, {"grpo"})
     path = tmp_path / sweep.CHOICE
-    digests.write(path, path.read_text())
+    write_text(path, path.read_text())
     assert len(runs(planned_sweep(tmp_path, RATES, ["grpo"], [1]))) == 4
     path.write_text(path.read_text().replace(",no,", ",yes,"))
     with pytest.raises(CorruptInputError, match=r"choice\.csv: differs from its sha256 in .*; delete it and type"):

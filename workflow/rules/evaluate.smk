@@ -85,7 +85,6 @@ rule score:
         GRADES,
     output:
         csv=RESULTS.scores,
-        sums=f"{RESULTS.scores}.sha256",
     log:
         f"{LOGS}/score.log",
     params:

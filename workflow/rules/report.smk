@@ -123,7 +123,7 @@ rule sweep_table:
         scores=RESULTS.scores,
         runs=RUNS,
     output:
-        multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md", ".sha256"),
+        multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md"),
         multiext(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf"),
         f"{RESULTS.root}/sweep/matched.csv",
     log:
@@ -140,7 +140,6 @@ rule sweep_choice:
         last=RESULTS.report,  # with a choice the plan is another one: all but the manifest, which lists it, is made before
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
-        f"{RESULTS.root}/{sweep.CHOICE}.sha256",
     log:
         f"{LOGS}/sweep_choice.log",
     params:
@@ -161,7 +160,6 @@ rule convergence:
             "_runs.csv",
             "_curves.csv",
             "_bands.csv",
-            ".sha256",
         ),
     log:
         f"{LOGS}/convergence.log",

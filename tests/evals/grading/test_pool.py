@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core import digests
 from core.errors import BenchError, ConfigError
-from core.files import write_json
-from core.provenance import ROOT
+from core.files import write_json, write_text
+from core.provenance import ROOT, sha256_file
 from evals import data
 from evals.benchmark import benchmark, definition
 from evals.grade import grade
@@ -274,10 +273,10 @@ def test_the_command_gives_one_verdict_per_response(rows: Rows, quick_data: Path
 def _define(folder: Path, *golds: str) -> dict[str, str]:
     """Write a benchmark `mine` with these golds; what samples.json says of its file."""
     items = data.items([{"problem": f"Problem {n}", "answer": gold} for n, gold in enumerate(golds)])
-    digests.write(folder / "mine.jsonl", data.text(items))
+    write_text(folder / "mine.jsonl", data.text(items))
     facts = {"title": "Mine", "tool": "none", "sha256": data.content_sha256(items), "n": len(items)}
-    write_json(definition(folder, "mine"), digests.with_own(facts))
-    return {"file": str(folder / "mine.jsonl"), "sha256": digests.check(folder / "mine.jsonl")}
+    write_json(definition(folder, "mine"), facts)
+    return {"file": str(folder / "mine.jsonl"), "sha256": sha256_file(folder / "mine.jsonl")}
 
 
 def test_other_right_answers_other_samples_and_damaged_grades_are_graded_anew(
