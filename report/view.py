@@ -225,7 +225,13 @@ def _seeds(row: Row, runs: Iterable[Run], tree: Tree, *, fresh: bool) -> set[int
 
 
 def view(filled: pd.DataFrame, declared: Table, tree: Tree) -> dict[str, Any]:
-    """Everything that a table shows. A cell has its columns of the tidy file and what `report.markdown.shown` adds."""
+    """Everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
+
+    A cell has its columns of the tidy file and the texts of `report.markdown.shown`; a row what its cells have in
+    common, its declaration, and the checkpoints behind it. Then come sentences: `lead` (what results of this scale can
+    show), `errors` (how many marks chance would make), `caption`, `levels` (of the intervals), `notes` (what is left
+    out, missing, collapsed), `empty` (in place of a table without a number).
+    """
     columns, own = columns_of(declared, tree), {row.id for row in declared.rows}
     found = cells_in(filled)
     best = _best([cell for cell in found if cell["row"] in own], declared)
