@@ -163,8 +163,11 @@ class RunFolder:
         """
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
         outputs = self._outputs()
-        if outputs["curve.csv"] != self.curve.sha256():
-            raise CorruptInputError(f"{self.state / 'curve.csv'}: is not what was written into it; {AGAIN}")
+        written = {"curve.csv": self.curve.sha256()}
+        written |= {f"checkpoints/{name}": digest for name, digest in self._checkpoints.items()}
+        for name, digest in written.items():
+            if name in outputs and outputs[name] != digest:
+                raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),

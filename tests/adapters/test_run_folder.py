@@ -215,7 +215,7 @@ def test_an_output_damaged_before_the_end_is_no_result(
     assert outputs(out) == outputs(straight)
 
 
-AFTER_THE_END = ("run.json", "curve.csv", "checkpoints/step2/model.safetensors", "checkpoints/step6/SHA256SUMS")
+AFTER_THE_END = ("run.json", "curve.csv", "checkpoints/step2/model.safetensors", "checkpoints/step6/generation_config.json")
 
 
 @pytest.mark.parametrize("name", AFTER_THE_END)

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import Field, model_validator
 
-from core import errors, lock, provenance
+from core import errors, provenance
 from core.declared import Declared, KeyProblemError, Tuple, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import (
@@ -368,7 +368,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     digest = sha256_file(root / "base/model.safetensors")
     (root / "base/base.json").write_text(json.dumps(BASE).replace("WEIGHTS", digest), encoding="utf-8")
     (root / "items.jsonl").write_text('{"problem": "1+1", "answer": "2", "level": 3}\n' * 3, encoding="utf-8")
-    (root / "lock").write_text(json.dumps({"host": "h", "pid": 1, "slurm_job_id": None}), encoding="utf-8")
     (root / "growing.csv").write_bytes(b"rollout,seconds\n1,2.0\n1,3.0\n2,")
     (root / "claims.csv").write_bytes((Tree(REFERENCE).root / "claims.csv").read_bytes())
     (root / "manifest.json").write_text(json.dumps(read_manifest(Tree(REFERENCE).root)), encoding="utf-8")
@@ -412,7 +411,6 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "spec.json": lambda path: spec.read(str(path)),
     "base/base.json": lambda path: recipe.record(path.parent),
     "items.jsonl": lambda path: data.content_sha256(data.items(read_jsonl(path), str(path))),
-    "lock": lock.is_held,
     "embedded.yaml": lambda path: config.resolved([path]),
     "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": rows.tables,
