@@ -694,30 +694,6 @@ LOSSES: dict[str, Row] = {
     "top_entropy": Row(top_entropy_tokens, {**HIGHER, "share": 0.2}),
 }
 
-# What the label of a reading stands for, where the label is not itself the setting.
-MEANS: dict[str, dict[str, Settings]] = {
-    "seq-eps": {"clip-higher": HIGHER, "symmetric": EVEN, "gspo": {"low": 3e-4, "high": 4e-4}},
-    "entropy-alpha": {"original": {"alpha": 0.4}, "printed": {"alpha": 4e-4}},
-    "cispo": {
-        "upper": {"low": None, "high": 0.28},
-        "verl": {"low": 10.0, "high": 0.2},
-        "two-sided": {"low": 0.2, "high": 0.28},
-        "cap": {"low": None, "high": 3.0},
-    },
-    "ent-coef": {"1e-3": {"coefficient": 1e-3}, "1e-4": {"coefficient": 1e-4}, "5e-3": {"coefficient": 5e-3}},
-    "steer": {
-        "token": {"ratio": "token"},
-        "linear": {"map": "linear"},
-        "min-max": {"map": "min-max"},
-        "ratio": {"omega": "ratio"},
-        "0.7": {"lambda-min": 0.7},
-    },
-    "panel-b-base": {"grpo": {"ratio": "token"}, "tepo": {"ratio": "sequence"}},
-    "cov-clip": {"clip-higher": HIGHER},
-    "gmpo-eps": {"original": {"low": 0.4, "high": 0.4}, "verl": {"low": 0.2, "high": 0.2}},
-    "dppo-cap": {"20": {"cap": 20.0}, "3": {"cap": 3.0}, "off": {"cap": None}},
-}
-
 
 def settings_of(text: str) -> Settings:
     """What a key such as `tepo+beta=1+low=0.0003` says, over what the method's source prints."""
@@ -725,7 +701,7 @@ def settings_of(text: str) -> Settings:
     settings = dict(LOSSES[key].settings)
     for change in changes:
         name, value = change.split("=")
-        settings |= MEANS.get(name, {}).get(value) or {name: value if name == "clip-form" else number_or_word(value)}
+        settings[name] = value if name == "clip-form" else number_or_word(value)
     return settings
 
 
