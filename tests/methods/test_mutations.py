@@ -86,8 +86,9 @@ def on(slot: str, change: Callable[[Part], Part | None], but: tuple[str, ...] = 
 
 
 def other(slot: str, part: Part) -> Mutation:
-    """Another part in a slot, but where it is that part, or where no ratio is."""
-    return on(slot, lambda old: None if str(old) == str(part) else part, but=("none",))
+    """Another part in a slot, but where it is that part, where no ratio is, or where its gradient does not matter."""
+    same = (str(part), "prefix(gradient=stop)")
+    return on(slot, lambda old: None if str(old) in same else part, but=("none",))
 
 
 on_penalty = partial(on, "penalty 1")  # no method has two
