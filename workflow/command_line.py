@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from snakemake.settings.enums import Quietness
 
 from core.errors import BenchError, ConfigError, MissingInputError, unknown
 from core.files import read_yaml
@@ -28,6 +29,7 @@ COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 MAKE_NOTHING = {"plan", "verify"}  # targets
+QUIET = {Quietness.RULES, Quietness.HOST}  # of what Snakemake prints
 
 # Snakemake reads the Snakefile before its DAG settings are there, so that the Snakefile finds them here.
 TARGETS: list[str] = []  # as typed
@@ -74,8 +76,6 @@ def attach() -> None:
 
 def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
-    from snakemake.settings.enums import Quietness
-
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
     for path in args.configfile or []:
         is_name = Path(path).suffix in (".yaml", ".yml", ".json")
@@ -89,7 +89,7 @@ def check_arguments(args: Namespace) -> None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
     if not (args.quiet or args.verbose or args.printshellcmds):
         # A job's inputs may be hundreds of lines; what it prints and "3 of 12 steps (25%) done" show the progress.
-        args.quiet = {Quietness.RULES, Quietness.HOST}
+        args.quiet = QUIET
     # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
     # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.
     limit = args.max_jobs_per_timespan

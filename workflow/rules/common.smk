@@ -3,6 +3,8 @@ import re
 import signal
 import sys
 
+from snakemake.settings.enums import Quietness
+
 from core import worker
 from core.code import Code
 from core.layout import Checkpoint
@@ -11,6 +13,11 @@ from report import captions
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
+
+# Quiet about both, Snakemake ends a dry run after the counts of jobs, which take it a quarter of the time. It would not print
+# them if its logger were as quiet, so that this comes after the logger was made.
+if workflow.output_settings.dryrun and workflow.output_settings.quiet == command_line.QUIET:
+    workflow.output_settings.quiet = {Quietness.RULES, Quietness.PROGRESS}
 
 # On a cluster (with a number of nodes) jobs run elsewhere.
 ONE_MACHINE = workflow.global_resources["_nodes"].value is None
