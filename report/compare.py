@@ -290,6 +290,9 @@ def main() -> int:
     if args.results:
         form = _methods
     elif _is_tree(args.a) and _is_tree(args.b):
+        for side in (args.a, args.b):
+            if not Path(side).exists() and Path(side).name == side:
+                raise MissingInputError(f"{side}: no results there; for two methods of a tree add --results TREE")
         form = _scores if _has_one_checkpoint(args.a) and _has_one_checkpoint(args.b) else _trees
     for option in {name for names in OF.values() for name in names} - set(OF[form]):
         if getattr(args, option) is not None:

@@ -436,7 +436,7 @@ def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_
         ("paper:tepoo", "paper:grpo", "the paper's tables: row: unknown value 'tepoo'.*nearest: tepo"),
         ("36.7:30:32", "0.3:30:32", "36.7:30:32: score .a fraction.: must be a number from 0 to 1"),
         ("nothing", "0.3:30:32", "nothing: no file or folder there; give a tree"),
-        ("tepo", "grpo", "tepo: no results there"),
+        ("tepo", "grpo", "tepo: no results there; for two methods of a tree add --results TREE"),
         ("0.3:30:32", "paper:grpo", "0.3:30:32 and paper:grpo: no benchmark in common: one without a name and aime24"),
         ("results/reference/embedded:tiny_qwen2/tepo/seed1/step", "paper:grpo", "nearest: .*tepo/seed1/step7"),
         ("a.csv", "b.csv", "a.csv and b.csv: problems: no problem in common: the first are '1' and '2'"),
