@@ -145,7 +145,7 @@ def test_run_json_and_the_checkpoint_of_a_run(trained: dict[str, Path], world: P
     record = read_json(out / "run.json")
     folders = [f"checkpoints/step{step}" for step in (1, 3)]
     assert record["outputs"] == {"curve.csv": sha256_file(out / "curve.csv")} | {
-        name: digests.tree(digests.check_folder(out / name)) for name in folders
+        name: digests.tree(digests.of_folder(out / name)) for name in folders
     }
     assert record["spec"]["training"] == worlds.TRAINING | {"rollouts": 3}
     assert (record["updates"], record["collapsed_at"], record["no_update"]) == (12, None, None)

@@ -31,7 +31,7 @@ def write_inputs(checkout: Path) -> dict[str, str]:
     for benchmark in synthetic.BENCHMARKS:
         item = json.dumps({"problem": f"an invented item of {benchmark['key']}", "answer": "1"})
         write_text(checkout / DATA / f"{benchmark['key']}.jsonl", f"{item}\n")
-    found = digests.check_folder(base)
+    found = digests.of_folder(base)
     return {
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
@@ -51,7 +51,7 @@ def finish(tree: Tree) -> Tree:
             (weights / "model.safetensors").write_text(f"invented weights of {checkpoint.path}")
             (weights / "config.json").write_text("{}")
             digests.write_folder(weights)
-            outputs[f"checkpoints/{weights.name}"] = digests.tree(digests.check_folder(weights))
+            outputs[f"checkpoints/{weights.name}"] = digests.tree(digests.of_folder(weights))
         record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
         edit(
             folder / "run.json",
