@@ -94,7 +94,9 @@ class Code:
         """The files that count whole, from the root."""
         found: list[str] = []
         for pattern in COMPUTES[self.stage]:
-            matched = sorted(path for path in ROOT.glob(pattern.replace("{}", self.name)) if _counts(path))
+            named = pattern.replace("{}", self.name)  # a folder of modules, or one module
+            both = {*ROOT.glob(named), *ROOT.glob(named.replace("/*.py", ".py"))}
+            matched = sorted(path for path in both if _counts(path))
             if not matched:
                 raise ConfigError(f"core/code.py: {self.stage}: {pattern}: no such file; correct COMPUTES")
             found += [path.relative_to(ROOT).as_posix() for path in matched]
