@@ -82,7 +82,7 @@ BY_NAME = ("methods.catalog.*", "methods.parts.*")
 
 @dataclass(frozen=True)
 class Code:
-    """The code of one stage. Hash it when the stage starts, and ask for `warning` at its end."""
+    """The code of one stage. Hash it when the stage starts, and call `warning_entry` at its end."""
 
     stage: str  # a key of COMPUTES
     name: str = ""  # of the trainer or the engine
@@ -110,23 +110,12 @@ class Code:
             digest.update(f"{text}\n".encode())
         return digest.hexdigest()[:12]
 
-    def warning(self, before: str) -> str | None:
-        """One line where this process may have computed with other code than `before`, its hash at the start."""
+    def edited(self, before: str) -> bool:
+        """Whether the files are others than when the hash was `before`, or cannot be read."""
         try:
-            if self.hash != before:
-                return f"code of {self.stage}: was edited while it ran"
-        except (ConfigError, CorruptInputError) as error:
-            return f"code of {self.stage}: was edited while it ran ({error})"
-        if self.stage not in PASSIVE:
-            return None
-        known = {_module_of(file) for file in self.files} | {module for module, _ in self._definitions()}
-        others = sorted(name for name in _loaded() - known if not _matches(name, (*self._passive, *BY_NAME)))
-        return f"code of {self.stage}: {', '.join(others)}: imported, and in no hash" if others else None
-
-    def warning_entry(self, before: str) -> dict[str, str]:
-        """For a record: its `code_warning`, if there is one."""
-        warning = self.warning(before)
-        return {} if warning is None else {"code_warning": warning}
+            return self.hash != before
+        except (ConfigError, CorruptInputError):
+            return True
 
     @property
     def _passive(self) -> tuple[str, ...]:
@@ -159,6 +148,23 @@ class Code:
         return {(module, name) for module, name in seen if module not in whole}
 
 
+def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
+    """For a record, its `code_warning` where this process may have computed with other code than its hashes.
+
+    pairs: the codes of one result, each with its hash at the start. What trains must have imported nothing else of the
+    project; other stages share their process with each other.
+    """
+    for code, before in pairs:
+        if code.edited(before):
+            return {"code_warning": f"code of {code.stage}: was edited while it ran"}
+    codes = [code for code, _ in pairs if code.stage in ("train", "method")]
+    known = {_module_of(file) for code in codes for file in code.files}
+    known |= {module for code in codes for module, _ in code._definitions()}
+    passive = {pattern for code in codes for pattern in code._passive}
+    others = sorted(name for name in _loaded() - known if not _matches(name, (*passive, *BY_NAME))) if codes else []
+    return {"code_warning": f"{', '.join(others)}: imported, and in no hash"} if others else {}
+
+
 def function_name(function: Callable[..., Any]) -> str:
     """`module:name` of the definition at the top of a file that a function is, or is defined in."""
     while isinstance(function, partial):
@@ -172,7 +178,7 @@ def words(node: ast.AST, silent: bool = False) -> Iterator[str]:
     match node:
         case ast.Expr(value=ast.Constant(value=str())):  # a docstring
             return
-        case ast.If() if _type_checking(node):
+        case ast.If() if _not_counted(node):
             for statement in node.orelse:
                 yield from words(statement, silent)
             return
@@ -262,7 +268,7 @@ def _mentions(node: ast.AST) -> Iterator[str]:
     dotted = _dotted(node)
     if dotted:
         yield dotted
-    elif not (isinstance(node, ast.If) and _type_checking(node)):
+    elif not (isinstance(node, ast.If) and _not_counted(node)):
         for name, value in ast.iter_fields(node):
             if name != "returns" and not (name == "annotation" and isinstance(node, ast.arg)):
                 for child in value if isinstance(value, list) else [value]:
@@ -289,12 +295,14 @@ def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
             base = ".".join([*above, *filter(None, [child.module])])
             for alias in child.names:
                 yield alias.asname or alias.name, f"{base}.{alias.name}"
-        elif not (isinstance(child, ast.If) and _type_checking(child)):
+        elif not (isinstance(child, ast.If) and _not_counted(child)):
             yield from _imports(child, package)
 
 
-def _type_checking(node: ast.If) -> bool:
-    return (_dotted(node.test) or "").rpartition(".")[2] == "TYPE_CHECKING"
+def _not_counted(node: ast.If) -> bool:
+    """Whether a block is for a type checker, or runs where the file is the command."""
+    test = node.test.left if isinstance(node.test, ast.Compare) else node.test
+    return (_dotted(test) or "").rpartition(".")[2] in ("TYPE_CHECKING", "__name__")
 
 
 def _resolved(dotted: str) -> tuple[str, str]:

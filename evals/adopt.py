@@ -27,10 +27,10 @@ from core.errors import ConfigError, CorruptInputError, Parser, unknown
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_file
-from core.scores import AVERAGES
 from evals import data, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
+from evals.scores import AVERAGES
 
 
 @dataclass

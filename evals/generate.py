@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
+from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, Parser, real, whole
 from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
@@ -144,7 +145,7 @@ def generate(
         "reading": reading,  # None: each benchmark's own
         "benchmarks": entries,
         "code": began,
-        **used.warning_entry(began),
+        **warning_entry((used, began)),
         "environment": environment(),
     }
     write_json(target, record)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.code import Code
+from core.code import Code, warning_entry
 from core.errors import ConfigError, CorruptInputError, Parser, nearest
 from core.files import write_json
 from core.progress import Progress
@@ -70,7 +70,7 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
             }
             # after each benchmark: a killed run keeps those that are finished
             facts = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}
-            record = {**facts, "benchmarks": entries, "code": began, **code.warning_entry(began)}
+            record = {**facts, "benchmarks": entries, "code": began, **warning_entry((code, began))}
             write_json(out / "grades.json", record)
             counts = Counter(grade.verdict for grade in grades)
             print(f"{key}: " + ", ".join(f"{verdict} {counts[verdict]}" for verdict in Verdict if counts[verdict]))

@@ -36,8 +36,6 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError, Parse
 from core.files import atomic, read_jsonl, to_csv, write_json, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file, version
-from core.results_tree import Tree, open_tree
-from core.scores import POOLED
 from evals import store
 from evals.data import items
 from evals.grading import Verdict
@@ -45,7 +43,9 @@ from evals.grading.decide import Gold
 from evals.grading.others import OTHERS
 from evals.grading.pool import Pool, Task
 from evals.score import policies
+from evals.scores import POOLED
 from evals.stats.estimate import Estimate, Samples, estimate, pooled
+from evals.tree import Tree, open_tree
 
 OURS, TOOL = "ours", "tool"
 GRADERS = (OURS, *OTHERS, TOOL)

@@ -20,7 +20,7 @@ from statistics import median
 from core.errors import CorruptInputError, unknown
 from core.files import read_csv
 from core.layout import REFERENCE, Checkpoint, Run
-from core.results_tree import Tree
+from evals.tree import Tree
 
 # One run's curve.csv: a row per update, made into one figure per rollout.
 

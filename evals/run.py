@@ -20,11 +20,11 @@ from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
-from core.scores import read_scores, write_scores
 from evals import data, generate, grade, score
 from evals.benchmark import Benchmark, defined, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
+from evals.scores import read_scores, write_scores
 
 
 def checkpoint(model: Path | str) -> Checkpoint:

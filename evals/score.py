@@ -16,12 +16,12 @@ from core import errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.layout import BASE, Checkpoint, Results
-from core.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 from evals import store
+from evals.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
 
 if TYPE_CHECKING:
-    from core.results_tree import Tree
     from evals.stats.estimate import Comparison, Estimate, Graded, Samples
+    from evals.tree import Tree
 
 NotRunKey = tuple[str, str]  # (model or the path of one checkpoint, benchmark)
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order

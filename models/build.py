@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from core import digests, errors, lock, worker
+from core.code import warning_entry
 from core.errors import ConfigError, Parser, whole
 from core.files import write_json
 from core.progress import Progress
@@ -248,7 +249,7 @@ def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, atte
             "cpu_seconds": round(time.process_time() - cpu, 1),
             "environment": environment(),
             "code": began,
-            **code().warning_entry(began),
+            **warning_entry((code(), began)),
         }
         write_json(work / name, entry)  # last: its presence means finished
         if out.exists():  # empty, or a model without its record

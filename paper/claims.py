@@ -18,9 +18,9 @@ from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, Parser, unknown
 from core.files import read_csv, read_yaml, to_csv, write_text
 from core.provenance import ROOT
-from core.results_tree import Tree, open_tree, plain
 from evals.stats.compare import detectable_in_family, holm, judge
 from evals.stats.estimate import Comparison
+from evals.tree import Tree, open_tree, plain
 from paper import chance, printed
 from paper.contrasts import MEASURES, RATIO, Arm, Found, Gap, Pair, Runs, placebo
 from paper.printed import MODELS

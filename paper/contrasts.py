@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from core.files import read_csv
 from core.layout import Checkpoint, Run
-from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import Curve, read_curve, running_mean
 from evals.stats import intervals
 from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING, by_clean_model, compare_seeds, judge, t_test
 from evals.stats.estimate import Comparison
+from evals.tree import Tree
 from paper.printed import LONG_STEPS, MODELS
 from paper.verdicts import LEAST_ROLLOUTS, RULE
 

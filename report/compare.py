@@ -33,8 +33,8 @@ from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown, whole
 from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
-from core.results_tree import Tree, open_or_kept
-from core.scores import MACRO, POOLED
+from evals.scores import MACRO, POOLED
+from evals.tree import Tree, open_or_kept
 from report.markdown import bracketed, markdown_table
 
 COMPARED = ("chosen", "own")

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from core.errors import ConfigError, CorruptInputError, MissingInputError, real, unknown, whole
 from core.files import csv_lines, read_text
 from core.layout import Checkpoint
-from core.results_tree import Tree, open_or_kept
-from core.scores import AVERAGES
+from evals.scores import AVERAGES
 from evals.stats.compare import ALPHA
 from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
+from evals.tree import Tree, open_or_kept
 from paper.printed import SPREAD
 from report.markdown import bracketed, markdown_table
 

@@ -13,10 +13,10 @@ from typing import Any
 from core.errors import ConfigError, MissingInputError
 from core.files import to_csv
 from core.layout import Checkpoint, Run
-from core.results_tree import Tree
-from core.scores import AVERAGES
 from evals import learning_curves
+from evals.scores import AVERAGES
 from evals.stats import compare, intervals
+from evals.tree import Tree
 from report.compare import contrast
 from report.markdown import markdown_table
 

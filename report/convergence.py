@@ -17,9 +17,9 @@ from core import errors
 from core.errors import Parser
 from core.files import to_csv, write_all
 from core.layout import REFERENCE, Run
-from core.results_tree import Tree, open_tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES, Curve, Measure, RunMeasures
+from evals.tree import Tree, open_tree
 from methods import catalog
 from methods.training.movement import MOVEMENT
 

@@ -18,8 +18,8 @@ from core.errors import ConfigError, MissingInputError, Parser, unknown
 from core.files import atomic, json_text, read_yaml, to_csv
 from core.layout import Run
 from core.provenance import ROOT
-from core.results_tree import Tree, open_tree
 from evals.learning_curves import read_curve
+from evals.tree import Tree, open_tree
 from report import draw
 
 FIGURES = ROOT / "report/figures.yaml"

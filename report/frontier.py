@@ -19,7 +19,7 @@ from typing import Any
 
 from core.errors import unknown
 from core.files import to_csv
-from core.results_tree import Tree
+from evals.tree import Tree
 from report import draw, figures
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
 from report.sweep import Point, baseline_of, row_of, selecting, words

@@ -17,10 +17,10 @@ from core.errors import BenchError, Parser
 from core.files import write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint, Run
 from core.provenance import environment, sha256_file
-from core.results_tree import MANIFEST, Tree, open_tree
-from core.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals import store
 from evals.score import check_model, rows
+from evals.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
+from evals.tree import MANIFEST, Tree, open_tree
 
 SCHEMA = 3  # 2 also had the facts that records hold
 BY_HAND = ("graders",)  # folders of `evals.graders`, written at any time

@@ -11,10 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import scores
 from core.files import csv_text
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
+from evals import scores
 from report.rows import AGAIN, BEST, DELTA
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ DETAILS_NOTE = (
 
 
 def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One line of DETAILS for each checkpoint and benchmark that was run. rows: of `core.scores.read_rows`."""
+    """One line of DETAILS for each checkpoint and benchmark that was run. rows: of `evals.scores.read_rows`."""
     return [
         (
             Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"]).path.as_posix(),

@@ -18,8 +18,8 @@ from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
 from core.layout import BASE, REFERENCE, SNAKEMAKE_REPORT, Results, split
 from core.provenance import ROOT
-from core.results_tree import Tree, open_tree
-from core.scores import MACRO, POOLED, read_rows
+from evals.scores import MACRO, POOLED, read_rows
+from evals.tree import Tree, open_tree
 from paper import verdicts
 from report import assets, captions, draw, figures, markdown, responses, rows, runs, view
 

@@ -20,9 +20,9 @@ from core.errors import ConfigError, CorruptInputError, Parser
 from core.files import json_text, to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
-from core.results_tree import MANIFEST, Tree, open_tree, read_manifest
 from evals import store
 from evals.learning_curves import read_curve, rollout_rows
+from evals.tree import MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, responses, verify
 
 LIMIT = 3_000_000  # bytes

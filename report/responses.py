@@ -30,9 +30,9 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
 from core.provenance import sha256_bytes, sha256_file
-from core.results_tree import Tree
 from evals import benchmark as registry
 from evals import store
+from evals.tree import Tree
 from report import assets, figures, runs
 from report.assets import FOLDER
 

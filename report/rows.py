@@ -19,11 +19,11 @@ from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
-from core.scores import MACRO, POOLED
+from evals.scores import MACRO, POOLED
 from paper import printed
 
 if TYPE_CHECKING:  # `report.tables --help` answers before anything slow is imported
-    from core.results_tree import Tree
+    from evals.tree import Tree
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]

@@ -11,7 +11,7 @@ from typing import Any
 from core.errors import CorruptInputError, written_by
 from core.files import cells_of, read_csv
 from core.layout import BASE, REFERENCE, Checkpoint, Run
-from core.results_tree import Tree
+from evals.tree import Tree
 
 UNKNOWN = "unknown"
 FEW = 8  # methods that the page still names one by one

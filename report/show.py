@@ -15,8 +15,8 @@ from core import errors, lock
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, read_growing_csv, read_text
 from core.layout import BASE, Run
-from core.results_tree import Tree, open_or_kept
-from core.scores import read_rows
+from evals.scores import read_rows
+from evals.tree import Tree, open_or_kept
 from report import markdown, rows, view
 from report.rows import RUNS
 from report.view import rows_of_curves

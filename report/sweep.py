@@ -22,8 +22,8 @@ from core import errors
 from core.errors import CorruptInputError, MissingInputError, Parser
 from core.files import cells_of, read_csv, to_csv, write_all, write_text
 from core.layout import REFERENCE, Checkpoint, Run
-from core.results_tree import Tree, open_tree
-from core.scores import POOLED
+from evals.scores import POOLED
+from evals.tree import Tree, open_tree
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
 from report.view import by_seed, from_by_seed
 

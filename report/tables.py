@@ -17,7 +17,7 @@ from core import errors
 from core.errors import Parser
 from core.files import write_text
 from core.layout import BASE, Checkpoint, split
-from core.scores import POOLED
+from evals.scores import POOLED
 from report import markdown, rows, view
 from report.markdown import ALPHA
 from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Block, Row, Table
@@ -26,8 +26,8 @@ from report.view import Column
 if TYPE_CHECKING:
     import pandas as pd
 
-    from core.results_tree import Tree
     from evals.stats.estimate import Comparison
+    from evals.tree import Tree
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; they are in no file
 
@@ -356,7 +356,7 @@ def main() -> None:
     parser.add_argument("--spec", type=Path, default=rows.TABLES, help="another specification file of the same form")
     args = parser.parse_args()
 
-    from core.results_tree import open_tree
+    from evals.tree import open_tree
     from methods import catalog
 
     if (key := args.table.removeprefix("table")) != rows.RUNS:

@@ -10,7 +10,7 @@ from pathlib import Path
 from core import digests, errors
 from core.errors import BenchError, Parser
 from core.kept import ARCHIVE
-from core.results_tree import Tree, open_tree, read_manifest
+from evals.tree import Tree, open_tree, read_manifest
 from report import manifest, responses
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core.errors import CorruptInputError, written_by
 from core.files import cells_of, read_csv, to_csv
 from core.layout import BASE, Checkpoint, Run, split
-from core.results_tree import Tree, plain
+from evals.tree import Tree, plain
 from report import captions, markdown, rows
 from report.markdown import ALPHA, COLLAPSED
 from report.rows import AVERAGES, DELTA, MEASURES, Row, Table

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.layout import Checkpoint, Results, Run
-from core.results_tree import Tree
+from evals.tree import Tree
 from report import show
 from tests.report.tables import cell, filled
 

@@ -138,7 +138,7 @@ NO_SEED = "no seed in common: not compared"
 EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
 
-Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`core.results_tree.Tree.clean_models`)
+Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`evals.tree.Tree.clean_models`)
 
 
 def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:

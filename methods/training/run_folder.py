@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests
+from core.code import warning_entry
 from core.declared import Declared, validated
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import atomic, read_growing_csv, read_json, write_json
@@ -174,7 +175,7 @@ class RunFolder:
             "method": method,
             "environment": environment(),
             "inputs": self.identity,
-            **self._code_warning(),
+            **warning_entry(*((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())),
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
@@ -194,11 +195,6 @@ class RunFolder:
     def cpu_seconds(self) -> float:
         """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
         return self.start.cpu_seconds + time.process_time() + self.workers_cpu_seconds
-
-    def _code_warning(self) -> dict[str, str]:
-        """`code_warning` where the run may have computed with other code than `identity` has; see `core.code`."""
-        entries = [code.warning_entry(self.identity[name]) for name, code in code_of_spec(self.spec).items()]
-        return next(filter(None, entries), {})
 
     def _outputs(self) -> dict[str, str]:
         """The sha256 of each output; `BenchError` for one that is missing or damaged."""

@@ -215,7 +215,12 @@ def test_an_output_damaged_before_the_end_is_no_result(
     assert outputs(out) == outputs(straight)
 
 
-AFTER_THE_END = ("run.json", "curve.csv", "checkpoints/step2/model.safetensors", "checkpoints/step6/generation_config.json")
+AFTER_THE_END = (
+    "run.json",
+    "curve.csv",
+    "checkpoints/step2/model.safetensors",
+    "checkpoints/step6/generation_config.json",
+)
 
 
 @pytest.mark.parametrize("name", AFTER_THE_END)

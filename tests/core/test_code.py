@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core import code
-from core.code import COMPUTES, Code
+from core.code import COMPUTES, Code, warning_entry
 from tests.workflow.conftest import copy_of
 
 # Run in the copy: for each line on standard input, the hashes of all stages as they are now, by a child that imports
@@ -105,7 +105,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/adapters/verl/trainer.py", "", "\nEDITED = 1\n", VERL),
     ("evals/reward.py", "def _reward(grade: Grade)", "def _reward(grade: Grade, x=1)", RUNS),
     # other stages
-    ("methods/sampling.py", "BLOCK = ", "EDITED = 1\nBLOCK = ", RUNS | DRAWN),
+    ("methods/sampling.py", "BLOCK = ", "BLOCK = 1 + ", RUNS | DRAWN),
     ("models/tiny.py", "", "\nEDITED = 1\n", {"bases"}),
     ("models/recipe.py", "warmup: int = 50", "warmup: int = 51", {"bases"}),
     ("models/prompts.py", "def generated_rows(", "def generated_rows(x=1, *, ", {"prompts"}),
@@ -261,14 +261,15 @@ def test_an_edit_while_a_stage_runs_and_a_module_in_no_list_are_a_warning(
     stage = Code("train")
     before = stage.hash
     monkeypatch.syspath_prepend(tmp_path)
-    assert stage.warning_entry(before) == {}
+    assert warning_entry((stage, before)) == {}
     (tmp_path / "hidden.py").write_text("X = 1\n")
     __import__("hidden")
-    assert stage.warning(before) == "code of train: hidden: imported, and in no hash"
+    assert warning_entry((stage, before)) == {"code_warning": "hidden: imported, and in no hash"}
     file.write_text("X = 2\n")
-    assert stage.warning_entry(before) == {"code_warning": "code of train: was edited while it ran"}
+    edited = {"code_warning": "code of train: was edited while it ran"}
+    assert warning_entry((stage, before)) == edited
     file.write_text("X = (\n")
-    assert "was edited while it ran (" in str(stage.warning(before))
+    assert warning_entry((stage, before)) == edited
     sys.modules.pop("hidden")
 
 

@@ -39,9 +39,9 @@ from core.files import (
 from core.layout import Checkpoint, Results, Run
 from core.progress import Progress
 from core.provenance import ROOT, sha256_file
-from core.results_tree import Tree, read_manifest
-from core.scores import read_rows
 from evals import data, learning_curves, store
+from evals.scores import read_rows
+from evals.tree import Tree, read_manifest
 from methods.training import spec
 from models import recipe, registry
 from paper import claims, printed, verdicts

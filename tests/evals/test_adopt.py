@@ -13,10 +13,10 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.layout import Checkpoint, Results
 from core.provenance import ROOT
-from core.scores import read_scores
 from evals import adopt, data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
+from evals.scores import read_scores
 from report.page import build
 
 ROWS = [

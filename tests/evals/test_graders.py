@@ -18,10 +18,10 @@ from core.errors import BenchError, CorruptInputError
 from core.files import read_json, read_jsonl, write_json, write_text
 from core.layout import Checkpoint
 from core.provenance import ROOT, sha256_file, version
-from core.results_tree import Tree
 from evals import adopt, data, graders, store
 from evals.grading import Verdict
 from evals.grading.others import OTHERS
+from evals.tree import Tree
 
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
 HELD_OUT = read_jsonl(LABELS)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from core.layout import Checkpoint, Results, Run
-from core.results_tree import Tree
-from core.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
-from core.scores import write_scores as write_table
+from evals.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
+from evals.scores import write_scores as write_table
+from evals.tree import Tree
 
 MODELS = ("q7", "q14", "l8", "m7", "dq7")
 STANDS_FOR = {

@@ -17,8 +17,8 @@ import yaml
 from core.errors import BenchError, ConfigError
 from core.files import read_text, to_csv, write_text
 from core.provenance import ROOT
-from core.results_tree import Tree
 from evals.stats.compare import compare_seeds
+from evals.tree import Tree
 from paper import chance, claims, printed, verdicts
 from paper.claims import CLAIMS, Asked, Found, judged, of_paper, of_tree, read_claims
 from paper.contrasts import MATCHED, Runs

@@ -10,7 +10,7 @@ import pytest
 from core.files import to_csv
 from core.layout import Run
 from core.provenance import ROOT
-from core.results_tree import Tree
+from evals.tree import Tree
 from paper import claims
 from paper.verdicts import COLUMNS
 from report import convergence, page, tables

@@ -11,7 +11,7 @@ from core import digests
 from core.files import write_text
 from core.layout import BASE, Checkpoint
 from core.provenance import sha256_file
-from core.results_tree import Tree
+from evals.tree import Tree
 from tests.report import synthetic
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from core.layout import BASE, Checkpoint, Results, Run
-from core.results_tree import Tree
+from evals.tree import Tree
 from tests.merged_config import load
 
 MODEL = {"key": "tiny_qwen2", "title": "tiny Qwen2", "stands_for": "Qwen2.5-7B"}
@@ -132,8 +132,8 @@ def grade(root: Path, checkpoint: Checkpoint, right: Mapping[str, list[list[bool
 
 def score(tree: Tree) -> None:
     """Write scores.csv, computed by `evals.score` from the grades."""
-    from core.scores import write_scores
     from evals.score import rows
+    from evals.scores import write_scores
 
     write_scores(tree.layout.scores, rows(tree.layout, tree.checkpoints, [entry["key"] for entry in BENCHMARKS]))
 
@@ -160,7 +160,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
     collapsed: run -> the rollout at which it is said to have collapsed.
     """
-    from core.scores import write_scores as write
+    from evals.scores import write_scores as write
 
     tree = write_plan(root, *configs)
     write(tree.layout.scores, [row for c in tree.checkpoints for row in _invented(c, tree.matrix["benchmarks"])])
@@ -178,7 +178,7 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
 
 def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of scores.csv for one checkpoint; the averages are those of its benchmarks."""
-    from core.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
+    from evals.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
 
     def row(key: str, items: int, samples: int | None, right: int, asked: int, score: float) -> dict[str, Any]:
         counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from core.results_tree import Tree
+from evals.tree import Tree
 from report import view
 from report.rows import declaration
 from report.tables import fill

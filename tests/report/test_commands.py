@@ -14,8 +14,8 @@ import pytest
 from core import lock
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
-from core.results_tree import Tree
-from core.scores import MACRO, POOLED, read_rows
+from evals.scores import MACRO, POOLED, read_rows
+from evals.tree import Tree
 from report import figures, show, tables
 from tests.report.conftest import Command
 from tests.report.tables import filled, rows

@@ -17,10 +17,10 @@ from scipy import stats
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
-from core.results_tree import Tree, open_tree
-from core.scores import MACRO, POOLED
 from evals import adopt, score
+from evals.scores import MACRO, POOLED
 from evals.stats.estimate import read_graded
+from evals.tree import Tree, open_tree
 from report import compare, compare_scores, sweep
 from report import frontier as report_frontier
 from tests.report import synthetic

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from core.layout import Results, Run
-from core.results_tree import Tree
 from evals import learning_curves
 from evals.learning_curves import MEASURES
+from evals.tree import Tree
 from report import convergence, page
 from tests.report import synthetic
 from tests.report.conftest import Command

@@ -13,8 +13,8 @@ import pytest
 
 from core.errors import BenchError, ConfigError
 from core.layout import Results, Run
-from core.results_tree import Tree
 from evals import learning_curves
+from evals.tree import Tree
 from report import captions, draw, figures
 from report.figures import Line
 from tests.report import synthetic

@@ -9,8 +9,8 @@ import pytest
 from core import digests
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
-from core.results_tree import MANIFEST, Tree
 from evals.store import read_record
+from evals.tree import MANIFEST, Tree
 from report import manifest, verify
 from tests.core.test_digests import flip
 from tests.report import synthetic

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import BenchError, MissingInputError
 from core.provenance import ROOT
-from core.results_tree import Tree
+from evals.tree import Tree
 from paper import verdicts
 from report import page as report_page
 from report import responses

@@ -19,9 +19,9 @@ from core import files, kept
 from core.errors import CorruptInputError
 from core.files import write_json
 from core.provenance import ROOT, sha256_file
-from core.results_tree import MANIFEST, Tree, read_manifest
 from evals import learning_curves
 from evals.learning_curves import read_curve
+from evals.tree import MANIFEST, Tree, read_manifest
 from paper import claims
 from paper.verdicts import COLUMNS
 from report import compare, convergence, manifest, page, reference, responses, show, tables, verify

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import BenchError, CorruptInputError
 from core.provenance import ROOT
-from core.results_tree import Tree
+from evals.tree import Tree
 from report import convergence, markdown, page, show, tables, view
 from report import rows as declared
 from tests.report import synthetic

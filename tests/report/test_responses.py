@@ -14,8 +14,8 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
-from core.results_tree import Tree
 from evals import graders, store
+from evals.tree import Tree
 from report import assets, responses
 from tests.browser import invented
 

@@ -15,9 +15,9 @@ from core.errors import CorruptInputError
 from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
-from core.results_tree import Tree
 from evals import learning_curves
 from evals.stats import compare
+from evals.tree import Tree
 from report import compare as compare_methods
 from report import convergence, draw, figures, frontier, page, sweep, view
 from report import rows as table_rows

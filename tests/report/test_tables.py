@@ -17,12 +17,12 @@ import pytest
 from core.errors import CorruptInputError
 from core.layout import BASE, Checkpoint, Run
 from core.provenance import ROOT
-from core.results_tree import Tree
-from core.scores import read_scores
 from evals import score
+from evals.scores import read_scores
 from evals.stats import compare
 from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
+from evals.tree import Tree
 from paper.printed import read
 from report import markdown, runs, show, view
 from report import rows as declared

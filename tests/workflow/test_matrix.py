@@ -11,7 +11,7 @@ import pytest
 from core.errors import ConfigError, CorruptInputError
 from core.files import to_csv, write_json, write_text
 from core.layout import BASE, Checkpoint, Results
-from core.results_tree import Tree
+from evals.tree import Tree
 from methods import catalog
 from methods.training import spec as specs
 from models import registry

@@ -2,7 +2,7 @@
 from report import figures as figure_spec
 from methods import catalog
 from report import rows as table_rows
-from core.results_tree import Tree
+from evals.tree import Tree
 
 # Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
 with command_line.one_line():

@@ -19,13 +19,13 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.files import write_json
 from core.layout import Results
 from core.provenance import ROOT, sha256_file
-from core.scores import read_rows, read_scores
 from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
 from evals.generation import draw, prompts
 from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
+from evals.scores import read_rows, read_scores
 from evals.store import Response
 from report import markdown
 from report import page as report_page

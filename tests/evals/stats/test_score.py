@@ -21,13 +21,13 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.files import read_json, write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT, sha256_file
-from core.results_tree import Tree
-from core.scores import AVERAGES, COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals import score
 from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
+from evals.scores import AVERAGES, COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals.stats.estimate import VERDICTS
 from evals.store import SampleFile, write_grades
+from evals.tree import Tree
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
@@ -286,7 +286,7 @@ DOCS = Path(__file__).resolve().parents[3] / "docs"
 OWNERS = {
     "samples": ("tests.evals.stats.fixtures", "SAMPLE_COLUMNS"),
     "grades": ("tests.evals.stats.fixtures", "GRADE_COLUMNS"),
-    "scores.csv": ("core.scores", "COLUMNS"),
+    "scores.csv": ("evals.scores", "COLUMNS"),
     "curve.csv": ("methods.training.curve", "COLUMNS"),
     "tidy.csv": ("report.view", "COLUMNS"),
     "figures/&lt;figure&gt;.csv": ("report.figures", "HEADER"),

@@ -17,7 +17,7 @@ from core.declared import Declared, Recorded, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint, written_by
 from core.files import read_csv, read_json
 from core.layout import BASE, Checkpoint, Results, Run
-from core.scores import NOT_CORRECT, read_rows
+from evals.scores import NOT_CORRECT, read_rows
 
 
 class PlannedModel(Declared):
