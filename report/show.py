@@ -13,19 +13,18 @@ from typing import Any
 
 from core import errors, lock
 from core.errors import Parser, unknown, written_by
-from core.files import cells_of, read_growing_csv, read_text
+from core.files import cells_of, read_csv, read_growing_csv, read_text
 from core.layout import BASE, Run
 from evals.scores import read_rows
 from evals.tree import Tree, open_or_kept
 from report import markdown, rows, view
 from report.rows import RUNS
-from report.view import rows_of_curves
 
 DETAILS = "details"
-PAGES = {  # what -> list of its hashes ("": none), file, command that writes them
-    "claims": ("", "claims.md", "python -m paper.claims"),
-    "frontier": ("sweep/sweep", "sweep/frontier.md", "python -m report.sweep"),
-    "sweep": ("sweep/sweep", "sweep/sweep.md", "python -m report.sweep"),
+PAGES = {  # what -> file, command that writes it
+    "claims": ("claims.md", "python -m paper.claims"),
+    "frontier": ("sweep/frontier.md", "python -m report.sweep"),
+    "sweep": ("sweep/sweep.md", "python -m report.sweep"),
 }
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
@@ -60,11 +59,12 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
     """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
     how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
     other seeds than its curves (`report.show frontier`)."""
-    name = "convergence_methods.csv"
-    if tree.matrix.get("sweep") or not (tree.layout.figures / name).is_file():
+    path = tree.layout.figures / "convergence_methods.csv"
+    if tree.matrix.get("sweep") or not path.is_file():
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
-    with rows_of_curves(tree, {name: ("what methods learnt", columns)}) as (lines,):
+    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+        lines = read_csv(path, "what methods learnt", columns, allow_empty=True)
         values = {(x["model"], x["method"], x["measure"]): float(x["value"]) for x in lines if x["value"]}
         about = {(x["model"], x["method"]): x for x in lines if x["measure"] == "area"}
         return [sentence for block in table["blocks"] if (sentence := _learnt(block, values, about))]
@@ -188,14 +188,11 @@ def main() -> None:
     tree = open_or_kept(args.results or Path("results") / args.scale)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
-            tree.check_written(tree.layout.scores.name, tree.layout.scores.name)
-        print(markdown.details(read_rows(tree.layout.scores)))
+            print(markdown.details(read_rows(tree.layout.scores)))
         return
     if args.what in PAGES:
-        sums, page, command = PAGES[args.what]
+        page, command = PAGES[args.what]
         with written_by(f"{command} --results {tree.root}"):
-            if sums:
-                tree.check_written(sums, page)
             print(read_text(tree.root / page, "a page of results"), end="")
         return
     if args.what == RUNS:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import errors
 from core.errors import Parser
-from core.files import write_text
+from core.files import write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
 from report import markdown, rows, view
@@ -122,7 +122,9 @@ def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
             text += f" ({', '.join(added)})"
     if tree.chosen and row.numbers is None:
         points = tree.matrix["sweep"]["points"]
-        values = next((p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {})
+        values: Mapping[str, Any] = next(
+            (p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {}
+        )
         for axis, value in values.items():
             if axis.startswith("training."):
                 name = axis.removeprefix("training.").replace("_", " ")
@@ -344,9 +346,7 @@ def write(tree: Tree, key: str, specification: Path = rows.TABLES) -> tuple[list
     filled = fill(declared, tree)
     shown = view.view(filled, declared, tree)
     texts = {".tidy.csv": view.tidy_csv(filled)} | {end: make(shown) for end, make in markdown.RENDERINGS.items()}
-    for end, text in texts.items():
-        write_text(tree.layout.tables / f"table{key}{end}", text)
-    return [tree.layout.tables / f"table{key}{end}" for end in texts], shown
+    return write_all({tree.layout.tables / f"table{key}{end}": text for end, text in texts.items()}), shown
 
 
 def main() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -428,12 +427,3 @@ def _notes(
         absent = [benchmark for benchmark in benchmarks if benchmark in of_checkpoint]
         what = "no scores" if len(absent) == len(benchmarks) else f"no score of {', '.join(absent)}"
         yield f"Missing: {checkpoint.path.as_posix()} has {what}."
-
-
-@contextmanager
-def rows_of_curves(tree: Tree, files: Mapping[str, tuple[str, Sequence[str]]]) -> Iterator[list[list[dict[str, str]]]]:
-    """The rows of files of `report.convergence`; errors in the block name them. files: name -> what it has, columns."""
-    paths = {name: tree.layout.figures / name for name in files}
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(*paths.values()):
-        tree.check_written("figures/convergence", *(f"figures/{name}" for name in files))
-        yield [read_csv(paths[name], what, columns, allow_empty=True) for name, (what, columns) in files.items()]
