@@ -200,7 +200,7 @@ def _dead_names(page: Path) -> list[str]:
 
 OTHERS = [ROOT / name for name in ("README.md", "config/README.md", "CONTRIBUTING.md")]
 USER_PAGES = [page for page in MARKDOWN if page.parent == ROOT / "docs" or page in (CHANGELOG, *OTHERS)]
-BYTES = 150_000  # of all pages that a user needs, without the notebook
+BYTES = 145_000  # of all pages that a user needs, without the notebook and the changelog
 NOT_PROSE = re.compile(r"<!-- made.*?<!-- end|<!--.*?-->|^```.*?^```|^(?:    |[|#>]).*?$", re.MULTILINE | re.DOTALL)
 
 
@@ -227,8 +227,8 @@ def test_sentences_are_short() -> None:
 
 
 def test_pages_stay_small() -> None:
-    assert sum(page.stat().st_size for page in USER_PAGES) <= BYTES
-    assert CHANGELOG.stat().st_size <= 5 * 1024
+    assert sum(page.stat().st_size for page in USER_PAGES if page != CHANGELOG) <= BYTES
+    assert CHANGELOG.stat().st_size <= 8 * 1024
 
 
 def test_numbers_have_their_leading_zero() -> None:

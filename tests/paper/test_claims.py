@@ -23,7 +23,6 @@ from paper import chance, claims, printed, verdicts
 from paper.claims import CLAIMS, Asked, Found, judged, of_paper, of_tree, read_claims
 from paper.contrasts import MATCHED, Runs
 from paper.printed import POOL
-from report import frontier
 from tests.paper.claim_trees import ROLLOUTS, both, tree
 from tests.paper.test_printed import TEXT, _plain
 
@@ -254,7 +253,11 @@ def test_the_excess_over_a_placebo_of_other_seeds_is_welchs(tmp_path: Path) -> N
     assert runs.excess({"q7": {1: 0.1, 2: 0.2}}, {"q7": {1: 0.0}}).p is None
 
 
-SWEPT = ({"p_holm": 0.04}, "supported"), ({"p_holm": 0.3}, "undecided"), ({"difference": None}, "not tested")
+SWEPT = (
+    ({"p_holm": 0.04}, "supported"),
+    ({"p_holm": 0.3}, "undecided"),
+    ({"difference": None, "p_holm": None}, "not tested"),
+)
 
 
 def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path: Path) -> None:
@@ -265,13 +268,9 @@ def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path
     swept = {"model": "q7", "measure": "area", "row": "tepo", "versus": "grpo", "seeds": "1 2", "how": "jackknife"}
     swept |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.01, "se": 0.002, "df": 2}
     others = [swept | {"row": "gspo", "difference": 0.9}, swept | {"measure": "score", "difference": 0.8}]
-    for change, verdict in (
-        ({"p_holm": 0.04}, "supported"),
-        ({"p_holm": 0.3}, "undecided"),
-        ({"difference": None}, "not tested"),
-    ):
-        rows = [swept | {"tests": 9} | change, *others]
-        text = to_csv(frontier.MATCHED, [dict.fromkeys(frontier.MATCHED) | row for row in rows])
+    for change, verdict in SWEPT:
+        rows = [{"tests": 9, "p_holm": 0.9} | row for row in (swept | change, *others)]
+        text = to_csv(tuple(rows[0]), rows)
         write_text(found.root / MATCHED, text)
         (row,) = (row for row in of_tree(Tree(found.root)) if row["id"] == id)
         assert (row["verdict"], row["estimate"]) == (verdict, None if verdict == "not tested" else 0.06)
