@@ -255,7 +255,7 @@ def _scores(args: Any) -> int:
 def _is_tree(text: str) -> bool:
     """Whether a side is a results tree, or a name with no form of a checkpoint or score (an error then names trees)."""
     path = Path(text)
-    return path.is_dir() or (":" not in text and path.suffix != ".csv")
+    return path.is_dir() or not (path.is_file() or ":" in text or path.suffix == ".csv")
 
 
 def _has_one_checkpoint(text: str) -> bool:
