@@ -95,6 +95,7 @@ class Matrix(Declared):
     settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
     sweep: dict[str, Any] | None = None  # axes, seeds and points of a sweep (`workflow.sweep`)
     base: str = BASE
+    accepted_code: Tuple[str] = ()  # lines on results that other code made and `accept_code` kept
     record_sha256: str | None = None  # of older trees
 
 
@@ -346,7 +347,8 @@ class Tree:
             for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
                 if (path := folder(checkpoint) / f"{name}.json").is_file():
                     records.append((checkpoint.path, read_json(path, "record")))
-        return [f"{place.as_posix()}: {line}" for place, record in records if (line := record.get("code_warning"))]
+        warnings = [f"{place.as_posix()}: {line}" for place, record in records if (line := record.get("code_warning"))]
+        return [*self.matrix.get("accepted_code", ()), *warnings]
 
     def record(self, run: Run) -> dict[str, Any] | None:
         """run.json, or None while the run is not finished (the file is written last)."""

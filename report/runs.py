@@ -270,4 +270,4 @@ def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
         for (model, _, what), values in found.items()
         if any(value != values[0] for value in values)
     ]
-    return [*sentences, *(f"{line}." for line in tree.mixtures())]
+    return [*sentences, *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]

@@ -108,8 +108,16 @@ class Asked:
 
     @cached_property
     def builds(self) -> Mapping[str, Build]:
-        """The bases that are made here, by folder."""
-        return matrix.builds(self.config)
+        """The bases that are made here, by folder; those of accepted runs too, as their records have them."""
+        found = dict(matrix.builds(self.config))
+        for run, spec in self.accepted.items():
+            folder = Path(spec["base"])
+            if folder.name not in found and registry.model(run.model).made_here is not None:
+                record = read_json(folder / "base.json") if (folder / "base.json").is_file() else {}
+                start = record.get("recipe", {}).get("start", {})
+                clean = record.get("clean", f"{run.model}-clean-{'0' * 12}")  # removed: nothing is made of it
+                found[folder.name] = Build(run.model, run.seed, clean, start.get("number", 0))
+        return found
 
     @cached_property
     def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
@@ -333,4 +341,7 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    return Plan(config, results, CACHE, kept, content, notes)
+    made = Plan(config, results, CACHE, kept, content, notes)
+    if config.get("accept_code") and (lines := made.outdated()[1]):
+        content["accepted_code"] = lines  # the tree is marked: pages and `report.verify` show them
+    return made
