@@ -12,7 +12,7 @@ does it. After an interruption, run it again: what is finished is kept.
 import argparse
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,12 @@ def evaluate(
     """
     results = Results(out)
     check_out(results)
-    _check_decoding(results, dict(options.get("changes") or {}), options.get("reading"))
     at = checkpoint(settings.model)
     model = model or generate.engine(backend, settings)
+    model.identity()
+    _check_drawn(results, settings, model, options)
     record = results.samples(at) / "samples.json"
     before = read_json(record, "record of samples") if record.is_file() else None
-    if before is not None:
-        _check_same(record, before, model, settings)
     generate.generate(
         settings, benchmarks, backend=backend, data=results.data, out=results.samples(at), model=model, **options
     )
@@ -158,36 +157,29 @@ def score_all(results: Results) -> list[dict[str, Any]]:
         raise ConfigError(f"{error}; with another --limit, another --out") from error
 
 
-def _check_same(record: Path, before: dict[str, Any], model: Engine, settings: generate.Settings) -> None:
-    model.identity()
-    ours = {"weights_sha256": model.weights_sha256, "files_sha256": model.files_sha256}
-    if any(before.get(key) not in (None, value) for key, value in ours.items()):
-        raise ConfigError(f"{record}: another model of this name ({before.get('model')}); rename its folder, or --out")
-    if before.get("seed") != settings.seed:
-        raise ConfigError(
-            f"{record}: drawn with --seed {before.get('seed')}, not {settings.seed}; choose another --out"
-        )
+def _check_drawn(results: Results, settings: generate.Settings, model: Engine, options: Mapping[str, Any]) -> None:
+    """ConfigError when responses in `results` were drawn by other options, or those of this model by another seed or
+    from other weights. How another tool drew adopted responses is unknown: they are not compared."""
 
+    def words(changes: Mapping[str, float], reading: str | None) -> str:
+        given = [f"--{name.replace('_', '-')} {changes[name]:g}" for name in generate.DECODING if name in changes]
+        given += [f"--prompt {reading}"] if reading else []
+        return " ".join(given) or "the registry's decoding and prompts"
 
-def _check_decoding(results: Results, changes: dict[str, Any], reading: str | None) -> None:
-    """Raise ConfigError when responses of any model in `results` were drawn by other options of decoding or another
-    --prompt.
-
-    How another tool drew adopted responses is unknown, and the prompt of an older record: they are not compared.
-    """
-    for record in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        content = read_json(record, "record of samples")
-        before = content.get("decoding") or {}
-        if before != changes and "adopted" not in content:
-            drawn, asked = (
-                " ".join(f"--{name.replace('_', '-')} {of[name]:g}" for name in generate.DECODING if name in of)
-                or "the registry's decoding"
-                for of in (before, changes)
-            )
-            raise ConfigError(f"{record}: drawn with {drawn}, not {asked}; choose another --out")
-        if (drawn := content.get("reading", reading)) != reading:
-            drawn, asked = (f"--prompt {of}" if of else "the registry's prompts" for of in (drawn, reading))
-            raise ConfigError(f"{record}: drawn with {drawn}, not {asked}; choose another --out")
+    asked = words(options.get("changes") or {}, options.get("reading"))
+    own = results.samples(checkpoint(settings.model)) / "samples.json"
+    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        record = read_json(path, "record of samples")
+        drawn, wanted = words(record.get("decoding") or {}, record.get("reading")), asked
+        if path == own:
+            ours = {"weights_sha256": model.weights_sha256, "files_sha256": model.files_sha256}
+            if any(record.get(key) not in (None, value) for key, value in ours.items()):
+                raise ConfigError(
+                    f"{path}: another model of this name ({record.get('model')}); rename its folder, or --out"
+                )
+            drawn, wanted = f"--seed {record.get('seed')} and {drawn}", f"--seed {settings.seed} and {wanted}"
+        if drawn != wanted and "adopted" not in record:
+            raise ConfigError(f"{path}: drawn with {drawn}, not {wanted}; choose another --out")
 
 
 def table(path: Path) -> str:
