@@ -12,100 +12,32 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-
 # Why a pin may differ or exist on one side only. Everything else must be equal.
 FORCED = {
-    "torch": "vLLM 0.24.0 is built for torch 2.11.0",
-    "triton": "comes with torch 2.11.0",
-    "vllm": "CUDA only",
-    "numba": "vLLM 0.24.0",
-    "numpy": "vLLM 0.24.0, through mistral-common, needs numpy < 2.4",
-    "fastapi": "vLLM 0.24.0",
-    "flashinfer-python": "vLLM 0.24.0",
-    "xgrammar": "vLLM 0.24.0",
-}
-
-
-def _pins(requirements: list[str]) -> dict[str, str]:
-    pins = {}
-    for requirement in requirements:
-        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)", requirement)
-        assert match, f"{requirement}: not an exact pin"
-        pins[match[1].lower()] = match[2]
-    return pins
-
-
+    "torch": "vLLM 0.24.0 is built for torch 2.11.0", "triton": "comes with torch 2.11.0", "vllm": "CUDA only",
+    "numba": "vLLM 0.24.0", "numpy": "vLLM 0.24.0, through mistral-common, needs numpy < 2.4", "fastapi": "vLLM 0.24.0",
+    "flashinfer-python": "vLLM 0.24.0", "xgrammar": "vLLM 0.24.0",
+}  # fmt: skip
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-
-
-@pytest.fixture(scope="module")
-def cpu() -> dict[str, str]:
-    return _pins(EXTRAS["harness"] + EXTRAS["verl"])
-
-
-@pytest.fixture(scope="module")
-def conda() -> dict[str, list]:
-    return yaml.safe_load((ROOT / "environment.yml").read_text())
-
-
-@pytest.fixture(scope="module")
-def gpu(conda: dict[str, list]) -> dict[str, str]:
-    return _pins(next(item["pip"] for item in conda["dependencies"] if isinstance(item, dict)))
-
-
-def test_pins_differ_only_where_forced(cpu: dict[str, str], gpu: dict[str, str]) -> None:
-    differ = {name for name in cpu | gpu if cpu.get(name) != gpu.get(name)}
-    assert differ == set(FORCED), {name: (cpu.get(name), gpu.get(name)) for name in differ ^ set(FORCED)}
-
-
-def test_the_gpu_file_is_what_conda_expects(conda: dict[str, list], gpu: dict[str, str]) -> None:
-    assert conda["channels"] == ["conda-forge"]
-    assert {"python=3.12", "gxx_linux-64", "ninja"} <= {item for item in conda["dependencies"] if isinstance(item, str)}
-    assert "snakemake-executor-plugin-slurm" not in gpu, "numpy conflict: see docs/scale.md"
-
-
-def test_the_login_nodes_requirements_are_the_same_pins() -> None:
-    """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
-    lines = (ROOT / "requirements.control.txt").read_text().splitlines()
-    control = _pins([line for line in lines if line and not line.startswith("#")])
-    pins = _pins([line for line in EXTRAS["harness"] + EXTRAS["test"] if "==" in line])
-    assert {name: pins.get(name) for name in control} == control
-    assert not {"torch", "transformers", "trl", "verl"} & set(control)
-
-
-@pytest.fixture(scope="module")
-def installed() -> dict[str, str]:
-    # The first of a name is the one that is imported: setuptools puts copies of its own behind the others.
-    found = reversed(list(importlib.metadata.distributions()))
-    return {_plain(d.name): d.version.split("+")[0] for d in found}
-
-
-def test_what_runs_here_is_what_is_pinned_and_locked(
-    cpu: dict[str, str], gpu: dict[str, str], installed: dict[str, str]
-) -> None:
-    """Every pin is installed; of what is only locked, with its version, what is installed."""
-    pins, lock = (gpu, "gpu") if "vllm" in installed else (cpu, "test")
-    pins = {_plain(name): pin for name, pin in pins.items()}
-    expected = _locked(lock) | pins
-    here = {name: installed.get(name, None if name in pins else pin) for name, pin in expected.items()}
-    wrong = {name: (here[name], pin) for name, pin in expected.items() if here[name] != pin}
-    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/scale.md"
-
-
-# ---- locks ----
-
-LOCKS = {name: ROOT / f"requirements/{name}.txt" for name in ("cpu", "test", "gpu")}
+CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def _pins(requirements: list[str]) -> dict[str, str]:
+    """Package -> version; a requirement that is not an exact pin is an error."""
+    pins = [re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+!]+)", requirement) for requirement in requirements]
+    assert all(pins), requirements
+    return {_plain(pin[1]): pin[2] for pin in pins if pin}
+
+
 def _locked(name: str) -> dict[str, str]:
     """Package -> version of a lock, after a look at every line: a pin with one hash or more, and nothing else."""
     versions: dict[str, str] = {}
     hashes = 1
-    for line in LOCKS[name].read_text().splitlines()[1:]:
+    for line in (ROOT / f"requirements/{name}.txt").read_text().splitlines()[1:]:
         if re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line):
             hashes += 1
             continue
@@ -117,13 +49,49 @@ def _locked(name: str) -> dict[str, str]:
     return versions
 
 
-def test_every_pin_is_locked_as_it_is_pinned(cpu: dict[str, str], gpu: dict[str, str]) -> None:
-    more = EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"]
-    test = _pins([line for line in more if re.search(r"==[^ ]+$", line)])
-    for name, pins in {"cpu": _pins(EXTRAS["harness"]), "test": cpu | test, "gpu": gpu}.items():
-        locked = _locked(name)
-        wanted = {_plain(package): version for package, version in pins.items() if name == "gpu" or package != "torch"}
-        assert {package: locked.get(package) for package in wanted} == wanted, name
+CPU = _pins(EXTRAS["harness"] + EXTRAS["verl"])
+GPU = _pins(next(item["pip"] for item in CONDA["dependencies"] if isinstance(item, dict)))
+
+
+def test_pins_differ_only_where_forced() -> None:
+    differ = {name for name in CPU | GPU if CPU.get(name) != GPU.get(name)}
+    assert differ == set(FORCED), {name: (CPU.get(name), GPU.get(name)) for name in differ ^ set(FORCED)}
+    assert CONDA["channels"] == ["conda-forge"]
+    assert {"python=3.12", "gxx_linux-64", "ninja"} <= {item for item in CONDA["dependencies"] if isinstance(item, str)}
+    assert "snakemake-executor-plugin-slurm" not in GPU, "numpy conflict: see docs/scale.md"
+
+
+def test_the_login_nodes_requirements_are_the_same_pins() -> None:
+    """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
+    lines = (ROOT / "requirements.control.txt").read_text().splitlines()
+    control = _pins([line for line in lines if line and not line.startswith("#")])
+    pins = _pins([line for line in EXTRAS["harness"] + EXTRAS["test"] if "==" in line])
+    assert {name: pins.get(name) for name in control} == control
+    assert not {"torch", "transformers", "trl", "verl"} & set(control)
+
+
+def test_what_runs_here_is_what_is_pinned_and_locked() -> None:
+    """Every pin is installed; of what is only locked, with its version, what is installed."""
+    # The first of a name is the one that is imported: setuptools puts copies of its own behind the others.
+    found = reversed(list(importlib.metadata.distributions()))
+    installed = {_plain(d.name): d.version.split("+")[0] for d in found}
+    pins, lock = (GPU, "gpu") if "vllm" in installed else (CPU, "test")
+    expected = _locked(lock) | pins
+    here = {name: installed.get(name, None if name in pins else pin) for name, pin in expected.items()}
+    wrong = {name: (here[name], pin) for name, pin in expected.items() if here[name] != pin}
+    assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/scale.md"
+
+
+MORE = _pins([x for x in EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"] if re.search(r"==[^ ]+$", x)])
+
+
+@pytest.mark.parametrize(
+    ("name", "pins"), [("cpu", _pins(EXTRAS["harness"])), ("test", CPU | MORE), ("gpu", GPU)], ids=str
+)
+def test_every_pin_is_locked_as_it_is_pinned(name: str, pins: dict[str, str]) -> None:
+    locked = _locked(name)
+    wanted = {package: version for package, version in pins.items() if name == "gpu" or package != "torch"}
+    assert {package: locked.get(package) for package in wanted} == wanted
 
 
 def test_the_cpu_locks_hold_no_torch_and_agree() -> None:
