@@ -182,6 +182,11 @@ class Tree:
         self.layout = Results(self.root)
         self._computed: dict[Any, Any] = {}
 
+    @property
+    def given(self) -> Path:
+        """The folder that names the tree to a reader: of a kept one that with its archive, not the user's cache."""
+        return self.kept or self.root
+
     @cached_property
     def matrix(self) -> dict[str, Any]:
         """The content of matrix.json; its keys are those of `Matrix`."""

@@ -69,14 +69,14 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
         for key in sorted(ours.keys() & theirs.keys()):
             if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
                 raise ConfigError(
-                    f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {trees[0].root} has {ours[key]}: "
+                    f"{tree.layout.matrix}: settings: {key}: {theirs[key]}, but {trees[0].given} has {ours[key]}: "
                     "their seeds are not of one experiment"
                 )
         keys_a, keys_b = (_keys(tree, name, compared) for name in (a, b))
         if BASE in keys_a.values():
             raise ConfigError(f"command line: {BASE} is not a run: it can only be subtracted; write it second")
         if same := [key for model, key in keys_a.items() if keys_b.get(model) == key]:
-            raise ConfigError(f"{tree.root}: {a} and {b} are one method there, {same[0]}")
+            raise ConfigError(f"{tree.given}: {a} and {b} are one method there, {same[0]}")
         for run in tree.runs:
             if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
                 continue
@@ -90,7 +90,7 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
                 again += base in found
                 found.setdefault(base, Pair(tree, run, other))
     if not found:
-        raise MissingInputError(f"{', '.join(str(tree.root) for tree in trees)}: no finished seed of both {a} and {b}")
+        raise MissingInputError(f"{', '.join(str(tree.given) for tree in trees)}: no finished seed of both {a} and {b}")
     return list(found.values()), again
 
 
@@ -155,7 +155,7 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
             values = {n: (a, b) for n, (a, b) in enumerate(sides) if a is not None and b is not None}
             if values:
                 row = {"model": model, "measure": measure, "pairs": len(values)}
-                row["by_tree"] = Counter(str(own[n].tree.root) for n in values)
+                row["by_tree"] = Counter(str(own[n].tree.given) for n in values)
                 out.append(row | contrast(values, {n: clusters[n] for n in values}))
     return out
 

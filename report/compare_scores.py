@@ -67,8 +67,8 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     if len(found := names.get(name, [])) != 1:
         near = get_close_matches(name, [key for key in names if key], 5, 0.0)
         raise ConfigError(
-            f"{tree.root}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
-            f"{tree.root}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
+            f"{tree.given}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
+            f"{tree.given}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
         )
     record = tree.layout.grades(found[0]) / "grades.json"
     if not record.is_file():

@@ -67,20 +67,20 @@ def overlap(a: Tree, b: Tree) -> Overlap:
     Raises ConfigError where scale or problems differ, MissingInputError where nothing is in common.
     """
     if a.scale != b.scale:
-        raise ConfigError(f"cannot be compared: {a.root} is of scale {a.scale}, {b.root} of scale {b.scale}")
+        raise ConfigError(f"cannot be compared: {a.given} is of scale {a.scale}, {b.given} of scale {b.scale}")
     sizes_a, sizes_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
     shared = [key for key in sizes_a if key in sizes_b]
     for key in shared:
         if sizes_a[key] != sizes_b[key]:
             raise ConfigError(
-                f"cannot be compared: benchmark {key}: {a.root} has {sizes_a[key]}, {b.root} has {sizes_b[key]}"
+                f"cannot be compared: benchmark {key}: {a.given} has {sizes_a[key]}, {b.given} has {sizes_b[key]}"
             )
     figures = tuple(shared) + AVERAGES * (sizes_a.keys() == sizes_b.keys())
     runs = tuple(run for run in a.runs if a.record(run) is not None and b.record(run) is not None)
     scored_a, scored_b = ({checkpoint for checkpoint, key in tree.scores if key in figures} for tree in (a, b))
     checkpoints = tuple(checkpoint for checkpoint in a.checkpoints if checkpoint in scored_a & scored_b)
     if not (runs or checkpoints):
-        raise MissingInputError(f"cannot be compared: {a.root} and {b.root} have neither a run nor a score in common")
+        raise MissingInputError(f"cannot be compared: {a.given} and {b.given} have neither a run nor a score in common")
     return Overlap((a, b), runs, checkpoints, figures)
 
 
@@ -136,7 +136,7 @@ def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> s
     names_a, names_b = (_names(tree) for tree in common.trees)
     lines = []
     for name, tree, only in zip("AB", common.trees, (names_a.keys() - names_b, names_b.keys() - names_a), strict=True):
-        lines.append(f"{name}  {tree.root}: {len(tree.checkpoints)} checkpoints planned")
+        lines.append(f"{name}  {tree.given}: {len(tree.checkpoints)} checkpoints planned")
         names = [one for one in (names_a | names_b) if one in only]
         if names:
             more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
