@@ -228,7 +228,7 @@ def test_one_seed_prints_the_score_and_several_their_mean(scored: Tree, scored_t
 def test_grades_that_contradict_the_scores_are_an_error_and_without_them_there_is_no_interval(
     scored_copy: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = Comparison(0.9, 0.01, 0.8, 0.95, 0.5, 0.1, "problem", "paired", 20)
+    wrong = Comparison(difference=0.9, p=0.5, level="problem", how="paired", n=20)
     keys = [b["key"] for b in scored_copy.benchmarks]
     with monkeypatch.context() as patch:
         patch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
