@@ -24,7 +24,7 @@ NORMAL = 1e6  # degrees of freedom at which Student's t is the normal law
 
 
 def sd(share: float, n: int) -> float:
-    """Standard deviation of the difference of two scores by generation alone, as a fraction.
+    """Return the standard deviation of the difference of two scores by generation alone, as a fraction.
 
     share: the common score; n: responses. Mean p_i(1 - p_i) is p(1 - p) SPREAD/(1 + SPREAD), and the difference has
     twice that variance over n. Greedy answers count as one draw: two trainings answer a problem differently as often as
@@ -34,7 +34,7 @@ def sd(share: float, n: int) -> float:
 
 
 def difference(pairs: Sequence[tuple[str, str]], null: float, follow_cells: bool = False) -> Comparison:
-    """Mean over pairs of printed rows of a's average minus b's, minus `null` (fractions).
+    """Compare the mean over pairs of printed rows of a's average minus b's with `null` (fractions).
 
     follow_cells: in place of an average that does not follow from its row's cells, the middle of what they imply.
     """
@@ -55,7 +55,7 @@ def difference(pairs: Sequence[tuple[str, str]], null: float, follow_cells: bool
 
 
 def average(id: str, follow_cells: bool) -> float:
-    """The printed average as a fraction; of a mean row whose parts are replaced, the mean of these."""
+    """Return the printed average as a fraction; of a mean row whose parts are replaced, the mean of these."""
     rows = [printed.read()[part] for part in parts(id)]
     if not follow_cells:
         return float(printed.read()[id].avg) / 100
@@ -64,19 +64,19 @@ def average(id: str, follow_cells: bool) -> float:
 
 @cache
 def outside() -> frozenset[str]:
-    """Ids of the rows whose printed average does not follow from their cells."""
+    """Return the ids of the rows whose printed average does not follow from their cells."""
     paper = printed.read()
     return frozenset(row.id for row in measured(paper) if status(paper, row) == "outside")
 
 
 def parts(id: str) -> tuple[str, ...]:
-    """The rows that a mean row is made of, or the row alone."""
+    """Return the rows that a mean row is made of, or the row alone."""
     return printed.read()[id].of or (id,)
 
 
 @cache
 def _seeds(follow_cells: bool) -> tuple[int, float]:
-    """Distinct pairs of runs that differ in their seed only, and their variance over that of generation alone.
+    """Count the pairs of runs that differ in their seed only; return their variance over that of generation alone.
 
     A ratio, not a variance: it carries over to rows with other scores, whose generation noise is another one.
     """
@@ -93,12 +93,12 @@ def _seeds(follow_cells: bool) -> tuple[int, float]:
 
 
 def _generation(a: str, b: str) -> float:
-    """sd of the difference of two single runs' averages by generation alone, as a fraction."""
+    """Return the sd of the difference of two single runs' averages by generation alone, as a fraction."""
     return math.hypot(*(POOL[key] / RESPONSES * sd(_share(a, b, key), n) for key, n in COLUMN.items()))
 
 
 def _share(a: str, b: str, column: str) -> float:
-    """What the two rows get right in common: the mean of their counts over the responses."""
+    """Return what the two rows get right in common: the mean of their counts over the responses."""
     ids = [*parts(a), *parts(b)]
     counts = [count(printed.read()[id].cells[column], COLUMN[column]) for id in ids]
     return float(Fraction(sum(c.low + c.high for c in counts), 2 * COLUMN[column] * len(ids)))

@@ -55,7 +55,7 @@ class ClaimsFile(Declared):
 
 @cache
 def read_claims(path: Path = CLAIMS) -> ClaimsFile:
-    """All claims. Raises ConfigError naming file, claim, key and the nearest name that is known."""
+    """Read all claims. Raises ConfigError naming file, claim, key and the nearest name that is known."""
     file = validated(ClaimsFile, read_yaml(path), str(path))
     rows = {id for id, row in printed.read().items() if row.run or row.kind == "mean"}
     for n, claim in enumerate(file.claims):
@@ -73,7 +73,7 @@ def read_claims(path: Path = CLAIMS) -> ClaimsFile:
 
 
 def contrasts(claim: Claim) -> list[list[Pair]]:
-    """Pairs of arms by contrast: one of methods is over all models, one of printed rows is two rows on one model."""
+    """Return pairs of arms by contrast: methods are compared over all models, printed rows two by two on one model."""
     rows, instead = printed.read(), read_claims().instead
 
     def arms(name: str) -> list[Arm]:
@@ -95,7 +95,7 @@ def contrasts(claim: Claim) -> list[list[Pair]]:
 
 
 def null(claim: Claim) -> float:
-    """The tested value, of a ratio its logarithm."""
+    """Return the tested value, of a ratio its logarithm."""
     if MEASURES[claim.measure].unit == RATIO:
         return math.log(1.0 if claim.at is None else claim.at)
     return claim.at or 0.0
@@ -115,7 +115,7 @@ class Asked(NamedTuple):
 
 
 def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
-    """The contrast that decides, and its p before Holm over claims.
+    """Return the contrast that decides, and its p before Holm over claims.
 
     A claim of several contrasts holds where all are on its side: its p is the largest (an intersection-union test needs
     no correction). It fails where one is on the other side, which any could be by chance: Holm over them.
@@ -137,7 +137,7 @@ def _last_if_none(p: float | None) -> float:
 
 
 def judged(asked: Iterable[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
-    """Rows of claims.csv. Claims of one family under the same settings share one Holm correction."""
+    """Judge claims: rows of claims.csv. Those of one family under the same settings share one Holm correction."""
     rows: list[dict[str, Any]] = []
 
     def family(one: Asked) -> tuple[str, str, str]:
@@ -187,13 +187,13 @@ def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict
 
 
 def _margin(one: Asked) -> float:
-    """Of runs only; of a ratio its logarithm."""
+    """Return the margin, of runs only; of a ratio its logarithm."""
     margin = one.claim.margin if one.runs else 0.0
     return math.log1p(margin) if MEASURES[one.claim.measure].unit == RATIO else margin
 
 
 def _figures(one: Asked, found: Found, tests: int) -> dict[str, Any]:
-    """Cells of a row in the measure's unit. detectable: the smallest distance from the null found in 80 % of
+    """Return the cells in the measure's unit. detectable: the smallest distance from the null found in 80 % of
     repetitions, as one of so many tests."""
     seen, claim = found.difference, one.claim
     margin = _margin(one) or None
@@ -213,7 +213,7 @@ def _figures(one: Asked, found: Found, tests: int) -> dict[str, Any]:
 
 
 def of_paper() -> list[dict[str, Any]]:
-    """Verdicts of the printed tables and of the formulas, which no run changes.
+    """Judge the claims by the printed tables and the formulas, which no run changes.
 
     Print is judged twice, with its averages and with those that follow from their rows' cells. Where the verdicts
     differ the claim is undecided: print cannot tell which of the two is right.
@@ -251,7 +251,7 @@ def _formulas() -> dict[str, dict[str, str]]:
 
 
 def _share(claim: Claim) -> Comparison:
-    """A share of random policies: Clopper-Pearson's interval and the exact binomial test."""
+    """Compare a share of random policies with the null: Clopper-Pearson's interval, the exact binomial test."""
     from scipy.special import bdtr, betaincinv
 
     row, at = _formulas()[claim.a[0]], null(claim)
@@ -264,7 +264,7 @@ def _share(claim: Claim) -> Comparison:
 
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:
-    """Verdicts of a tree's runs, under its settings and under each variant that it plans."""
+    """Judge the claims by a tree's runs, under its settings and under each variant that it plans."""
     variants = [  # claims are compared with controls, and not judged under them
         name
         for name, variant in tree.matrix.get("variants", {}).items()
@@ -286,7 +286,7 @@ def of_tree(tree: Tree) -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """The table of docs/claims.md."""
+    """Return the table of docs/claims.md."""
     verdicts = {row["id"]: f"{row['verdict']}, {figure(row)}" for row in of_paper()}
     lines = [("tested statement", "printed numbers or formula"), ("---", "---")]
     lines += [(f"`{claim.id}`: {claim.tests}", verdicts.get(claim.id, "")) for claim in read_claims().claims]

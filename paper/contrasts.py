@@ -1,4 +1,4 @@
-"""What the runs of a results tree say of a claim: its measure, and `a - b` by model and seed."""
+"""Claims in the runs of a results tree: a measure, and `a - b` by model and seed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,25 +36,25 @@ def _known(curve: Curve, column: str, aggregate: str = "mean") -> list[float]:
 
 
 def entropy_fall(curve: Curve) -> float | None:
-    """Mean entropy of the first rollout minus that of the last, nats per token."""
+    """Return the mean entropy of the first rollout minus that of the last, nats per token."""
     entropy = _known(curve, "entropy")
     return entropy[0] - entropy[-1] if entropy else None
 
 
 def reward_falls(curve: Curve) -> float | None:
-    """What the reward lost from one rollout to the next, mean over all steps (0 where it rose): unsteadiness."""
+    """Return what the reward lost from one rollout to the next, mean over all steps (0 where it rose)."""
     falls = [max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))]
     return math.fsum(falls) / len(falls) if falls else None
 
 
 def reward_at_24(curve: Curve) -> float | None:
-    """Running mean at rollout 24, or at the end of a shorter run: a collapse ends a run."""
+    """Return the running mean at rollout 24, or at the end of a shorter run: a collapse ends a run."""
     means = running_mean(_known(curve, "reward", "first")[:24])
     return means[-1] if means else None
 
 
 def sign_agreement(curve: Curve) -> float | None:
-    """Share of tokens on which entropy moves against the sign of the advantage."""
+    """Return the share of tokens on which entropy moves against the sign of the advantage."""
     shares = _known(curve, "theorem_sign_agreement")
     return math.fsum(shares) / len(shares) if shares else None
 
@@ -114,7 +114,7 @@ class Runs(NamedTuple):
     variant: str | None = None
 
     def contrast(self, pairs: Sequence[Pair], measure: str, null: float) -> Found:
-        """a - b against the null: by seed on one model, by the models' means on several."""
+        """Compare a - b with the null: by seed on one model, by the models' means on several."""
         if measure == "equal_movement":
             if not self.tree.matrix["training"].get("kl_target"):
                 return self._matched(pairs)
@@ -126,7 +126,7 @@ class Runs(NamedTuple):
         return Found(self.compare(found, nulls, (low - null, top - null)), runs, at_least)
 
     def compare(self, a: ByModel, b: ByModel, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Comparison:
-        """The unit is the clean model or seed on one model, the model where there are several."""
+        """Compare two sides. The unit is the clean model or seed on one model, the model where there are several."""
         if len(a) == 1:
             ((model, by_seed),) = a.items()
             return compare_seeds(by_seed, b[model], bounds=bounds, clusters=self.tree.clean_models(model))
@@ -135,7 +135,7 @@ class Runs(NamedTuple):
         return replace(found, how=found.how.replace("seed", "model"))
 
     def excess(self, true: ByModel, under: ByModel) -> Comparison:
-        """The contrast under the true reward minus that under a placebo; Welch's t where one has more seeds."""
+        """Compare the contrast under the true reward with that under a placebo; Welch's t where one has more seeds."""
         ((model, *others), clusters) = under, self.tree.clean_models
         if others or true[model].keys() == under[model].keys():
             return self.compare(true, under)
@@ -153,7 +153,7 @@ class Runs(NamedTuple):
         return math.fsum(values) / len(values)
 
     def differences(self, pairs: Sequence[Pair], measure: str) -> tuple[ByModel, list[Run], bool]:
-        """a - b by model and seed (b None: the mean over the pairs' a), the runs behind it, whether one is a bound."""
+        """Return a - b by model and seed (b None: the mean over the pairs' a), its runs, whether one is a bound."""
         found: dict[str, dict[int, list[float]]] = {}
         used: dict[Run, bool] = {}
         for a, b in pairs:
@@ -174,7 +174,7 @@ class Runs(NamedTuple):
         return means, list(used), any(used.values())
 
     def planned(self, arm: Arm) -> list[Run]:
-        """The runs of an arm; none where the scale has no such model or method."""
+        """Return the runs of an arm; none where the scale has no such model or method."""
         model = self.tree.model_for(arm.model, MODELS[arm.model])
         method = self.tree.method_for(arm.method + (f"@{self.variant}" if self.variant else ""))
         if model is None or method is None:
@@ -186,7 +186,7 @@ class Runs(NamedTuple):
         return runs
 
     def _figure(self, run: Run, arm: Arm, measure: str) -> tuple[float, bool]:
-        """A run's figure (of a ratio its logarithm), and whether it is only a lower bound."""
+        """Return a run's figure (of a ratio its logarithm), and whether it is only a lower bound."""
         where = f"runs/{run.path.as_posix()}"
         if measure == "score":
             step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
@@ -213,7 +213,7 @@ class Runs(NamedTuple):
         return math.log(value), never
 
     def _matched(self, pairs: Sequence[Pair]) -> Found:
-        """What a sweep found over several step sizes, with its correction over all its methods."""
+        """Read what a sweep found over several step sizes, with its correction over all its methods."""
         ((a, b),) = pairs
         path, model = self.tree.root / MATCHED, self.tree.model_for(a.model, MODELS[a.model])
         if self.variant or model is None or b is None or not path.is_file():
@@ -233,7 +233,7 @@ class Runs(NamedTuple):
 
 
 def placebo(claim_measure: str, side: str, contrasts: Sequence[Sequence[Pair]], runs: Runs) -> tuple[str, str]:
-    """What placebo rewards say of a supported claim about what is learnt, and why it is undecided after all, or "".
+    """Return which placebo rewards a supported claim beats, and why it is undecided after all, or "".
 
     An effect that a coin as reward shows too is not one of the reward: each contrast under the true reward minus that
     under the placebo, paired by seed, must be on the claimed side. All placebos must be beaten, so their p need no

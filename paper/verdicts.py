@@ -31,7 +31,7 @@ RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, 
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and what is wrong."""
+    """Read a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and what is wrong."""
     rows: list[dict[str, Any]] = []
     for line, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
         try:
@@ -44,14 +44,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """A figure as it is shown: points with two decimals, everything else with three digits. Unknown is empty."""
+    """Format a figure: points with two decimals, everything else with three digits. Unknown is empty."""
     if value is None:
         return ""
     return f"{100 * value:.2f}" if unit == "points" else f"{value:.3g}"
 
 
 def figure(row: Mapping[str, Any]) -> str:
-    """Estimate, interval and unit; empty where there is no figure."""
+    """Format estimate, interval and unit; empty where there is no figure."""
     if row["estimate"] is None:
         return ""
     value, low, high = (amount(row[name], row["unit"]) for name in ("estimate", "low", "high"))
@@ -59,7 +59,7 @@ def figure(row: Mapping[str, Any]) -> str:
 
 
 def beside(row: Mapping[str, Any]) -> str:
-    """What a reader of the verdict should know: a margin, Holm's p, what could have been found, placebo rewards."""
+    """Return what belongs beside a verdict: a margin, Holm's p, what could have been found, placebo rewards."""
     unit, notes = row["unit"], [row["reason"], row["placebo"]]
     if row["margin_low"] is not None:
         notes.append(f"margin {amount(row['margin_low'], unit)} to {amount(row['margin_high'], unit)}")
@@ -73,7 +73,7 @@ def beside(row: Mapping[str, Any]) -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table with a line for each verdict."""
+    """Return a table with a line for each verdict."""
     lines = [("claim", "tested statement", "numbers", "estimate", "verdict", "beside it"), ("---",) * 6]
     for row in rows:
         tested = f"{row['statement']} Claimed {row['claimed']} {amount(row['null'], row['unit'])}".strip()
@@ -89,7 +89,7 @@ Undecided is no evidence of equality."""
 
 
 def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
-    """claims.md of a results tree. about: paragraphs on what the results are and what they can show."""
+    """Return claims.md of a results tree. about: paragraphs on what the results are and what they can show."""
     quotes = {row["id"]: f"- `{row['id']}`, {row['where']}: {row['quote']}" for row in rows}
     return (
         "\n\n".join(["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())])
