@@ -164,10 +164,9 @@ KEPT = ROOT / "results" / "reference"
 
 def areas(tree: str, method: str) -> pd.Series:
     """By seed, from the kept curves: what the area is by its definition."""
-    (kept,) = (KEPT / tree / "runs").glob("*.parquet")
-    curve = pd.read_parquet(kept, columns=["run", "rollout", "reward"]).astype({"reward": float})
-    curve = curve[curve["run"].str.startswith(f"tiny_qwen2/{method}/")].drop_duplicates(["run", "rollout"])
-    return curve.groupby("run")["reward"].mean()
+    runs = open_tree(KEPT / tree).layout.run(Run("tiny_qwen2", method, 1)).parent
+    curves = {f"{run.parent.name}/{run.name}": pd.read_csv(run / "curve.csv") for run in sorted(runs.glob("seed*"))}
+    return pd.Series({run: curve.drop_duplicates("rollout")["reward"].mean() for run, curve in curves.items()})
 
 
 def test_it_is_the_paired_t_test_over_the_clean_models_of_all_their_seeds() -> None:
