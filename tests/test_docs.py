@@ -304,34 +304,17 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
 
 
 OUTPUT = "| tiny | area | 24 (8 + 8) | 0.617 | +0.0914 [+0.0755, -0.106] | 8.8e-12 |\n| tiny | final | 5,901 | 0.5 |"
+PRINTED = ("+0.0914 [0.0755, −0.106]", "0.091 [0.076, -0.106]", "24 pairs, p 8.8e-12", "5,901", "no number")
+# another number, sign, order, two lines, fewer digits, a digit that was not printed
+NOT_PRINTED = ("0.092", "-0.091", "0.0755, 0.0914", "0.617, 0.5", "0.06", "0.09140")
 
 
-@pytest.mark.parametrize(
-    ("cell", "printed"),
-    [
-        ("+0.0914 [0.0755, −0.106]", True),
-        ("0.091 [0.076, -0.106]", True),  # rounded
-        ("24 pairs, p 8.8e-12", True),
-        ("5,901", True),
-        ("no number", True),
-        ("0.092", False),
-        ("-0.091", False),
-        ("0.0755, 0.0914", False),  # in another order
-        ("0.617, 0.5", False),  # on two lines
-        ("0.06", False),
-        ("0.09140", False),  # a digit that nobody printed
-    ],
-)
-def test_a_number_that_is_not_printed_is_found(cell: str, printed: bool) -> None:
-    page = f"| area of 12 rollouts | 0.617 | {cell} | `python -m x` |\n"
-    assert list(unprinted(page, lambda command: OUTPUT)) == ([] if printed else [f"python -m x: {cell}"])
-
-
-def test_rows_of_a_table_share_the_command_of_its_head() -> None:
-    table = "| row | x | `python -m x` |\n|---|---|---|\n| area | 0.617 | 24 |\n| final | 5,902 | |\n"
-    page = f"{table}\n| b | 1 | `python -m y` |\n"
-    assert list(unprinted(page, {"python -m x": OUTPUT, "python -m y": "1"}.__getitem__)) == ["python -m x: 5,902"]
-
-
-def test_a_row_without_a_number_is_found() -> None:
+def test_a_number_that_is_not_printed_is_found() -> None:
+    page = "| area | 0.617 | {} | `python -m x` |\n"
+    found = {cell: list(unprinted(page.format(cell), lambda command: OUTPUT)) for cell in PRINTED + NOT_PRINTED}
+    assert found == {cell: [f"python -m x: {cell}"] * (cell in NOT_PRINTED) for cell in found}
     assert list(unprinted("| x | y | `python -m x` |", lambda command: "")) == ["python -m x: no number in its row"]
+    shared = "| row | x | `python -m x` |\n|---|---|---|\n| area | 0.617 | 24 |\n| final | 5,902 | |\n"
+    shared += "\n| b | 1 | `python -m y` |\n"
+    outputs = {"python -m x": OUTPUT, "python -m y": "1"}
+    assert list(unprinted(shared, outputs.__getitem__)) == ["python -m x: 5,902"]
