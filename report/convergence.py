@@ -7,6 +7,7 @@ figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout th
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -25,6 +26,7 @@ from methods.training.movement import MOVEMENT
 
 if TYPE_CHECKING:  # numpy: `--help` answers before it is imported
     from evals.stats.compare import Comparison, Estimate
+    from methods.parts import Part
 
 KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
@@ -204,8 +206,7 @@ def _rounded(value: float | None) -> float | None:
 def differences(key: str) -> tuple[str, ...]:
     """The slots in which a method differs from GRPO/DAPO, as `reduce: token_mean → sequence_mean`."""
     ours, theirs = (
-        {slot: str(part).lstrip("_") for slot, part in catalog.parse(name).parts.filled().items()}
-        for name in (key, REFERENCE)
+        {slot: _text(part) for slot, part in catalog.parse(name).parts.filled().items()} for name in (key, REFERENCE)
     )
     changes = []
     for slot in dict.fromkeys([*theirs, *ours]):
@@ -217,6 +218,13 @@ def differences(key: str) -> tuple[str, ...]:
         elif old != new:
             changes.append(f"{slot}: {old} → {new}")
     return tuple(changes)
+
+
+def _text(part: Part) -> str:
+    """The part with the settings that differ from its formula's defaults."""
+    parameters = inspect.signature(part.function).parameters
+    changed = {name: value for name, value in part.settings.items() if value != parameters[name].default}
+    return f"{part.name}({', '.join(f'{name}={value}' for name, value in changed.items())})" if changed else part.name
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from core.errors import BenchError, MissingInputError
 from core.provenance import ROOT
 from evals.tree import Tree
 from paper import verdicts
+from report import convergence, responses
 from report import page as report_page
-from report import responses
 from tests.report.finished import cut, rewrite
 
 build = report_page.build
@@ -120,6 +120,12 @@ def test_facts_versions_and_runs_are_there(tree: Tree) -> None:
     for words in ("Invented CPU, 2 cores", "commit 0123456789ab", "torch 2.13.0", "ratio: token → sequence"):
         assert words in text
     assert "vllm" not in text, "a package that is not installed is not listed"
+
+
+def test_differences_from_grpo_name_the_slots_and_changed_settings_alone() -> None:
+    assert convergence.differences("grpo") == ()
+    assert convergence.differences("tepo_nokl") == ("ratio: token → sequence",)
+    assert [part.split(":")[0] for part in convergence.differences("gspo")] == ["ratio", "reduce"]
 
 
 def test_text_from_results_is_data(copy: Tree) -> None:
