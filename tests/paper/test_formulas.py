@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from paper.claims.claims import FORMULAS
+from paper.claims import FORMULAS
 
 from core.files import read_csv
 from methods import catalog
