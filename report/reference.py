@@ -98,7 +98,6 @@ def finish(folder: Path, out: Path, facts: Mapping[str, Any], readme: str) -> di
         _copy(folder / name, out / name)
     write_text(out / "README.md", f"{readme}\nTo read here: {pages}.\n\n{pictures}")
     listed = {name: digest for name, digest in digests.of_folder(folder).items() if name in names}
-    listed |= {"README.md": digests.of([out / "README.md"])[out / "README.md"]}
     write_json(folder / MANIFEST, {**facts, "files": listed})
     kept.pack(folder, [*(name for name in names if not name.endswith(".png")), MANIFEST], out / kept.ARCHIVE)
     return {path.relative_to(out).as_posix(): path.stat().st_size for path in out.rglob("*") if path.is_file()}
@@ -134,7 +133,11 @@ def _refuse_others_files(out: Path) -> None:
     """Raise ConfigError unless `out` is absent, empty, or an earlier reference with its own files alone."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is not a folder; remove it or name another one")
-    own = {kept.ARCHIVE, *read_manifest(Tree(out).root)["files"]} if (out / kept.ARCHIVE).is_file() else set()
+    own = (
+        {kept.ARCHIVE, "README.md", *read_manifest(Tree(out).root)["files"]}
+        if (out / kept.ARCHIVE).is_file()
+        else set()
+    )
     for path in sorted(out.rglob("*")):
         if (path.is_symlink() or not path.is_dir()) and (name := path.relative_to(out).as_posix()) not in own:
             raise ConfigError(

@@ -13,16 +13,18 @@ from core.kept import ARCHIVE
 from evals.tree import Tree, open_tree, read_manifest
 from report import manifest, responses
 
+README = "README.md"  # of a kept tree: prose, which may be edited
+
 
 def problems(tree: Tree) -> list[str]:
     """One line for each file that differs, is missing or is extra, for each broken link of the chain, for each stage
     whose results were not all made alike, and for each run whose code changed while it ran."""
     content = read_manifest(tree.root)
-    files = content["files"]
+    files = {name: digest for name, digest in content["files"].items() if name != README}
     paths = {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
     if tree.kept is not None:  # what lies beside its archive is shown on the web
         beside = {path.relative_to(tree.kept).as_posix(): path for path in manifest.walk(tree.kept)}
-        paths |= {name: path for name, path in beside.items() if name != ARCHIVE}
+        paths |= {name: path for name, path in beside.items() if name not in (ARCHIVE, README)}
     found = digests.of(paths[name] for name in files if name in paths)
     lines = []
     for name, recorded in files.items():

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from paper.claims import FORMULAS
 
 from core.files import read_csv
 from methods import catalog
 from methods.batch import Batch
+from paper.claims import FORMULAS
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50
