@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from core.errors import BenchError
+from core.files import to_csv
 from paper import printed
-from paper.audit import KEPT, as_csv, audit, copies
+from paper.audit import COLUMNS, KEPT, audit, copies
 from paper.printed import HEADINGS, TABLES, Row
 
 TEXT = Path(__file__).resolve().parents[2].parent / "shared" / "paper" / "tepo.md"
@@ -110,4 +111,4 @@ def test_all_ten_copies_may_be_right(paper: dict[str, Row]) -> None:
 
 
 def test_the_kept_audit_is_what_the_command_writes() -> None:
-    assert as_csv(audit(printed.read())) == KEPT.read_text(encoding="utf-8"), "run: python -m paper.audit"
+    assert to_csv(COLUMNS, audit(printed.read())) == KEPT.read_text(encoding="utf-8"), "run: python -m paper.audit"
