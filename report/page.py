@@ -370,7 +370,8 @@ def build(root: Path) -> str:
         data["dynamics"] = {name: curves[name] for name in ("panels", "lines", "front")}
     else:  # of `evals.run`: scores and responses
         summaries, tables = [], [_scores(tree, linked)]
-        context["views"] = [view for view in VIEWS if view[0] in EVALUATED]
+        context |= {"views": [view for view in VIEWS if view[0] in EVALUATED], "claims": None, "groups": []}
+        context |= {"dynamics": {"front": []}, "sweep": "", "frontier": False}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     sentences: dict[str, int] = {}  # behind the cells of all tables, with the numbers that cells have
     for cell in (

@@ -161,7 +161,7 @@ def test_the_same_number_in_the_table_of_runs_and_the_responses(visit: Visit, re
     cell.hover()
     expect(page.locator("#behind")).to_contain_text("level")
     cell = page.locator("#table1 tr", has_text="GRPO/DAPO").first.locator("a").last
-    printed = number(cell.inner_text())
+    printed = number(cell.text_content())  # not inner_text: what is off the screen is not laid out
     cell.click()
     opened(page)
     sums = page.locator(f"{COUNT} li").first.inner_text()
