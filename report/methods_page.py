@@ -29,8 +29,13 @@ def section(entry: CatalogEntry, shared: Sequence[Option]) -> str:
     equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
     source = "" if entry.source == PAPER else f"{entry.source}. "
     lines = [f"## {entry.key}\n", f"{source}{entry.differs_from_grpo}\n", f"    {equation}\n"]
-    if own := [option for option in entry.options if option not in shared]:
-        lines.append("".join(_item(option) for option in own))
+    alike: dict[tuple[str, ...], list[str]] = {}  # cells -> options that have them
+    for option in entry.options:
+        if option not in shared:
+            name, *cells = _cells(option)
+            alike.setdefault(tuple(cells), []).append(name)
+    if alike:
+        lines.append("".join(_item(", ".join(names), cells) for cells, names in alike.items()))
     defaults = " ".join(f"{o.name}={o.spell(o.default)}" for o in entry.options if o in shared)
     lines.append(f"Shared: `{defaults}`.\n")
     if aliases := [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]:
@@ -56,11 +61,11 @@ def _cells(option: Option) -> list[str]:
     return [name, default, allowed, option.printed, option.original, why]
 
 
-def _item(option: Option) -> str:
-    """A list item with the cells that are not empty."""
-    name, default, allowed, *cells = _cells(option)
-    sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], cells, strict=True) if cell != "-"]
-    return "; ".join([f"- {name} = {default} ({allowed})", *sources]) + "\n"
+def _item(name: str, cells: Sequence[str]) -> str:
+    """A list item with the cells that are not empty; that a number is allowed goes without saying."""
+    default, allowed, *origins = cells
+    sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], origins, strict=True) if cell != "-"]
+    return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 
 
 def page() -> str:
