@@ -165,9 +165,9 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
     for name, target in (("stdout", 1), ("stderr", 2)):
         # New ones: the worker's are made for a file, which has positions, and these may be a pipe or a terminal.
         raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115  as long as the command
-        stream = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+        text = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
+        setattr(sys, name, text)
+        setattr(sys, f"__{name}__", text)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
