@@ -159,9 +159,9 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
     for number in PASSED_ON:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else own)
-    for target, stream in enumerate(streams):
-        os.dup2(stream, target)
-        os.close(stream)
+    for target, descriptor in enumerate(streams):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
     for name, target in (("stdout", 1), ("stderr", 2)):
         # New ones: the worker's are made for a file, which has positions, and these may be a pipe or a terminal.
         raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115  as long as the command

@@ -76,7 +76,7 @@ def survey(log: Log, model: str, key: str, rows: Iterable[Record], given: Mappin
     frame = pd.DataFrame(found, columns=["id", "item_id", "sample", "prompt", "response", "tool_correct"], dtype=object)
     start, count = int(frame["sample"].min()), int(frame["id"].value_counts().max())
     for id, numbers in frame.groupby("id", sort=False)["sample"]:
-        where = f"{first[id].where}: id {id[:80]!r}"
+        where = f"{first[str(id)].where}: id {str(id)[:80]!r}"
         if numbers.duplicated().any():
             raise ConfigError(
                 f"{where} occurs {len(numbers)} times, sample {numbers.mode()[0]} more than once; set --fields "

@@ -108,7 +108,9 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
     frame["gold"] = frame["item_id"].map(golds)
     frame["key"] = [key(*pair) for pair in zip(frame["gold"], frame["text"], strict=True)]
     frame[OURS] = list(graded[["verdict", "rule", "extracted"]].itertuples(index=False, name=None))
-    frame[TOOL] = [None if right is None else plain(right) for right in frame[TOOL]]
+    frame[TOOL] = pd.Series(
+        [None if right is None else plain(right) for right in frame[TOOL]], frame.index, dtype=object
+    )
     return frame
 
 
