@@ -391,16 +391,20 @@ def build(root: Path) -> str:
 
 
 def _place(tree: Tree) -> Results:
-    """Return the folder of the page: the tree; of published results results/pages/<name>, beside links to the files."""
-    root = tree.root.resolve()
-    if not tree.is_reference:
+    """Return the folder of the page: the tree; of published results results/pages/<name>, beside links to the files.
+
+    Published results are read from the user's cache, which holds no page.
+    """
+    if tree.kept is None:
         return tree.layout
-    place = Results(Path(os.path.relpath(ROOT / "results/pages" / root.name)))
+    place = Results(Path(os.path.relpath(ROOT / "results/pages" / tree.kept.absolute().name)))
     place.root.mkdir(parents=True, exist_ok=True)
-    for path in root.iterdir():
+    for path in tree.root.iterdir():
         link = place.root / path.name
-        if path.name != place.report.name and not link.is_symlink():
-            link.symlink_to(os.path.relpath(path, place.root.resolve()))
+        if link.is_symlink():  # of an earlier version of the results
+            link.unlink()
+        if not link.exists():
+            link.symlink_to(path)
     return place
 
 

@@ -102,8 +102,8 @@ class RunFolder:
         if newest is not None:
             _copy(newest / "curve.csv", self.state / "curve.csv")  # rows after it are computed again
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
-        job = os.environ.get("SLURM_JOB_ID")
-        print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}, Slurm job {job})", flush=True)
+        job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
+        print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
         self._checkpoints = dict(self.start.checkpoints)
         self.curve = Curve(self.state / "curve.csv", self.spec.training.sampler_check)
         return newest
