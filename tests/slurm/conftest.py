@@ -58,7 +58,7 @@ def snakemake(slurm: Cluster, folder: Path, *words: str) -> subprocess.Completed
 # `$ `. All are typed into one shell, so that `cd` and `source` last. Two shortcuts: `make install` finds this
 # interpreter's environment already there, and the base model of the quick run is taken from the cache if it is in it.
 
-PAGE = ROOT / "docs" / "cluster.md"
+PAGE = ROOT / "docs" / "scale.md"
 
 
 def commands(page: Path, heading: str = "") -> list[str]:
