@@ -21,12 +21,10 @@ A B
     SCORE:PROBLEMS:SAMPLES, NAME=SCORE:PROBLEMS:SAMPLES   a score as a fraction, with its benchmark's name
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from core import errors
@@ -101,7 +99,7 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
         return {str(model["key"]): key for model in tree.models}
-    from report.sweep import of_sweep
+    from report.points import of_sweep
 
     points = of_sweep(tree)["points"]
     if not any(point["row"] == name for point in points):
@@ -123,23 +121,11 @@ def _value(tree: Tree, run: Run, measure: str) -> float | None:
     return figure(tree, Checkpoint(run, int(step or 0)), key)
 
 
-def contrast(values: Mapping[int, tuple[float, float]], clusters: Mapping[int, object] | None, top: float = 1.0) -> Any:
-    """a - b paired by seed (`evals.stats.compare.compare_seeds`) as columns, with the means of both sides over clean
-    models and the clean models that the difference needs. values: both sides, between -top and top."""
-    from evals.stats import compare
-    from evals.stats.sizes import units_needed
-
-    a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
-    c = compare.compare_seeds(a, b, bounds=(-top, top), clusters=clusters)
-    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
-    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)}
-    means = (fmean(compare.by_clean_model(side, clusters).values()) for side in (a, b))
-    return row | dict(zip(("mean_a", "mean_b"), means, strict=True))
-
-
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
     """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
     interval. benchmarks: whose scores. by_tree: pairs of each tree."""
+    from evals.stats.sizes import contrast
+
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
         own = [pair for pair in found if pair.a.model == model]

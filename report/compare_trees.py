@@ -16,8 +16,8 @@ from core.layout import Checkpoint, Run
 from evals import learning_curves
 from evals.scores import AVERAGES
 from evals.stats import compare, intervals
+from evals.stats.sizes import contrast
 from evals.tree import Tree
-from report.compare import contrast
 from report.markdown import markdown_table
 
 LISTED = 12  # of the names that only one side has

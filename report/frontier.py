@@ -22,7 +22,7 @@ from core.files import to_csv
 from evals.tree import Tree
 from report import draw, figures
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
-from report.sweep import Point, baseline_of, row_of, selecting, words
+from report.points import Point, baseline_of, row_of, selecting, words
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",

@@ -12,19 +12,20 @@ Methods are compared on fresh seeds, which chose nothing, in the table of all ru
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import CorruptInputError, MissingInputError, Parser
+from core.errors import CorruptInputError, Parser
 from core.files import cells_of, read_csv, to_csv, write_all, write_text
-from core.layout import REFERENCE, Checkpoint, Run
+from core.layout import Checkpoint, Run
 from evals.scores import POOLED
 from evals.tree import Tree, open_tree
+from report import frontier
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
+from report.points import Point, baseline_of, of_sweep, row_of, selecting, words
 from report.view import by_seed, from_by_seed
 
 SELECTION = (
@@ -43,79 +44,6 @@ KEYS = {"score": POOLED, "area": "area"}  # of `evals.learning_curves.figure`
 ROUNDING = 1e-9  # of a figure that is computed again
 
 
-@dataclass(frozen=True)
-class Point:
-    """A method with one combination of the swept values, on the selection seeds. Figures are by seed."""
-
-    model: str
-    row: str  # the method as the configuration names it
-    base: str  # its key without the sweep
-    method: str  # its key with options and variant
-    title: str  # of the row
-    values: Mapping[str, Any]  # axis -> value, of the axes that the method has
-    area: Mapping[int, float]
-    score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
-    movement: Mapping[int, float | None]  # None: not recorded
-    failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
-    broken: bool = False  # a seed failed, or the mean area is below the mean reward of the first rollout
-
-    def figures(self, by: str) -> Mapping[int, float]:
-        return self.score if by == "score" else self.area
-
-    def mean(self, by: str) -> float:
-        values = self.figures(by).values()
-        return math.fsum(values) / len(values) if values else 0.0
-
-
-def of_sweep(tree: Tree) -> Mapping[str, Any]:
-    """`sweep` of matrix.json; MissingInputError in a tree without one."""
-    if not (sweep := tree.matrix.get("sweep")):
-        raise MissingInputError(
-            f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
-        )
-    return dict(sweep)
-
-
-def selecting(tree: Tree, by: str = "movement") -> list[Point]:
-    """Return every point of the tree's sweep on the selection seeds, in its order. by: the measure taken as movement.
-
-    Raises MissingInputError for the first run that is not trained, or not scored although that was planned.
-    """
-    sweep = of_sweep(tree)
-    return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
-
-
-def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str = "movement") -> Point:
-    """Return a point of matrix.json's sweep on `seeds`; by and errors as in `selecting`."""
-    from evals import learning_curves
-    from methods import catalog
-
-    area: dict[int, float] = {}
-    score: dict[int, float] = {}
-    movement: dict[int, float | None] = {}
-    began, failed = [], []
-    for seed in seeds:
-        run = Run(entry["model"], entry["method"], seed)
-        checkpoint, curve = Checkpoint(run, max(entry["steps"])), learning_curves.measure_run(tree, run)
-        planned = checkpoint in tree.evaluated
-        value = learning_curves.figure(tree, checkpoint, POOLED) if planned else None
-        if curve.values["area"] is None or (planned and value is None):
-            raise MissingInputError(
-                f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
-            )
-        area[seed], movement[seed] = curve.values["area"], curve.values[by]
-        score |= {} if value is None else {seed: value}
-        # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
-        rewards = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
-        first, final = [reward or 0.0 for reward in rewards[: learning_curves.WINDOW]], curve.values["final"]
-        began.append(first[0])
-        if final is not None and (curve.collapsed_at is not None or final <= math.fsum(first) / len(first)):
-            failed.append(seed)
-    names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
-    broken = bool(failed) or math.fsum(area.values()) < math.fsum(began)
-    return Point(*names, entry["values"], area, score, movement, tuple(failed), broken)
-
-
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
     """(model, row) -> the point with the highest mean; of equal ones the first, as the configuration lists them."""
     best: dict[tuple[str, str], Point] = {}
@@ -124,13 +52,6 @@ def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
         if place not in best or point.mean(by) > best[place].mean(by):
             best[place] = point
     return best
-
-
-def words(values: Mapping[str, Any]) -> str:
-    """`training.learning_rate=0.0002 beta=1`"""
-    return " ".join(
-        f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values.items()
-    )
 
 
 def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
@@ -191,11 +112,6 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any
     return cells
 
 
-def baseline_of(tree: Tree) -> str:
-    """The key of the method that the others are compared with."""
-    return str(tree.matrix.get("baseline") or REFERENCE)
-
-
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     """By fresh seed the figure of a chosen point; without seeds that are not there yet."""
     from evals import learning_curves
@@ -207,18 +123,6 @@ def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
         if run in tree.runs and tree.record(run) is not None
     }
     return {seed: value for seed, value in values.items() if value is not None}
-
-
-def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
-    """What every file of a sweep has of a point: its names, and the means of its measures with their intervals."""
-    from evals.stats import compare
-
-    row = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
-    row |= {"seeds": tuple(sorted(point.area)), "failed": len(point.failed)}
-    for by in measures:
-        mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
-        row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
-    return row
 
 
 def choice(tree: Tree) -> list[dict[str, Any]]:
@@ -327,8 +231,6 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
 
 def write(tree: Tree) -> list[Path]:
     """Write all files but choice.csv; returns their paths. Raises MissingInputError where a run is not finished."""
-    from report import frontier
-
     found = selecting(tree)
     check_choice(tree, found)
     rows = selection(tree, found)
@@ -359,8 +261,6 @@ def main() -> None:
     if args.choose:
         _choose(tree)
     elif args.versus is not None or args.first:
-        from report import frontier
-
         print(frontier.page(tree, args.versus, "movement_first" if args.first else "movement"), end="")
     else:
         print("\n".join(map(str, write(tree))))

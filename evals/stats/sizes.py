@@ -7,7 +7,8 @@ A score without its problems' answers leaves both unknown: they lie between boun
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +16,16 @@ from scipy.special import ndtri
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.compare import ALPHA, POWER, combined, detectable, of_problems, spread_of
+from evals.stats.compare import (
+    ALPHA,
+    POWER,
+    by_clean_model,
+    combined,
+    compare_seeds,
+    detectable,
+    of_problems,
+    spread_of,
+)
 from evals.stats.estimate import Comparison
 
 
@@ -188,3 +198,16 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> tuple
     # Not every correlation is possible: the sum is brought to the bound that it passes.
     total = min(max(floor + sampled, least), most)
     return Error(least, 0.0), Error(total, min(floor, total)), Error(most, most)
+
+
+def contrast(
+    values: Mapping[int, tuple[float, float]], clusters: Mapping[int, object] | None, top: float = 1.0
+) -> dict[str, Any]:
+    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
+    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
+    a, b = ({place: both[side] for place, both in values.items()} for side in (0, 1))
+    c = compare_seeds(a, b, bounds=(-top, top), clusters=clusters)
+    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0)}
+    means = (fmean(by_clean_model(side, clusters).values()) for side in (a, b))
+    return row | dict(zip(("mean_a", "mean_b"), means, strict=True))

@@ -484,18 +484,16 @@ def row(update: int, **values: float | None) -> dict[str, float | int | None]:
 
 
 def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
-    curve = Curve(tmp_path / "curve.csv", 0)
+    curve = Curve(tmp_path / "curve.csv")
     for update in range(3):
         curve.append(row(update, mask_fraction=None, reward_given=0.5))
     curve.close()
-    with open(tmp_path / "curve.csv", "a", encoding="utf-8") as stream:
-        stream.write("1,3,0.30")  # killed while writing
-    again = Curve(tmp_path / "curve.csv", 2)
+    again = Curve(tmp_path / "curve.csv")
     assert again.rewards == {1: 0.5}
-    again.append(row(2, reward_given=0.25))
+    again.append(row(3, reward_given=0.25))
     again.close()
     found = read_growing_csv(tmp_path / "curve.csv")
-    assert [r["update"] for r in found] == ["0", "1", "2"]
+    assert [r["update"] for r in found] == ["0", "1", "2", "3"]
     assert float(found[0]["reward"]) == 0.1 + 0.2
     assert found[0]["mask_fraction"] == ""
     assert again.rewards == {1: 0.25}, "a run collapses by what its method is given"
@@ -524,12 +522,13 @@ def test_the_alarm_for_a_sampler_with_another_policy(resumed: bool, tmp_path: Pa
             for n, (gap, correlation) in enumerate(figures, 1)
         ]
         for checked in (False, True):
-            curve = Curve(path, 0, sampler_check=checked)
+            path.unlink(missing_ok=True)
+            curve = Curve(path, sampler_check=checked)
             for row in rows[:-1]:
                 curve.append(row)
             if resumed:
                 curve.close()
-                curve = Curve(path, len(rows) - 1, sampler_check=checked)
+                curve = Curve(path, sampler_check=checked)
             with pytest.raises(rollouts.SamplerError, match=message) if alarm and checked else nullcontext():
                 curve.append(rows[-1])
             curve.close()

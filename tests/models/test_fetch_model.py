@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from core import digests
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT, sha256_bytes, sha256_file
@@ -99,13 +98,13 @@ def test_an_incomplete_model_has_no_record(tmp_path: Path) -> None:
 def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
     source = folder(tmp_path / "carried", SHARDED)
     assert fetch.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None
-    digests.write_folder(source)
     record = fetch.fetch(HUB, COMMIT, tmp_path / "out", source=source)
     assert (record["commit"], sorted(record["sha256"])) == (COMMIT, KEPT)
     assert fetch.fetch(HUB, COMMIT, tmp_path / "out") == record, "a complete folder is checked and left alone"
-    flip(source / "model-00002-of-00002.safetensors", 0.5)
+    carried = tmp_path / "out"  # on another machine, with the record of what was fetched
+    flip(carried / "model-00002-of-00002.safetensors", 0.5)
     with pytest.raises(CorruptInputError, match=r"00002-of-00002\.safetensors: differs .*; copy it again"):
-        fetch.fetch(HUB, COMMIT, tmp_path / "again", source=source)
+        fetch.fetch(HUB, COMMIT, tmp_path / "again", source=carried)
 
 
 def test_two_commits_never_mix_in_one_folder(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import ConfigError
 from core.files import to_csv, write_json, write_text
 from core.layout import BASE, Checkpoint, Results
 from evals.tree import Tree
@@ -275,7 +275,7 @@ def test_a_method_that_is_gone_is_named_and_left_out(results: Results) -> None:
 
 
 def test_a_damaged_list_is_said_and_not_in_the_way(results: Results) -> None:
-    results.matrix.write_text(results.matrix.read_text().replace("tepo", "topo"))
+    results.matrix.write_text(results.matrix.read_text()[:300])
     before, problem = tree.recorded(results)
     assert before is None
     assert re.search(r"^[^\n]*matrix\.json[^\n]*$", problem or "")
@@ -328,17 +328,6 @@ def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) 
     assert sweep.is_chosen(again["swept"], Results(tmp_path))
     other = planned_sweep(tmp_path, asked | {"by": ["area"]}, ["grpo", "clip_cov"], [1, 2])
     assert runs(other) == runs(config), "what another measure chose is no choice of this sweep"
-
-
-def test_a_damaged_choice_is_named(tmp_path: Path) -> None:
-    config = planned_sweep(tmp_path, RATES, ["grpo"], [1])
-    choose(tmp_path, config, {"grpo"})
-    path = tmp_path / sweep.CHOICE
-    write_text(path, path.read_text())
-    assert len(runs(planned_sweep(tmp_path, RATES, ["grpo"], [1]))) == 4
-    path.write_text(path.read_text().replace(",no,", ",yes,"))
-    with pytest.raises(CorruptInputError, match=r"choice\.csv: differs from its sha256 in .*; delete it and type"):
-        planned_sweep(tmp_path, RATES, ["grpo"], [1])
 
 
 def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:

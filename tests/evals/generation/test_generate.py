@@ -294,7 +294,7 @@ def test_any_text_can_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
-    """By its own list of hashes where nothing else is given, and by its run's record."""
+    """By its run's record."""
     folder, record = tmp_path / "seed1/checkpoints/step4", tmp_path / "seed1/run.json"
     folder.mkdir(parents=True)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
@@ -305,10 +305,6 @@ def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
     engine("hf", Settings(str(folder), 1)).identity()  # nothing says what it should be
     with pytest.raises(CorruptInputError, match=f"{folder}"):
         engine("hf", Settings(str(folder), 1, str(record))).identity()
-    digests.write_folder(folder)
-    flip(folder / "tokenizer.json", 0.3)
-    with pytest.raises(CorruptInputError, match=f"{folder}/tokenizer.json"):
-        engine("hf", Settings(str(folder), 1)).identity()
 
 
 # Plans and prompts.

@@ -1,0 +1,108 @@
+"""The points of a sweep: a method with one combination of the swept values, on the selection seeds."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import MissingInputError
+from core.layout import REFERENCE, Checkpoint, Run
+from evals.scores import POOLED
+from evals.tree import Tree
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method with one combination of the swept values, on the selection seeds. Figures are by seed."""
+
+    model: str
+    row: str  # the method as the configuration names it
+    base: str  # its key without the sweep
+    method: str  # its key with options and variant
+    title: str  # of the row
+    values: Mapping[str, Any]  # axis -> value, of the axes that the method has
+    area: Mapping[int, float]
+    score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
+    movement: Mapping[int, float | None]  # None: not recorded
+    failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
+    broken: bool = False  # a seed failed, or the mean area is below the mean reward of the first rollout
+
+    def figures(self, by: str) -> Mapping[int, float]:
+        return self.score if by == "score" else self.area
+
+    def mean(self, by: str) -> float:
+        values = self.figures(by).values()
+        return math.fsum(values) / len(values) if values else 0.0
+
+
+def of_sweep(tree: Tree) -> Mapping[str, Any]:
+    """`sweep` of matrix.json; MissingInputError in a tree without one."""
+    if not (sweep := tree.matrix.get("sweep")):
+        raise MissingInputError(
+            f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
+        )
+    return dict(sweep)
+
+
+def baseline_of(tree: Tree) -> str:
+    """The key of the method that the others are compared with."""
+    return str(tree.matrix.get("baseline") or REFERENCE)
+
+
+def selecting(tree: Tree, by: str = "movement") -> list[Point]:
+    """Return every point of the tree's sweep on the selection seeds, in its order. by: the measure taken as movement.
+
+    Raises MissingInputError for the first run that is not trained, or not scored although that was planned.
+    """
+    sweep = of_sweep(tree)
+    return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
+
+
+def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str = "movement") -> Point:
+    """Return a point of matrix.json's sweep on `seeds`; by and errors as in `selecting`."""
+    from evals import learning_curves
+    from methods import catalog
+
+    area: dict[int, float] = {}
+    score: dict[int, float] = {}
+    movement: dict[int, float | None] = {}
+    began, failed = [], []
+    for seed in seeds:
+        run = Run(entry["model"], entry["method"], seed)
+        checkpoint, curve = Checkpoint(run, max(entry["steps"])), learning_curves.measure_run(tree, run)
+        planned = checkpoint in tree.evaluated
+        value = learning_curves.figure(tree, checkpoint, POOLED) if planned else None
+        if curve.values["area"] is None or (planned and value is None):
+            raise MissingInputError(
+                f"{tree.layout.run(run)}: not trained{' and scored' * planned} yet: a sweep chooses from all"
+            )
+        area[seed], movement[seed] = curve.values["area"], curve.values[by]
+        score |= {} if value is None else {seed: value}
+        # The first three rollouts, as many as the last ones: one rollout's reward is mostly chance.
+        rewards = learning_curves.read_curve(tree.layout.run(run) / "curve.csv").series(["reward"], "first")
+        first, final = [reward or 0.0 for reward in rewards[: learning_curves.WINDOW]], curve.values["final"]
+        began.append(first[0])
+        if final is not None and (curve.collapsed_at is not None or final <= math.fsum(first) / len(first)):
+            failed.append(seed)
+    names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
+    broken = bool(failed) or math.fsum(area.values()) < math.fsum(began)
+    return Point(*names, entry["values"], area, score, movement, tuple(failed), broken)
+
+
+def words(values: Mapping[str, Any]) -> str:
+    """`training.learning_rate=0.0002 beta=1`"""
+    return " ".join(
+        f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values.items()
+    )
+
+
+def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
+    """What every file of a sweep has of a point: its names, and the means of its measures with their intervals."""
+    from evals.stats import compare
+
+    row = {name: getattr(point, name) for name in ("model", "row", "title", "method")}
+    row |= {"seeds": tuple(sorted(point.area)), "failed": len(point.failed)}
+    for by in measures:
+        mean = compare.over_seeds(point.figures(by), clusters=tree.clean_models(point.model))
+        row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+    return row
