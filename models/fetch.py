@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import digests, errors
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.provenance import environment, sha256_file, version
 from evals.fetch import COMMIT, FROM_A_COPY, commit_of, hub_errors
@@ -66,7 +66,10 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
         if (source / RECORD).is_file():
-            digests.check_model(source, source / RECORD)  # a damaged copy is refused
+            try:
+                digests.check_model(source, source / RECORD)
+            except BenchError as error:  # it cannot be made again here
+                raise type(error)(f"{str(error).rpartition('; remove')[0]}; copy it again") from error
         commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
         _mark(out, f"{repository}@{revision}")
         for path in sorted(source.iterdir()):

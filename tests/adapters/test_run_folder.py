@@ -228,6 +228,8 @@ def test_a_finished_run_is_verified_by_its_hashes(
     name: str, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for how, damage in DAMAGES.items():
+        if (name, how) == ("run.json", "a bit flipped"):
+            continue  # a record has no hash of itself
         out = tmp_path / how
         shutil.copytree(straight, out)
         damage(out / name, 0.4)
