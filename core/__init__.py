@@ -1,4 +1,4 @@
-"""How results are laid out, written and traced; every other room imports this one."""
+"""Layout, reading, writing and provenance of results; every other room imports this one."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """One line for a package that is not installed, where a command is typed without its environment."""
+    """Print one line for a missing package when a command runs outside its environment."""
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if not name or (_ROOT / name).exists():
         sys.__excepthook__(kind, error, trace)
@@ -17,8 +17,8 @@ def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace
         print(f"error: {error}, and this is {sys.executable}; {advice}", file=sys.stderr)
 
 
-# A command of the checkout alone: a program that uses the library keeps its own way with errors.
-# While `python -m` imports the command's package, its file is not known yet and its name is -m.
+# Only for commands of the checkout: a program that uses the library keeps its error handling.
+# While `python -m` imports the command's package, its file is still unknown and its name is -m.
 _main = getattr(sys.modules["__main__"], "__file__", None) or (_ROOT if sys.argv[:1] == ["-m"] else "/")
 if Path(_main).resolve().is_relative_to(_ROOT) and (_ROOT / "Snakefile").is_file():
     sys.excepthook = _say_what_to_activate

@@ -1,16 +1,16 @@
-"""Where libraries keep what they compile for a GPU: on the node's own disk, not in the home folder.
+"""Cache folders for GPU code that libraries compile: on the node's local disk, not in the home folder.
 
-Left alone they write to the home folder, which a cluster often shares over the network and keeps small: forty jobs of
+By default they write to the home folder, which on a cluster is often a small network share: forty jobs of
 eight engines would compile into one folder at once.
 """
 
 import os
 from pathlib import Path
 
-# A folder to keep them in from one run to the next; without it they go with the run, and each compiles again.
+# A folder that keeps the caches between runs; without it they are deleted with the run, and each run recompiles.
 VARIABLE = "TEPO_ENGINE_CACHE"
 
-# Variable -> folder below ours. A variable that is set already stays as it is.
+# Variable -> folder below ours. A variable that is already set is left unchanged.
 FOLDERS = {
     "VLLM_CACHE_ROOT": "vllm",  # torch.compile's graphs among others
     "VLLM_CONFIG_ROOT": "vllm-config",
@@ -19,11 +19,11 @@ FOLDERS = {
     "TORCH_EXTENSIONS_DIR": "torch-extensions",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
     "DG_JIT_CACHE_DIR": "deep-gemm",
-    "CUDA_CACHE_PATH": "cuda",  # the driver's own
+    "CUDA_CACHE_PATH": "cuda",  # of the driver
 }
 
 
 def engine_caches(default: Path) -> dict[str, str]:
-    """The variables to set before such a library is imported. default: the folder if `TEPO_ENGINE_CACHE` names none."""
+    """Return the variables to set before importing such a library. default: the folder without `TEPO_ENGINE_CACHE`."""
     root = Path(os.environ.get(VARIABLE) or default).absolute()
     return {name: os.environ.get(name) or str(root / folder) for name, folder in FOLDERS.items()}

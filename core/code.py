@@ -1,12 +1,12 @@
-"""The hash of the code that computes a stage's numbers: what counts is listed here, in one place.
+"""Hash the code that computes a stage's numbers. This module is the one place that lists what counts.
 
-A stage's files in `COMPUTES` count whole. Whatever they, and the functions that a caller names (a method's parts, a
-reward), mention of other project files counts definition by definition, at any depth: a part that a method does not use
-is not counted. `PASSIVE` files are not followed. Values, such as a method's composition, are given as text.
+A stage's files in `COMPUTES` count whole. Other project code that they, or functions that a caller lists (a method's
+parts, a reward), refer to counts definition by definition, at any depth: a part that a method does not use
+is not counted. `PASSIVE` files are not followed. Values, such as a method's composition, are passed as text.
 
-Comments, docstrings, annotations of arguments, strings in `raise` and `print` and what stands under TYPE_CHECKING do
+Comments, docstrings, argument annotations, strings in `raise` and `print` and code under TYPE_CHECKING do
 not count. The hash is the same under every version of Python, unlike that of `ast.dump` or `ast.unparse`: a cluster's
-login node may have another one than its jobs.
+login node and its jobs may have different versions.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ COMPUTES = {
         "evals/grading/grader.py", "evals/grading/normalise.py", "evals/grading/numbers.py", "evals/grading/pool.py",
         "evals/grading/structure.py", "evals/grading/symbolic.py", "evals/grading/worker.py",
     ),
-    # Cheap to make again, so these three count byte for byte.
+    # Cheap to recompute, so these three count byte for byte.
     "adopt": ("evals/adopt.py",),
     "score": ("evals/score.py", "evals/stats/*.py"),
     "report": ("evals/learning_curves.py", "evals/stats/*.py", "report/**/*", "paper/**/*"),
 }  # fmt: skip
 
-# Stage -> modules that change no number of it, or only by values that its record holds.
+# Stage -> modules that do not change its numbers, or only through values in its record.
 PASSIVE = {
-    # The grader behind a reward: a correction of how one odd answer is read must grade again, not train again.
+    # The grader behind a reward: a correction for one odd answer must grade again, not train again.
     "train": (
         "methods", "methods.train", "methods.options", "methods.catalog", "methods.adapters", "methods.training",
         "methods.training.run_folder", "methods.training.spec", "methods.training.code", "evals", "evals.grading",
@@ -62,7 +62,7 @@ PASSIVE = {
         "models", "models.training_data", "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "methods",
         "methods.sampling",
     ),
-    # Some benchmarks read an upstream answer with a function of the grader, and each pins the sha256 of its items.
+    # Some benchmarks parse an upstream answer with a function of the grader, and each pins the sha256 of its items.
     "generate": (
         "evals", "evals.arithmetic", "evals.questions", "evals.generate", "evals.run", "evals.benchmark", "evals.data",
         "evals.fetch", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
@@ -76,22 +76,22 @@ PASSIVE = {
 PASSIVE["method"] = PASSIVE["train"]
 ALWAYS_PASSIVE = ("core", "core.*", "tests", "tests.*")  # what reads, writes and reports for every stage
 
-# Imported by name of what is run; which of them count is decided by name too.
+# Imported by name; the same name decides which of them count.
 BY_NAME = ("methods.catalog.*", "methods.parts.*")
 
 
 @dataclass(frozen=True)
 class Code:
-    """The code of one stage. Hash it when the stage starts, and call `warning_entry` at its end."""
+    """Code of one stage. Hash it when the stage starts, and call `warning_entry` at its end."""
 
     stage: str  # a key of COMPUTES
     name: str = ""  # of the trainer or the engine
-    functions: tuple[str, ...] = ()  # `module:name` of what is used besides, such as a reward
+    functions: tuple[str, ...] = ()  # `module:name` of other functions used, such as a reward
     values: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that count whole, from the root."""
+        """The files that count whole, relative to the root."""
         found: list[str] = []
         for pattern in COMPUTES[self.stage]:
             named = pattern.replace("{}", self.name)  # a folder of modules, or one module
@@ -104,14 +104,14 @@ class Code:
 
     @property
     def hash(self) -> str:
-        """12 hex digits, computed anew from the files at each call; CorruptInputError for one that is not Python."""
+        """Return 12 hex digits, recomputed from the files at each call; CorruptInputError if one is not Python."""
         digest = hashlib.sha256()
         for text in (*sorted(self._parts()), *self.values):
             digest.update(f"{text}\n".encode())
         return digest.hexdigest()[:12]
 
     def edited(self, before: str) -> bool:
-        """Whether the files are others than when the hash was `before`, or cannot be read."""
+        """Return whether the files differ from those with hash `before`, or cannot be read."""
         try:
             return self.hash != before
         except (ConfigError, CorruptInputError):
@@ -130,7 +130,7 @@ class Code:
             yield f"{module}:{name} {_definitions_of(module)[name].code}"
 
     def _definitions(self) -> set[tuple[str, str]]:
-        """(module, name) of every definition outside the files that they and the functions mention, at any depth."""
+        """Return (module, name) of every definition outside the files that they and the functions use, at any depth."""
         whole = {_module_of(file) for file in self.files if file.endswith(".py")}
         todo = [(module, "*") for module in whole] if self.stage in PASSIVE else []
         todo += [(module, name or "*") for module, _, name in (each.partition(":") for each in self.functions)]
@@ -138,7 +138,7 @@ class Code:
         while todo:
             module, name = todo.pop()
             defined = _definitions_of(module)
-            # The statements of a file that define nothing may change what it defines: they stand under "".
+            # Statements that define nothing may change the file's definitions: they are listed under "".
             every = {each for each, definition in defined.items() if not definition.is_import}
             for each in {name, ""} & defined.keys() if name in defined else every:
                 if (module, each) not in seen:
@@ -149,10 +149,10 @@ class Code:
 
 
 def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
-    """For a record, its `code_warning` where this process may have computed with other code than its hashes.
+    """Return the `code_warning` of a record if this process may have computed with other code than its hashes.
 
-    pairs: the codes of one result, each with its hash at the start. What trains must have imported nothing else of the
-    project; other stages share their process with each other.
+    pairs: the codes of one result, each with its hash at the start. A training process must not have imported other
+    project modules; other stages share their process with each other.
     """
     for code, before in pairs:
         if code.edited(before):
@@ -166,7 +166,7 @@ def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """`module:name` of the definition at the top of a file that a function is, or is defined in."""
+    """Return `module:name` of the top-level definition that a function is, or is defined in."""
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__).partition(".")[0]
@@ -174,7 +174,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def words(node: ast.AST, silent: bool = False) -> Iterator[str]:
-    """A syntax tree as words, without what computes nothing. silent: inside `print`, where strings do not count."""
+    """Yield a syntax tree as words, without parts that do not compute. silent: inside `print`, strings do not count."""
     match node:
         case ast.Expr(value=ast.Constant(value=str())):  # a docstring
             return
@@ -207,7 +207,7 @@ def words(node: ast.AST, silent: bool = False) -> Iterator[str]:
 
 
 def _without_strings(node: ast.AST) -> Iterator[str]:
-    """The names of an error, which decide who catches it; its wording and what it quotes do not count."""
+    """Yield the names of an error, which decide who catches it; its wording and quoted values do not count."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.JoinedStr) or (isinstance(child, ast.Constant) and isinstance(child.value, str)):
             continue
@@ -219,12 +219,12 @@ def _without_strings(node: ast.AST) -> Iterator[str]:
 @dataclass
 class _Definition:
     code: str = ""
-    mentions: set[str] = field(default_factory=set)  # dotted names, in full: methods.parts.masks.steer
-    is_import: bool = False  # counts where another file takes the name from here, not as part of the file
+    mentions: set[str] = field(default_factory=set)  # full dotted names: methods.parts.masks.steer
+    is_import: bool = False  # counts where another file imports the name from here, not as part of the file
 
 
 def _definitions_of(module: str) -> dict[str, _Definition]:
-    """By name, what a project file defines at its top; "": its other statements. Empty for a file of others."""
+    """Return a project file's top-level definitions by name; "": other statements. Empty for external files."""
     path = _file(module)
     return {} if path is None else _analysed(module, path, *_version(path))
 
@@ -245,7 +245,7 @@ def _analysed(module: str, path: Path, *version: int) -> dict[str, _Definition]:
             for dotted in _mentions(statement):
                 first, dot, rest = dotted.partition(".")
                 if first in imports:
-                    # in the hash too: the same name may come to stand for another thing
+                    # in the hash too: the same name may be rebound
                     entry.code += f" {first}={imports[first]}" if imports[first] not in entry.code else ""
                     entry.mentions.add(imports[first] + dot + rest)
                 elif first in tops:
@@ -254,7 +254,7 @@ def _analysed(module: str, path: Path, *version: int) -> dict[str, _Definition]:
 
 
 def _names(statement: ast.stmt) -> list[str]:
-    """The names that a statement at the top of a file defines or changes."""
+    """Return the names that a top-level statement defines or changes."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [statement.name]
     if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -264,7 +264,7 @@ def _names(statement: ast.stmt) -> list[str]:
 
 
 def _mentions(node: ast.AST) -> Iterator[str]:
-    """Names and dotted names, each as long as it stands there."""
+    """Yield names and dotted names, each as long as written."""
     dotted = _dotted(node)
     if dotted:
         yield dotted
@@ -285,7 +285,7 @@ def _dotted(node: ast.AST) -> str | None:
 
 
 def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
-    """Name in the file -> what it stands for, of all imports at any depth."""
+    """Yield name in the file -> imported name, for all imports at any depth."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             for alias in child.names:
@@ -300,13 +300,13 @@ def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
 
 
 def _not_counted(node: ast.If) -> bool:
-    """Whether a block is for a type checker, or runs where the file is the command."""
+    """Return whether a block is for a type checker, or runs only when the file is the command."""
     test = node.test.left if isinstance(node.test, ast.Compare) else node.test
     return (_dotted(test) or "").rpartition(".")[2] in ("TYPE_CHECKING", "__name__")
 
 
 def _resolved(dotted: str) -> tuple[str, str]:
-    """(module, name) of what a dotted name means: the longest project module in it, then a definition; `*`: all."""
+    """Return (module, name) for a dotted name: the longest project module in it, then a definition; `*`: all."""
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         if _file(module := ".".join(parts[:length])):
@@ -316,7 +316,7 @@ def _resolved(dotted: str) -> tuple[str, str]:
 
 @cache
 def _file(module: str) -> Path | None:
-    """The file of a module of this project."""
+    """Return the file of a module of this project."""
     base = ROOT / module.replace(".", "/")
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
@@ -326,7 +326,7 @@ def _module_of(file: str) -> str:
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """What every write of a file changes: the key under which its content is kept."""
+    """Return what every write of a file changes, as the cache key of its content."""
     found = path.stat()
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
@@ -344,7 +344,7 @@ def _parsed(path: Path, *_: int) -> ast.Module:
 
 
 def _loaded() -> set[str]:
-    """Project modules in this process; what is installed in a folder of the project is not one."""
+    """Return project modules in this process, without packages installed in a folder of the project."""
     found = set()
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "/")

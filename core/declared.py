@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from core.errors import BenchError, ConfigError, hint, unknown
 
-# pydantic's name of a mistake -> what should stand there, in the words of YAML and JSON
+# pydantic's error type -> what is expected, in terms of YAML and JSON
 KINDS = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -30,25 +30,25 @@ Item = TypeVar("Item")
 
 Where: TypeAlias = Callable[[list[Any]], str]
 
-# Strict mode refuses a list where a tuple is meant, but JSON and YAML have no tuples.
+# Strict mode rejects a list for a tuple, but JSON and YAML do not have tuples.
 Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
 
 
 class Declared(BaseModel):
-    """Base class of declared data. Strict, because "3" for 3 and `yes` for a number are mistakes, not spellings."""
+    """Base class of declared data. Strict: "3" for 3 or `yes` for a number is a mistake, not a spelling."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Recorded(Declared):
-    """Base class of records that commands write: the keys that are read are checked, others may be there too."""
+    """Base class of records that commands write: keys that are read are checked, other keys are allowed."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @cache
 def arguments_model(function: Callable[..., Any]) -> type[Declared]:
-    """A model with the keyword-only parameters of `function`: where YAML names a function and its arguments."""
+    """Return a model with the keyword-only parameters of `function`: YAML names a function and its arguments."""
     hints = typing.get_type_hints(function)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -59,7 +59,7 @@ def arguments_model(function: Callable[..., Any]) -> type[Declared]:
 
 
 class KeyProblemError(ValueError):
-    """Raised by a model's own validator that looks at several keys: says which one the user should change."""
+    """Raised by validators that check several keys: identifies the key that the user should change."""
 
     def __init__(self, key: str, problem: str):
         super().__init__(f"{key}: {problem}")
@@ -69,11 +69,10 @@ class KeyProblemError(ValueError):
 def validated(
     model: type[M], value: object, where: str | Where, at: str = "", error: type[BenchError] = ConfigError
 ) -> M:
-    """`value` as a `model`. `where`: the file or option it comes from; `at`: the dotted key it stands under.
+    """Return `value` as a `model`. `where`: the file or option it comes from; `at`: its dotted key.
 
-    For a value merged from several files, `where` is a function from the path of the bad key to the file that holds it.
-
-    Raises `error` with one line for the first thing wrong.
+    For a value merged from several files, `where` is a function from the path of the bad key to its file.
+    Raises `error` with one line for the first problem.
     """
     try:
         return model.model_validate(value)
@@ -82,10 +81,10 @@ def validated(
 
 
 def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, at: str) -> str:
-    # An unknown key comes first: a misspelt key is both unknown and missing, and only the former names the typo.
+    # Unknown keys come first: a misspelt key is both unknown and missing, and only the former shows the typo.
     first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     path = [part for part in first["loc"][:-1] if not _is_tag(part)]
-    # A key that the file gives is never a tag, whatever it looks like.
+    # A key from the file is never a tag, whatever its form.
     path += [part for part in first["loc"][-1:] if first["type"] == "extra_forbidden" or not _is_tag(part)]
     key = ".".join(str(part) for part in ([at] if at else []) + path)
     where = where if isinstance(where, str) else where(path)
@@ -98,24 +97,24 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
         return f"{where}: {key}: is missing; add this key"
     if first["type"] == "literal_error":
         return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
-    if first["type"] == "value_error":  # raised by a validator of ours: its message is the sentence
+    if first["type"] == "value_error":  # raised by our validators: the message is a full sentence
         if isinstance(problem := first["ctx"]["error"], KeyProblemError):
             return f"{where}: {key + '.' if key else ''}{problem}"
         return f"{where}: {key + ': ' if key else ''}{first['ctx']['error']}"
     got = first["input"]
     shown = repr(got) if not isinstance(got, Mapping | list) else type(got).__name__
-    # pydantic says "Input should be greater than 0", "String should match pattern '^a'", "List should have ..."
+    # pydantic's messages: "Input should be greater than 0", "String should match pattern '^a'", "List should have ..."
     message = f"be {KINDS[first['type']]}" if first["type"] in KINDS else first["msg"].partition(" should ")[2]
     return f"{where}: {key or 'top level'}: must {message}, got {shown}"
 
 
 def _is_tag(part: object) -> bool:
-    """pydantic puts the name of a union's member into the path: `function-wrap[...]`, `Model`, `list[int]`."""
+    """Return whether pydantic added a path part for a union's member: `function-wrap[...]`, `Model`, `list[int]`."""
     return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "none", "bool"})
 
 
 def _annotation_at(model: Any, path: list[Any]) -> Any:
-    """The type declared at `path`, with Optional taken off."""
+    """Return the type declared at `path`, without Optional."""
     declared: Any = model
     for part in path:
         declared = _plain(declared)

@@ -1,7 +1,7 @@
 """Checksums of files and folders.
 
-Hidden files are not counted. The states of a run have the checksums of their files in SHA256SUMS, in the form of
-`sha256sum` (`write_folder`, `check_folder`); of all other results a record has them.
+Hidden files are not counted. A run's states list the checksums of their files in SHA256SUMS, in the format of
+`sha256sum` (`write_folder`, `check_folder`); records hold those of all other results.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ from core.provenance import cores, sha256_file
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_MOST_THREADS = 16  # more read a parallel file system no faster
+_MOST_THREADS = 16  # more threads do not speed up a parallel file system
 
 
 def of(paths: Iterable[Path]) -> dict[Path, str]:
-    """The sha256 of each file, read in threads: hashing releases the interpreter's lock."""
+    """Return the sha256 of each file, hashed in threads: hashing releases the interpreter's lock."""
     paths = list(paths)
     threads = max(1, min(len(paths), _MOST_THREADS, cores()))
     with ThreadPoolExecutor(threads) as pool:
@@ -31,7 +31,7 @@ def of(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Every file of a folder and its subfolders, sorted; neither hidden ones nor its SHA256SUMS."""
+    """Return every file of a folder and its subfolders, sorted, without hidden files and its SHA256SUMS."""
     found = []
     for place, subfolders, names in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not entered: a hub's may be large
@@ -40,40 +40,40 @@ def files(folder: Path) -> list[Path]:
 
 
 def of_folder(folder: Path) -> dict[str, str]:
-    """The sha256 of every file of a folder, by its name relative to it."""
+    """Return the sha256 of every file of a folder, by its relative name."""
     return {path.relative_to(folder).as_posix(): digest for path, digest in of(files(folder)).items()}
 
 
 def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
-    """One digest over names and contents of the files whose last part fits."""
+    """Return one digest over names and contents of the files whose last part matches."""
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
     lines = (f"{name}\0{digests[name]}\n".encode() for _, name in chosen)
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-# What transformers and vLLM read beside the weights: configuration, tokenizer, chat template.
+# Files that transformers and vLLM read in addition to the weights: configuration, tokenizer, chat template.
 _MODEL_FILES = (".json", ".jinja", ".model", ".txt")
-_RECORD = "base.json"  # ours: how a base model came to be, with times
+_RECORD = "base.json"  # ours: how a base model was built, with times
 
 
 def beside_weights(digests: Mapping[str, str]) -> str:
-    """One digest over the files of a model folder that decide how its weights are used."""
+    """Return one digest over the files of a model folder that decide how its weights are used."""
     names = [name for name in digests if name.endswith(_MODEL_FILES) and "/" not in name and name != _RECORD]
     return tree({name: digests[name] for name in names})
 
 
 class WeightsRecord(Recorded):
-    """run.json or base.json, as far as it says what a model folder holds."""
+    """run.json or base.json, limited to the content of a model folder."""
 
     outputs: dict[str, str] | None = None
     sha256: dict[str, str] | None = None
 
 
 def check_model(folder: Path | str, record: Path | str | None = None) -> dict[str, str]:
-    """The digests of a model folder, which must be what `record` has of it.
+    """Return the digests of a model folder, which must match `record`.
 
     record: the `run.json` or `base.json` of the folder; None: a user's own folder. Raises MissingInputError or
-    CorruptInputError naming the file, and what to remove to have it made again.
+    CorruptInputError naming the file, and what to remove to rebuild it.
     """
     folder = Path(folder)
     again = "" if record is None else f"remove {record} to have it made again"
@@ -103,13 +103,13 @@ def check_model(folder: Path | str, record: Path | str | None = None) -> dict[st
 
 
 def write_folder(folder: Path) -> None:
-    """Hash every file of a folder and write its SHA256SUMS, whose presence means that the folder is whole."""
+    """Hash every file of a folder and write its SHA256SUMS, which marks the folder as complete."""
     digests = of_folder(folder)
     write_text(folder / SUMS, "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)))
 
 
 def check_folder(folder: Path) -> None:
-    """Raise unless the folder holds what its SHA256SUMS lists, and no other file.
+    """Raise unless the folder contains exactly the files that its SHA256SUMS lists.
 
     MissingInputError without SHA256SUMS, CorruptInputError naming the first file that differs, is missing or is extra.
     """

@@ -1,4 +1,4 @@
-"""One base class of errors; each error is also the standard one that a caller would expect.
+"""Errors with one base class; each is also the standard error that a caller would expect.
 
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
 """
@@ -21,7 +21,7 @@ class BenchError(Exception):
 
 
 class ConfigError(BenchError, ValueError):
-    """A key or value that the project does not know, or two that contradict each other."""
+    """An unknown key or value, or two that contradict each other."""
 
 
 class MissingInputError(BenchError, FileNotFoundError):
@@ -32,11 +32,11 @@ class MissingInputError(BenchError, FileNotFoundError):
 
 
 class CorruptInputError(BenchError, ValueError):
-    """A file that is there but does not hold what it must: rows, columns, hashes, finiteness."""
+    """A file with wrong content: rows, columns, hashes, finiteness."""
 
 
 class NoSpaceError(BenchError, OSError):
-    """The disk is full; what was being written is not there, all before it is."""
+    """The disk is full; the file being written does not exist, earlier files do."""
 
 
 class BusyError(BenchError, RuntimeError):
@@ -44,10 +44,10 @@ class BusyError(BenchError, RuntimeError):
 
 
 def nearest(value: str, allowed: Iterable[str]) -> str | None:
-    """The allowed value most like `value`, or None when nothing is like it."""
+    """Return the allowed value most similar to `value`, or None when none is similar."""
     names = [str(a) for a in allowed]
     before, _, last = str(value).rpartition(".")
-    for name in names:  # an abbreviation, as training.lr: the first letters of its words
+    for name in names:  # an abbreviation, such as training.lr: the first letters of its words
         inside, _, words = name.rpartition(".")
         if inside == before and "".join(word[:1] for word in words.split("_")) == last and "_" in words:
             return name
@@ -57,13 +57,13 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
 
 
 def hint(value: str, allowed: Iterable[str]) -> str:
-    """The end of an error's line that names the nearest allowed value; empty when none is like it."""
+    """Return the end of an error's line with the nearest allowed value; empty when none is similar."""
     hit = nearest(value, allowed)
     return f"; nearest: {hit}" if hit else ""
 
 
 def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
-    """The error for a value outside a closed set."""
+    """Return the error for a value outside a closed set."""
     names = sorted(str(a) for a in allowed)
     more = hint(str(value), names)
     return ConfigError(f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}{more}")
@@ -71,7 +71,7 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
 
 @contextmanager
 def written_by(command: str) -> Iterator[None]:
-    """Add to an error about a missing or broken file which command writes that file."""
+    """Add to an error about a missing or broken file the command that writes it."""
     try:
         yield
     except BenchError as error:
@@ -79,7 +79,7 @@ def written_by(command: str) -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose error is one line; its help begins with the docstring of the command's module."""
+    """ArgumentParser with one-line errors; its help begins with the docstring of the command's module."""
 
     def __init__(self, **options: Any):
         main = sys.modules["__main__"]
@@ -90,9 +90,9 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
         known = [option for option in self._option_string_actions if option.startswith("--")]
-        own = takewhile(lambda word: word != "--", words)  # behind it stands another program's command
+        own = takewhile(lambda word: word != "--", words)  # after it comes another program's command
         for option in (word.partition("=")[0] for word in own if word.startswith("--")):
-            # Before argparse, which would name the required option that was meant, and not its misspelling.
+            # Before argparse, which would report the missing required option and not its misspelling.
             if not any(name.startswith(option) for name in known):
                 hit = nearest(option[2:], [name[2:] for name in known])
                 advice = f"nearest: --{hit}" if hit else f"allowed: {', '.join(known)}"
@@ -107,16 +107,16 @@ class Parser(argparse.ArgumentParser):
             raise unknown("command line", "/".join(action.option_strings) or action.dest, value, action.choices)
 
 
-# In place of `int` and `float`: `float` takes nan and infinity, and both take numbers that mean nothing for the option.
-# Such a number would end far from where it was typed, or change a result in silence.
+# In place of `int` and `float`: `float` accepts nan and infinity, and both accept numbers without meaning for the
+# option. Such a number would fail far from where it was typed, or silently change a result.
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
-    """The type of an option that is a whole number from `least` to `most`."""
+    """Return the type of an option that is a whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
-            value = int(text) if len(text) <= 20 else None  # Python refuses some thousand digits in words of its own
+            value = int(text) if len(text) <= 20 else None  # Python refuses some thousand digits in other words
         except ValueError:
             value = None
         if value is None or not least <= value <= most:
@@ -127,7 +127,7 @@ def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
 
 def real(*, above: float | None = None, least: float | None = None, most: float) -> Callable[[str], float]:
-    """The type of an option that is a finite number above `above`, or from `least`, to `most`."""
+    """Return the type of an option that is a finite number above `above`, or from `least`, to `most`."""
 
     def parse(text: str) -> float:
         try:
@@ -143,7 +143,7 @@ def real(*, above: float | None = None, least: float | None = None, most: float)
     return parse
 
 
-ADVICE = {  # by what the operating system refuses
+ADVICE = {  # by the operating system's error number
     errno.ENOENT: "; choose a path in a folder that exists",
     errno.ENOTDIR: "; a file stands where a folder is needed: choose another path",
     errno.EISDIR: "; a folder stands there: choose the path of a file",
@@ -156,12 +156,12 @@ ADVICE = {  # by what the operating system refuses
 
 
 def run(main: Callable[[], int | None]) -> None:
-    """Call `main`; a `BenchError`, or what the operating system refuses, becomes one line on stderr and exit code 2.
+    """Call `main`; turn a `BenchError` or a system error into one line on stderr and exit code 2.
 
     An interrupt ends with 130.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal may have an encoding without some sign of ours. Not replaced by "?": tables print that sign.
+        # A terminal's encoding may lack some of our characters. Not replaced by "?": tables use that character.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -169,11 +169,11 @@ def run(main: Callable[[], int | None]) -> None:
     except BenchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # `... | head`: whoever read the output has enough
+    except BrokenPipeError:  # `... | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail as well
         sys.exit(1)
     except OSError as error:
-        if error.strerror is None:  # raised by a library and not by the system: who knows what it means
+        if error.strerror is None:  # raised by a library and not by the system: its meaning is unknown
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
         print(f"error: {where}{error.strerror}{ADVICE.get(error.errno or 0, '')}", file=sys.stderr)

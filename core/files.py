@@ -1,4 +1,4 @@
-"""Files in and out: one reader and one writer for JSON, JSON lines, YAML and CSV.
+"""Read and write JSON, JSON lines, YAML and CSV, with one reader and one writer for each.
 
 Writes are atomic. A missing or broken file is an error that names it, never an empty value.
 """
@@ -20,14 +20,14 @@ import yaml
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 
-# Levels of nesting in a JSON or YAML file; ours have 8. Python's recursion limit would end a reader with a traceback,
-# and libyaml ends the whole process with a segmentation fault at some ten thousand levels.
+# Maximum nesting of a JSON or YAML file; ours have 8 levels. Python's recursion limit would end a reader with a
+# traceback, and libyaml ends the process with a segmentation fault at some ten thousand levels.
 NESTING = 100
 
 
 @contextmanager
 def atomic(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it over `path` when the block ends without an error.
+    """Yield a temporary path next to `path`; rename it over `path` when the block ends without an error.
 
     The data is flushed to disk before the rename, so that a crash cannot leave an empty file under the final name.
     """
@@ -35,9 +35,9 @@ def atomic(path: Path | str) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Not mkstemp, whose files are private: results are meant to be read by others, as far as the umask lets them.
+        # Not mkstemp, whose files are private: results should be readable by others, as far as the umask allows.
         temporary.touch(exist_ok=False)
-    except OSError as error:  # named after the file that is wanted: a temporary name says nothing to a user
+    except OSError as error:  # report the requested file: a temporary name is meaningless to a user
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         yield temporary
@@ -55,7 +55,7 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def write_all(contents: Mapping[Path, str | bytes]) -> list[Path]:
-    """Write the files of one command, each atomically; returns their paths."""
+    """Write the files of one command, each atomically; return their paths."""
     for path, data in contents.items():
         with atomic(path) as temporary:
             temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
@@ -63,7 +63,7 @@ def write_all(contents: Mapping[Path, str | bytes]) -> list[Path]:
 
 
 def json_text(value: Any) -> str:
-    """`value` as indented JSON; NaN and infinity are refused, because no other reader takes them."""
+    """Return `value` as indented JSON; NaN and infinity are refused, because no other reader accepts them."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -73,9 +73,9 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_text(path: Path | str, what: str = "file", error: type[BenchError] = CorruptInputError) -> str:
-    """The text (UTF-8) in `path`, without newline translation.
+    """Return the text (UTF-8) of `path`, without newline translation.
 
-    Raises MissingInputError when nothing is there, `error` when it is no file, cannot be read or is not UTF-8.
+    Raises MissingInputError when it does not exist, `error` when it is not a file, cannot be read or is not UTF-8.
     """
     path = Path(path)
     try:
@@ -93,14 +93,14 @@ def read_text(path: Path | str, what: str = "file", error: type[BenchError] = Co
 
 
 def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputError) -> Any:
-    """The JSON value that `text` is; `where`: the file or option it comes from.
+    """Parse `text` as JSON; `where`: the file or option it comes from.
 
-    Raises `error` with one line for what is no JSON, and for what no other reader takes: NaN, infinity, numbers that
-    overflow a float or 64 bits, half a surrogate pair, nesting without end.
+    Raises `error` with one line for invalid JSON, and for values that other readers reject: NaN, infinity, numbers that
+    overflow a float or 64 bits, a lone surrogate, unlimited nesting.
     """
     try:
         value = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_integer)
-        if "\\ud" in text or "\\uD" in text:  # the only way into a text that UTF-8 cannot hold
+        if "\\ud" in text or "\\uD" in text:  # the only source of text that UTF-8 cannot encode
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         if text.count("[") + text.count("{") > NESTING:
             _check_depth(value, NESTING - 1)
@@ -127,21 +127,21 @@ def _float(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    # By length first: Python refuses to convert some thousand digits, with advice on its own settings.
+    # By length first: Python refuses to convert some thousand digits, with advice on its settings.
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
         raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} does not fit into 64 bits")
     return int(text)
 
 
 def read_json(path: Path | str, what: str = "file") -> Any:
-    """The JSON value in `path`; `what` says in the error which kind of file was expected."""
+    """Return the JSON value in `path`; `what`: the expected kind of file, for errors."""
     return parse_json(read_text(path, what), f"{path}: {what}")
 
 
 def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
-    """One object per line; an empty file or a bad line is an error that names the line."""
+    """Return one object per line; an empty file or a bad line is an error with the line's number."""
     rows = []
-    # Not splitlines: a JSON text may hold U+2028 and other characters that it takes for the end of a line.
+    # Not splitlines: a JSON text may contain U+2028 and other characters that splitlines treats as line ends.
     for number, line in enumerate(read_text(path, what).split("\n"), 1):
         if not line.strip():
             continue
@@ -155,7 +155,7 @@ def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
 
 
 class _UniqueKeys(yaml.CSafeLoader):
-    """Refuses a key that is written twice: YAML silently takes the last. libyaml's parser: eight times as fast."""
+    """Loader that refuses duplicate keys: YAML silently takes the last. libyaml's parser is eight times as fast."""
 
 
 def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -177,7 +177,7 @@ def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
 
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 _UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
-# 3e-5 and 1.5e3 as numbers, as in YAML 1.2 and JSON: YAML 1.1 wants a dot and a sign.
+# 3e-5 and 1.5e3 as numbers, as in YAML 1.2 and JSON: YAML 1.1 requires a dot and a sign.
 _UniqueKeys.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+|\d+\.\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
@@ -195,14 +195,14 @@ def _check_nesting(text: str) -> None:
 
 
 def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
-    """The mapping in `path`; a missing file, bad YAML or a key given twice is an error that names the file."""
+    """Return the mapping in `path`; a missing file, bad YAML or a duplicate key is an error with the file's name."""
     text = read_text(path, what, ConfigError)
     try:
         _check_nesting(text)
         value = yaml.load(text, Loader=_UniqueKeys)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    # Beside its own errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
+    # In addition to its errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
     # (AttributeError).
     except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
@@ -212,8 +212,8 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
 
 
 def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty: bool = False) -> list[dict[str, str]]:
-    """All rows as text. A missing file or column or a ragged row is an error naming the file; so is a file without
-    rows, unless `allow_empty`."""
+    """Return all rows as text. A missing file or column or a ragged row is an error naming the file; so is a file
+    without rows, unless `allow_empty`."""
     text = read_text(path, what)
     lines = csv_lines(path, what, text)
     if not lines:
@@ -231,7 +231,7 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
 
 @contextmanager
 def cells_of(*paths: Path) -> Iterator[None]:
-    """Turn a ValueError or KeyError of a block into a CorruptInputError that names the tables whose cells it reads."""
+    """Turn a block's ValueError or KeyError into a CorruptInputError that names the tables it reads."""
     try:
         yield
     except (ValueError, KeyError) as error:
@@ -242,9 +242,9 @@ def cells_of(*paths: Path) -> Iterator[None]:
 
 
 def read_growing_csv(path: Path) -> list[dict[str, str]]:
-    """Rows, as text, of a file that a process may be writing at this moment or was killed while writing.
+    """Return the rows, as text, of a file that a process may be writing or was killed while writing.
 
-    Without a last line that is not whole; no rows if the file is not there yet.
+    An incomplete last line is dropped; no rows if the file does not exist yet.
     """
     try:
         data = path.read_bytes()
@@ -258,7 +258,7 @@ def read_growing_csv(path: Path) -> list[dict[str, str]]:
 
 
 def csv_lines(path: Path | str, what: str, text: str) -> list[list[str]]:
-    """The lines of a CSV text as fields, all as many as the header has."""
+    """Return the lines of a CSV text as fields, all as many as the header has."""
     try:
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
@@ -270,15 +270,15 @@ def csv_lines(path: Path | str, what: str, text: str) -> list[list[str]]:
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """CSV text of rows by column: None becomes an empty field, a tuple its values with spaces between them, and floats
+    """Return CSV text of rows by column: None becomes an empty field, a tuple its values joined by spaces, and floats
     keep every digit."""
     return csv_text([header, *([row[name] for name in header] for row in rows)])
 
 
 def csv_text(lines: Iterable[Sequence[object]]) -> str:
-    """CSV text with `\\n` line ends, of fields as in `to_csv`: two columns may have one name."""
+    """Return CSV text with `\\n` line ends, of fields as in `to_csv`: two columns may have one name."""
     written: list[str] = []
-    # A writer quotes the signs of its own line end alone: with `\n` a carriage return in a cell would end a line.
+    # A writer only quotes characters of its line terminator: with `\n` a carriage return in a cell would end a line.
     writer = csv.writer(SimpleNamespace(write=written.append), lineterminator="\r\n")
     for line in lines:
         writer.writerow([" ".join(map(str, field)) if isinstance(field, tuple) else field for field in line])

@@ -1,6 +1,6 @@
-"""A kept results tree: one archive in the repository, unpacked once into the user's cache folder when it is opened.
+"""Kept results trees: one archive in the repository, unpacked once into the user's cache folder on first use.
 
-results/reference/<name>/tree.tar.xz                       the tree in its plain layout
+results/reference/<name>/tree.tar.xz                       the tree in its normal layout
 results/reference/<name>/{README.md, *.md, figures/*.png}  for the web view; the Markdown tables are in both
 """
 
@@ -21,7 +21,7 @@ ARCHIVE = "tree.tar.xz"
 
 def pack(folder: Path, names: Iterable[str], archive: Path) -> None:
     """Write the files `names` of a folder as an archive; equal files give an equal archive."""
-    # Files of one kind beside each other: they are alike, and compress to a third.
+    # Files of one kind are adjacent: they are similar and compress to a third.
     ordered = sorted(names, key=lambda name: (name.startswith("runs/"), name.rpartition("/")[2], name))
     with tarfile.open(archive, "w:xz", preset=9) as tar:
         for name in ordered:
@@ -32,15 +32,15 @@ def pack(folder: Path, names: Iterable[str], archive: Path) -> None:
 
 
 def unpacked(root: Path) -> Path:
-    """The folder that holds the files of the kept tree at `root`, in the user's cache (XDG_CACHE_HOME).
+    """Return the folder with the files of the kept tree at `root`, in the user's cache (XDG_CACHE_HOME).
 
-    Raises MissingInputError without the archive, CorruptInputError for one that is damaged.
+    Raises MissingInputError without the archive, CorruptInputError for a damaged one.
     """
     archive = root / ARCHIVE
     if not archive.is_file():
         raise MissingInputError(f"{archive}: missing")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    # By content: another version of the tree is another folder, and one that is there is whole.
+    # Keyed by content: another version of the tree gets another folder, and an existing one is complete.
     target = cache / "tepo-bench" / sha256_file(archive)[:16] / root.absolute().name
     if target.is_dir():
         return target
@@ -49,7 +49,7 @@ def unpacked(root: Path) -> Path:
         try:
             data = lzma.decompress(archive.read_bytes())  # whole: its checksum is at the end
             with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-                tar.extractall(scratch, filter="data")  # nothing outside the folder, no links to elsewhere
+                tar.extractall(scratch, filter="data")  # no files outside the folder, no links to elsewhere
         except (lzma.LZMAError, tarfile.TarError, OSError, ValueError) as error:
             raise CorruptInputError(f"{archive}: damaged ({error}); restore it with git checkout") from error
         made = Path(scratch, "tree")

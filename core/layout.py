@@ -1,4 +1,4 @@
-"""Where everything lies under `results/<scale>/`.
+"""Paths and names under `results/<scale>/`.
 
     runs/<model>/<method>/seed<k>/{run.json, curve.csv, checkpoints/step<N>/, state/}
     samples/<model>/<method>/seed<k>/step<N>/<benchmark>.parquet     one row per response
@@ -9,7 +9,7 @@
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, step 0, with the seed
 of the runs that start from it; a model from the hub is one base for all seeds, with seed 0.
-A method trained under other settings than the scale's own is followed by the name of that variant: `tepo@hot`.
+A method trained under other settings than the scale's is followed by the name of that variant: `tepo@hot`.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from pathlib import Path
 from core.errors import ConfigError
 
 BASE = "base"
-SNAKEMAKE_REPORT = "snakemake.html"  # Snakemake's own report, which somebody may add to a results tree
+SNAKEMAKE_REPORT = "snakemake.html"  # Snakemake's report, which a user may add to a results tree
 REFERENCE = "grpo"  # GRPO/DAPO: the paper compares every method with it
 _NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 _METHOD = re.compile(r"[A-Za-z0-9_.+=-]+(@[A-Za-z0-9_-]+)?")
 
 
 def split(method: str) -> tuple[str, str | None]:
-    """`tepo@hot` is `("tepo", "hot")`, `tepo` is `("tepo", None)`."""
+    """Return `("tepo", "hot")` for `tepo@hot`, `("tepo", None)` for `tepo`."""
     key, at, variant = method.partition("@")
     return key, variant if at else None
 
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
+    """Training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
 
     model: str
     method: str
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def variant(self) -> str | None:
-        """Under which settings it is trained; None: the scale's own."""
+        """The variant whose settings it is trained under; None: the scale's own."""
         return split(self.method)[1]
 
     @property
@@ -64,14 +64,14 @@ class Run:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """A run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
+    """State of a run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
 
     run: Run
     step: int
 
     @classmethod
     def base(cls, model: str, seed: int = 0) -> Checkpoint:
-        """seed: of the runs that start from it; 0 where one base is for all of them."""
+        """Return the base model. seed: of the runs that start from it; 0 where one base is for all of them."""
         return cls(Run(model, BASE, seed), 0)
 
     @property
@@ -81,7 +81,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, path: Path | str) -> Checkpoint:
-        """The inverse of `path`, for the last four parts of a folder name."""
+        """Parse the last four parts of a folder name, as the inverse of `path`."""
         found = re.fullmatch(r"(?:.*/)?([^/]+)/([^/]+)/seed(\d+)/step(\d+)", Path(path).as_posix(), re.DOTALL)
         if found is None:
             raise ConfigError(f"{path}: not of the form <model>/<method>/seed<k>/step<N>")
@@ -90,7 +90,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Results:
-    """The tree of one scale, rooted at `results/<scale>`."""
+    """Tree of one scale, rooted at `results/<scale>`."""
 
     root: Path
 
@@ -98,7 +98,7 @@ class Results:
         return self.root / "runs" / run.path
 
     def weights(self, checkpoint: Checkpoint) -> Path:
-        """Folder of a trained checkpoint. Base models live in the cache, not here: see `models.recipe`."""
+        """Return the folder of a trained checkpoint. Base models are in the cache, not here: see `models.recipe`."""
         return self.run(checkpoint.run) / "checkpoints" / f"step{checkpoint.step}"
 
     def samples(self, checkpoint: Checkpoint) -> Path:
@@ -109,12 +109,12 @@ class Results:
 
     @property
     def data(self) -> Path:
-        """Items of the benchmarks, where a tree has its own: `python -m evals.run` and `evals.adopt`."""
+        """Items of the benchmarks, for trees that contain them: `python -m evals.run` and `evals.adopt`."""
         return self.root / "data"
 
     @property
     def responses(self) -> Path:
-        """Of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
+        """Responses of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
         return self.root / "responses.parquet"
 
     @property

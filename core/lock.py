@@ -1,4 +1,4 @@
-"""One process per folder: a lock that the operating system releases when its process ends, however it ends."""
+"""Lock a folder for one process; the operating system releases the lock when the process ends, however it ends."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from core.errors import BusyError
 def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
     """Hold `path` exclusively, after up to `wait` seconds if another process holds it.
 
-    Raises `BusyError`: the sentence `busy`, then the owner, which is written beside the lock.
+    Raises `BusyError` with the sentence `busy`, then the owner, which is recorded next to the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.with_name(f"{path.name}.owner")
@@ -36,7 +36,7 @@ def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds `path`."""
+    """Return whether a process holds `path`."""
     if not path.is_file():
         return False
     lock = FileLock(path)

@@ -1,4 +1,4 @@
-"""Running figures of a long job: one line at a time, because several jobs share one terminal."""
+"""Progress of a long job, printed one line at a time, because several jobs share one terminal."""
 
 import math
 import sys
@@ -15,7 +15,7 @@ class Progress:
         self.began, self.last = time.monotonic(), -math.inf
 
     def update(self, done: int, **figures: float | int | str | None) -> None:
-        """Report that `done` of `total` are finished; figures that are None are left out."""
+        """Report that `done` of `total` are finished; figures that are None are omitted."""
         self.done = done
         now = time.monotonic()
         if done < self.total and now - self.last < EVERY:

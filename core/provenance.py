@@ -1,4 +1,4 @@
-"""How a result came to be: versions, hardware, commit, hashes. Unknown is None, never an empty string or 0."""
+"""Provenance of a result: versions, hardware, commit, hashes. Unknown is None, never an empty string or 0."""
 
 import hashlib
 import importlib.metadata
@@ -24,7 +24,7 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Hex digest of a file's content; MissingInputError without the file."""
+    """Return the hex digest of a file's content; MissingInputError without the file."""
     try:
         with open(path, "rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -34,7 +34,7 @@ def sha256_file(path: Path | str) -> str:
 
 @cache
 def version(package: str) -> str | None:
-    """Asked once in a process: what is imported stays what it was."""
+    """Return a package's version, cached for the process: imported code does not change."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -53,12 +53,12 @@ def _git(*arguments: str) -> str | None:
 
 
 def cores() -> int:
-    """How many this process may use; macOS cannot tell, and gives all."""
+    """Return how many cores this process may use; macOS has no affinity call, so all count there."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cpu() -> str | None:
-    """The processor's name with family and model: libraries choose their kernels by generation, and round otherwise."""
+    """Return the processor's name, family and model: libraries choose kernels by generation, and round differently."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -71,7 +71,7 @@ def _cpu() -> str | None:
 
 
 def environment() -> dict[str, Any]:
-    """Commit and dirty flag, package versions, interpreter, hardware, thread settings."""
+    """Return commit and dirty flag, package versions, interpreter, hardware, thread settings."""
     status = _git("status", "--porcelain")
     return {
         "commit": _git("rev-parse", "HEAD"),

@@ -1,4 +1,4 @@
-"""Registries: packages whose files are found because they are there, such as the catalog of methods."""
+"""Registries: packages whose modules are discovered by file, such as the catalog of methods."""
 
 import pkgutil
 import re
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def modules(package: str, path: Iterable[str]) -> tuple[str, ...]:
-    """The modules of a package with this `__path__`, sorted."""
+    """Return the modules of a package with this `__path__`, sorted."""
     return tuple(f"{package}.{name}" for name in sorted(found.name for found in pkgutil.iter_modules(path)))
 
 
 def declaring(package: str, path: Iterable[str], name: str) -> tuple[str, ...]:
-    """The modules that may define the entry `name`: those that mention it as a text, or else all.
+    """Return the modules that may define the entry `name`: those that contain it as a string, else all.
 
-    Who looks an entry up imports these and no others: so no other file of the registry can change it, and the hash of
-    a command's code covers these alone.
+    A lookup imports only these, so that no other file of the registry can change the entry, and the hash of
+    a command's code covers only these.
     """
     quoted = re.compile(rf"""["']{re.escape(name)}["']""")
     (folder,) = path

@@ -1,9 +1,9 @@
 """Share the import of large libraries between the jobs of one Snakemake call, on one Linux machine without a GPU.
 
-Snakemake starts the worker (`start`). A command calls `hand_over`: the worker imports the libraries, once, and forks a
-child that runs the command with its arguments, environment and streams; the command waits and ends as the child does.
-The worker imports nothing of this project, so a child always runs the code that is on disk. Without a worker a command
-runs alone.
+Snakemake starts the worker (`start`). A command calls `hand_over`: the worker imports the libraries once and forks a
+child that runs the command with its arguments, environment and streams. The command waits and exits like the child.
+The worker imports no project code, so a child always runs the code on disk. Without a worker a command
+runs in its process.
 """
 
 import argparse
@@ -36,50 +36,50 @@ RETRY = 75  # sysexits' EX_TEMPFAIL
 
 
 def start(log: Path, variables: Mapping[str, str]) -> None:
-    """Start a worker for the commands of this process's children. It ends with this process.
+    """Start a worker for the child processes of this process. It ends with this process.
 
-    variables: of the jobs' environment, which libraries read when they are imported.
+    variables: environment variables of the jobs that libraries read at import.
     """
     if not sys.platform.startswith("linux") or any(Path(gpu).exists() for gpu in GPUS):
         return
-    folder = tempfile.mkdtemp(prefix="tepo-")  # closed to other users
+    folder = tempfile.mkdtemp(prefix="tepo-")  # private to this user
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, open(log, "ab") as stream:
         listener.bind(f"{folder}/socket")
         listener.listen(128)
-        # Arrow's allocator would start a thread when pandas is imported, and a fork copies one thread alone.
+        # Arrow's allocator would start a thread when pandas is imported, and a fork only copies one thread.
         quiet = {"TQDM_DISABLE": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         subprocess.Popen(
             [sys.executable, "-m", "core.worker", str(listener.fileno()), str(os.getpid())],
             pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
-            start_new_session=True,  # an interrupt from the keyboard is for the commands, which pass it on
+            start_new_session=True,  # an interrupt from the keyboard goes to the commands, which pass it on
             env={**os.environ, **variables, **quiet},
         )  # fmt: skip
     os.environ[VARIABLE] = f"{folder}/socket"
 
 
 def option(name: str, default: str) -> str:
-    """An option of the command line, for a command that hands over before it reads its arguments."""
+    """Return an option of the command line, for a command that hands over before it parses its arguments."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument(name, dest="value", default=default)
     with suppress(argparse.ArgumentError):
         return str(parser.parse_known_args()[0].value)
-    return ""  # the option without a value: the command's own parser refuses it
+    return ""  # an option without a value: the command's parser reports it
 
 
 def hand_over(module: str, libraries: Sequence[str]) -> None:
-    """Run `python -m module` in a child of the worker and end as it ends; return where there is no worker."""
+    """Run `python -m module` in a child of the worker and exit like it; return where there is no worker."""
     path = os.environ.pop(VARIABLE, None)
     this = getattr(sys.modules["__main__"], "__spec__", None)
-    if not path or this is None or this.name != module:  # who only calls its `main` does not end with it
+    if not path or this is None or this.name != module:  # a caller of `main` must not exit with it
         return
     request = {
         "module": module, "libraries": list(libraries), "argv": sys.argv[1:], "cwd": os.getcwd(),
         "environment": dict(os.environ), "ignored": [n for n in PASSED_ON if signal.getsignal(n) is signal.SIG_IGN],
     }  # fmt: skip
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is a child to pass them on to
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until a child exists to pass them on to
     try:
         server.connect(path)
         socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
@@ -100,7 +100,7 @@ def hand_over(module: str, libraries: Sequence[str]) -> None:
     status = b""
     with suppress(OSError):
         status = server.recv(64)
-    if not status:  # the worker was killed, and its child with it, but not what the child started
+    if not status:  # the worker was killed, and its child with it, but not the child's subprocesses
         with suppress(OSError):
             os.killpg(child, signal.SIGKILL)
         print(f"{module}: the worker was killed; run the same command again", file=sys.stderr)
@@ -108,12 +108,12 @@ def hand_over(module: str, libraries: Sequence[str]) -> None:
 
 
 def serve(listener: socket.socket, owner: int) -> None:
-    """Fork a child for each request; returns in a child, ends when the owner is gone and the last child has ended."""
+    """Fork a child for each request; return in a child, end when the owner and the last child have ended."""
     waiting: dict[int, socket.socket] = {}  # child -> the connection of its command
     while Path(f"/proc/{owner}").exists() or waiting:
         ready, _, _ = select.select([listener, *waiting.values()], [], [], 0.2)
         for child, connection in waiting.items():
-            if connection in ready:  # nothing is ever sent: the command was killed
+            if connection in ready:  # clients never send more: the command was killed
                 with suppress(ProcessLookupError):
                     os.killpg(child, signal.SIGKILL)
         while waiting and (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -127,13 +127,13 @@ def serve(listener: socket.socket, owner: int) -> None:
                 data, streams, _, _ = socket.recv_fds(connection, LIMIT, 3)
                 request = json.loads(data)
                 for name in request["libraries"]:
-                    module, _, attribute = name.partition(":")  # transformers imports a class's file when it is used
+                    module, _, attribute = name.partition(":")  # transformers imports a class's file at first use
                     getattr(import_module(module), attribute or "__name__")
                 if (threads := len(os.listdir("/proc/self/task"))) != 1:
                     raise RuntimeError(f"{threads} threads after the imports, and a fork copies one")
-                gc.freeze()  # no collection in a child touches, and so copies, what is here now
+                gc.freeze()  # collections in a child do not touch, and so copy, existing objects
                 child = os.fork()
-            except Exception as error:  # the command runs alone
+            except Exception as error:  # the command runs without the worker
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
                 connection.close()
                 child = -1
@@ -147,15 +147,15 @@ def serve(listener: socket.socket, owner: int) -> None:
                 os.close(stream)
             if child > 0:
                 waiting[child] = connection
-                with suppress(OSError):  # of a command that was killed, as the next round finds
+                with suppress(OSError):  # of a killed command, which the next round detects
                     connection.send(str(child).encode())
     os._exit(0)
 
 
 def _become(request: Mapping[str, Any], streams: list[int]) -> None:
-    """Make this child what the command is, and run it."""
+    """Give this child the command's arguments, environment and streams, and run it."""
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG: end with the worker
-    os.setpgid(0, 0)  # what the command starts ends with it
+    os.setpgid(0, 0)  # subprocesses of the command end with it
     for number in PASSED_ON:
         own = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else own)
@@ -163,7 +163,7 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
         os.dup2(descriptor, target)
         os.close(descriptor)
     for name, target in (("stdout", 1), ("stderr", 2)):
-        # New ones: the worker's are made for a file, which has positions, and these may be a pipe or a terminal.
+        # Reopened: the worker's streams were opened on a file, which is seekable; these may be a pipe or a terminal.
         raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115  as long as the command
         text = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
         setattr(sys, name, text)
@@ -188,16 +188,16 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    ctypes.CDLL(None).fflush(None)  # what libraries print from C
-    os._exit(code)  # without taking apart all that the worker imported: .36 s with torch (measured)
+    ctypes.CDLL(None).fflush(None)  # output that libraries print from C
+    os._exit(code)  # skips tearing down the worker's imports: .36 s with torch (measured)
 
 
 def keep_memory() -> None:
-    """Let glibc keep what torch frees for the next tensor: on a tiny model 5 % of a run's time, at the same peak.
+    """Let glibc reuse memory that torch frees: on a tiny model this saves 5 % of a run's time, at the same peak.
 
-    A MALLOC_ variable of the user's stands.
+    MALLOC_ variables set by the user take precedence.
     """
-    # The numbers of <malloc.h>: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (at most 32 MiB); values in bytes.
+    # Constants from <malloc.h>: M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD (at most 32 MiB); values in bytes.
     if not any(name.startswith("MALLOC_") for name in os.environ):
         with suppress(AttributeError):  # another C library
             for option, value in ((-1, 1 << 30), (-2, 1 << 26), (-3, 1 << 25)):

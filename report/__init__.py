@@ -1,1 +1,1 @@
-"""What the results say: tables, figures and the page, from declarations (`tables.yaml`, `figures.yaml`)."""
+"""Build tables, figures and the page from declarations (`tables.yaml`, `figures.yaml`)."""

@@ -1,4 +1,4 @@
-"""Style sheets and scripts of the page, ours and vendored, and the content security policy."""
+"""Style sheets, scripts and content security policy of the page; scripts are ours or vendored."""
 
 import base64
 import hashlib
@@ -13,9 +13,9 @@ from core.provenance import ROOT, sha256_bytes
 
 DATA = ("report/html", "report/vendor")
 HTML, VENDOR = (ROOT / folder for folder in DATA)
-FOLDER = "report.data"  # of the page's companion files, beside it
-BEFORE = 'document.documentElement.classList.add("js")'  # runs before anything is drawn
-# In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that no browser needs any more.
+FOLDER = "report.data"  # of the page's companion files, next to it
+BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
+# In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that current browsers do not need.
 FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"[a-z]+\"\))*")
 
 
@@ -28,14 +28,14 @@ def script() -> str:
 
 
 def data(value: Mapping[str, Any]) -> str:
-    """Return JSON that is safe inside a script element: no text in it can end the element."""
+    """Return JSON that is safe inside a script element: no text can close the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def policy(*scripts: str) -> str:
-    """Return the content security policy: these scripts and files beside the page, nothing else."""
-    # `file:` beside 'self': for a page opened from disk, browsers do not take the files beside it as its own.
+    """Return the content security policy: it allows only these scripts and files next to the page."""
+    # `file:` in addition to 'self': browsers do not count files next to a page opened from disk as the same origin.
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
@@ -45,9 +45,9 @@ def policy(*scripts: str) -> str:
 
 
 def section(markdown: str) -> str:
-    """Return Markdown with tables as HTML, each table in a box that scrolls. Raw HTML in it stays text.
+    """Return Markdown with tables as HTML, each table in a scrolling box. Raw HTML is escaped.
 
-    Headings go one level down, below the heading of the view.
+    Headings move one level down, below the heading of the view.
     """
     from markdown_it import MarkdownIt
 
@@ -57,7 +57,7 @@ def section(markdown: str) -> str:
 
 
 def math_css() -> str:
-    """Return KaTeX's style sheet with its fonts inline: pages opened from disk may not load a font from a file."""
+    """Return KaTeX's style sheet with inline fonts: browsers block font files for pages opened from disk."""
 
     def inside(match: re.Match[str]) -> str:
         font = base64.b64encode(vendored(f"katex/fonts/{match[1]}")).decode("ascii")
@@ -67,9 +67,9 @@ def math_css() -> str:
 
 
 def vendored(name: str) -> bytes:
-    """Return a file of another project, such as `uplot/uPlot.min.css`, which will run in the page.
+    """Return a vendored file that runs in the page, such as `uplot/uPlot.min.css`.
 
-    Raises ConfigError for a file that `report/vendor/record.json` does not list, CorruptInputError where it differs.
+    Raises ConfigError for a file that is not in `report/vendor/record.json`, CorruptInputError for one that differs.
     """
     package, _, file = name.partition("/")
     files = read_json(VENDOR / "record.json", "the record of vendored files")[package]["files"]

@@ -1,23 +1,23 @@
 """`python -m report.compare A B`: what differs between A and B, and is it more than noise? A and B are one of
 
 METHOD METHOD --results TREE [TREE ...]
-    Two methods over the seeds that both have, model by model: area under the reward curve, final reward, how far a
-    rollout and the first one moved the policy, and the averages of the benchmarks after each rollout that is evaluated
-    (--benchmarks KEY: these benchmarks' own scores). `base` is the model before RL, which has scores only. Of several
-    trees of one configuration, made with other bases (another machine), the seeds of all count together. --compared
-    chosen takes, of a sweep, each method at the value that its tree chose for it, on the seeds that chose nothing;
-    --compared own at the scale's own value. Mean, 95 % interval and p are Student's t over the clean models that the
-    pairs continue, as in tables and claims. p is of this comparison alone: correct it where there are several.
+    Two methods over the seeds that both have, for each model: area under the reward curve, final reward, how far a
+    rollout and the first one moved the policy, and the average scores after each evaluated rollout
+    (--benchmarks KEY: the scores of these benchmarks). `base` is the model before RL, which only has scores. Seeds of
+    several trees of one configuration with different bases (another machine) are pooled. --compared chosen: in a
+    sweep, each method at the value that its tree chose for it, on the seeds that were not used for choosing;
+    --compared own: at the scale's own value. Mean, 95 % interval and p are Student's t over the clean models that the
+    pairs continue, as in tables and claims. p covers this comparison only: correct it where there are several.
 TREE_A TREE_B
-    Two results trees or references: what is equal bit for bit, and the figures that differ most. Exit code 0: equal, or
-    every interval holds 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
+    Two results trees or references: what is equal bit for bit, and the largest differences. Exit code 0: equal, or
+    every interval contains 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
 A B
-    Two checkpoints or two printed scores, compared over problems, and what would decide between them. Each is one of
-    TREE, TREE:MODEL, TREE:MODEL/METHOD/seedN/stepN    results of `evals.run`, of `evals.adopt` or of Snakemake (TREE
-                                                       alone: two trees with one checkpoint each)
+    Two checkpoints or two printed scores, compared over problems, and what would resolve the difference. Each is one of
+    TREE, TREE:MODEL, TREE:MODEL/METHOD/seedN/stepN    results of `evals.run`, `evals.adopt` or Snakemake (TREE
+                                                       only: two trees with one checkpoint each)
     FILE.csv                                           columns problem, correct, samples; or score, problems, samples;
                                                        and benchmark where there are several
-    paper:METHOD, paper:MODEL/METHOD, paper:T2.3       a row of the paper's tables; METHOD: the first row that has it
+    paper:METHOD, paper:MODEL/METHOD, paper:T2.3       a row of the paper's tables; METHOD: its first row there
     SCORE:PROBLEMS:SAMPLES, NAME=SCORE:PROBLEMS:SAMPLES   a score as a fraction, with its benchmark's name
 """
 
@@ -44,7 +44,7 @@ HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "
 
 
 class Pair(NamedTuple):
-    """Two finished runs of one model and seed, in one tree; b may be the model that a began with."""
+    """Two finished runs of one model and seed in one tree; b may be the model that a started from."""
 
     tree: Tree
     a: Run
@@ -52,18 +52,18 @@ class Pair(NamedTuple):
 
 
 def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
-    """Return the finished pairs of all trees, and the number left out because an earlier tree has their base, for that
+    """Return the finished pairs of all trees, and the number skipped because an earlier tree has their base, for that
     model and seed.
 
-    compared: None, or which comparison of a sweep names the methods' values (`COMPARED`); without it the fresh seeds of
-    a sweep are left out, as in the tables. ConfigError: a method that a tree does not have, or trees of other settings.
+    compared: None, or the comparison of a sweep that sets the methods' values (`COMPARED`); without it, fresh seeds of
+    a sweep are skipped, as in the tables. ConfigError: a tree lacks a method, or trees have different settings.
     MissingInputError: no finished pair.
     """
     found: dict[tuple[str, int, str], Pair] = {}
     again = 0
     for tree in trees:
         ours, theirs = (side.matrix.get("settings") or {} for side in (trees[0], tree))
-        # What one of them does not record came with a newer version; what is evaluated may differ.
+        # A setting that one of them does not record is newer than that tree; what is evaluated may differ.
         for key in sorted(ours.keys() & theirs.keys()):
             if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
                 raise ConfigError(
@@ -93,8 +93,8 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
 
 
 def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
-    """By model the method that a tree calls `name`, by its key or its name in the configuration; of a sweep at its
-    value, which may be another one for each model."""
+    """Return, by model, the method that a tree lists as `name`, by key or configured name; in a sweep at its
+    value, which may differ between models."""
     if compared is None:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
@@ -110,7 +110,7 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
 
 
 def _value(tree: Tree, run: Run, measure: str) -> float | None:
-    """measure: of CURVE, or `<benchmark> <rollouts>`; None where the run has none."""
+    """Return the value of a measure of CURVE, or of `<benchmark> <rollouts>`; None where the run has none."""
     from evals.learning_curves import figure
 
     key, _, step = measure.partition(" ")
@@ -122,18 +122,18 @@ def _value(tree: Tree, run: Run, measure: str) -> float | None:
 
 
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
-    """Model by model, every measure that at least one pair has, by the columns of HEADER; two pairs or more have an
-    interval. benchmarks: whose scores. by_tree: pairs of each tree."""
+    """Return a row by HEADER for each model and measure that at least one pair has; intervals need two pairs.
+    benchmarks: the ones whose scores are compared. by_tree: pairs of each tree."""
     from evals.stats.sizes import contrast
 
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
         own = [pair for pair in found if pair.a.model == model]
-        # The clean model that a pair continues, by its number: on another machine the same one is made with other
-        # rounding. Without: made elsewhere, each pair counts.
+        # The number of the clean model that a pair continues: on another machine, the same model is built with other
+        # rounding. Without clean models (built elsewhere), each pair counts.
         clean = [pair.tree.clean_models(model) for pair in own]
         clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in enumerate(clean)}
-        # Curves say enough where nothing is evaluated, or not yet.
+        # Curves are enough where nothing is evaluated, or not yet.
         scored = [pair for pair in own if pair.tree.layout.scores.is_file()]
         steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
         for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in benchmarks)]:
@@ -147,7 +147,7 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
-    """A table in Markdown, and what it is a table of."""
+    """Return a Markdown table with a line on what it shows."""
     heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
     rows = []
     for line in found:
@@ -174,20 +174,20 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
 
 
 def _form(measure: str, value: float, sign: str = "") -> str:
-    """Scores in percent; movements are thousandths of a nat."""
+    """Format a value: scores in percent, movements in thousandths of a nat."""
     if measure not in CURVE:
         return f"{100 * value:{sign}.1f}"
     return f"{value:{sign}.{4 if measure.startswith('movement') else 3}f}"
 
 
 def _score(measure: str) -> str:
-    """`score after 12` for the pooled score, `syn_mix4 after 12` for a benchmark's."""
+    """Return `score after 12` for the pooled score, `syn_mix4 after 12` for a benchmark."""
     benchmark, step = measure.split()
     return f"{SCORES.get(benchmark, f'{benchmark} after')} {step}"
 
 
 def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """One row per model and measure; scores are fractions."""
+    """Return CSV text with one row per model and measure; scores are fractions."""
     rows = []
     for line in found:
         measure = line["measure"] if line["measure"] in CURVE else _score(line["measure"])
@@ -205,7 +205,7 @@ def _methods(args: Any) -> int:
     measured = lines(found, args.benchmarks or tuple(SCORES))
     scored = {line["measure"].split()[0] for line in measured}
     lacking = [key for key in args.benchmarks or () if key not in scored]
-    if lacking or not measured:  # without curves, as beside the model before RL, there may be nothing else
+    if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare
         of = f" of {lacking[0]}" if lacking else ""
         raise MissingInputError(f"{args.results[0]}: no seed of both {args.a} and {args.b} has a score{of}")
     print(text(args.a, args.b, measured, again))
@@ -239,17 +239,17 @@ def _scores(args: Any) -> int:
 
 
 def _is_tree(text: str) -> bool:
-    """Whether a side is a results tree, or a name with no form of a checkpoint or score (an error then names trees)."""
+    """Return True for a results tree, or a name in no checkpoint or score form (errors then refer to trees)."""
     path = Path(text)
     return path.is_dir() or not (path.is_file() or ":" in text or path.suffix == ".csv")
 
 
 def _has_one_checkpoint(text: str) -> bool:
-    """Whether a tree holds one checkpoint, as those of `evals.run` and `evals.adopt`: it is compared over problems."""
+    """Return True for a tree with one checkpoint (`evals.run`, `evals.adopt`): it is compared over problems."""
     return len(open_or_kept(Path(text)).checkpoints) == 1
 
 
-OF = {  # the options of each form; --csv is of the first two
+OF = {  # the options of each form; --csv belongs to the first two
     _methods: ("compared", "benchmarks", "csv"), _trees: ("largest", "csv"), _scores: ("spread", "correlation"),
 }  # fmt: skip
 

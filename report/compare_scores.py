@@ -1,7 +1,7 @@
-"""Two checkpoints, or two printed scores, over problems: is the difference noise, and what would decide it?
+"""Compare two checkpoints or two printed scores over problems: is the difference noise, and what would resolve it?
 
-Paired by problem where both sides have their problems' answers. Printed scores hide how far problems differ: they have
-three cases, the least and the most variance that such scores allow, and between them the assumed one.
+Scores are paired by problem where both sides have answers. Printed scores hide how far problems differ. They get
+three cases: the least and the most variance that such scores allow, and the assumed one in between.
 """
 
 import math
@@ -23,8 +23,8 @@ from evals.tree import Tree, open_or_kept
 from paper.printed import SPREAD
 from report.markdown import bracketed, markdown_table
 
-# Of the difficulties of two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded and
-# embedded_models (sets with 4 samples a problem), different models .14 to .54.
+# Of the problems' difficulties for two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded
+# and embedded_models (sets with 4 samples a problem), different models .14 to .54.
 CORRELATION = 0.9
 PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
 MOST, LARGEST = 10**6, 16 * 2**20  # problems or samples; bytes of a file
@@ -38,7 +38,7 @@ Side = Mapping[str, Score]  # by benchmark, the empty name where none is given
 
 
 def read(text: str) -> Side:
-    """A side as typed (`python -m report.compare --help`); ConfigError, MissingInputError or CorruptInputError."""
+    """Parse a side (`python -m report.compare --help`); ConfigError, MissingInputError or CorruptInputError."""
     kind, colon, name = text.partition(":")
     if colon and kind == "paper":
         return _paper(name)
@@ -55,7 +55,7 @@ def read(text: str) -> Side:
 
 
 def _checkpoint(tree: Tree, name: str) -> Side:
-    """From its grades, or from scores.csv where a reference keeps no grades."""
+    """Read a checkpoint's grades, or scores.csv where a reference has no grades."""
     from evals.score import policies
     from evals.stats.estimate import read_graded
     from evals.store import read_record
@@ -82,7 +82,7 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     policy, side = policies(tree.layout, keys), {}
     for key, graded in read_graded(tree.layout, found[0], keys).items():
         samples = graded.samples.column(policy[key])
-        # By the problem's first item: prompts, which mark copies of a problem, differ between models.
+        # Keyed by the problem's first item: prompts, which mark copies of a problem, differ between models.
         first = dict(zip(samples.problem_of_row[::-1], samples.items[::-1], strict=True))
         figures = enumerate(zip(samples.right_per_problem, samples.rows_per_problem, strict=True))
         side[key] = of_answers({first[i]: (float(y / n), samples.k, int(n)) for i, (y, n) in figures})
@@ -145,12 +145,12 @@ def _paper(name: str) -> Side:
 
 
 class Line(NamedTuple):
-    """One benchmark, or all."""
+    """One benchmark, or all of them."""
 
     benchmark: str
     problems: str
     scores: tuple[Score, Score]
-    cases: tuple[Case, ...]  # one that is measured, or least, assumed and most
+    cases: tuple[Case, ...]  # one if measured, else least, assumed and most
 
     @property
     def main(self) -> Case:
@@ -158,8 +158,8 @@ class Line(NamedTuple):
 
 
 def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELATION) -> list[Line]:
-    """A line for each benchmark that both have, and one for several; CorruptInputError where nothing is in common."""
-    if len(a) == len(b) == 1 and "" in (*a, *b):  # a benchmark without a name is the other's
+    """Return a line per benchmark that both sides have, plus one over several; CorruptInputError if none is shared."""
+    if len(a) == len(b) == 1 and "" in (*a, *b):  # an unnamed benchmark takes the other's name
         key = max(*a, *b)
         a, b = {key: next(iter(a.values()))}, {key: next(iter(b.values()))}
     found = []
@@ -189,7 +189,7 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
 
 
 def text(a: str, b: str, found: list[Line], spread: float = SPREAD, correlation: float = CORRELATION) -> str:
-    """A table in Markdown, what is assumed, and the answer in one sentence."""
+    """Return a Markdown table, its assumptions, and the answer in one sentence."""
     out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
     out += markdown_table(HEADS, map(_cells, found), "---:")
     out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
@@ -231,7 +231,7 @@ def _samples(line: Line, times: float) -> str:
 
 
 def sentence(a: str, b: str, line: Line) -> str:
-    """The answer in plain words."""
+    """Return the answer in plain words."""
     case, c = line.main, line.main.comparison
     gap = c.difference or 0.0
     out = f"{a} is {_points(abs(gap))} points {'above' if gap > 0 else 'below'} {b}" if gap else f"{a} equals {b}"

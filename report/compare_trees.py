@@ -1,7 +1,7 @@
-"""Two results trees: what is equal bit for bit, and the figures that differ, each beside a 95 % interval.
+"""Compare two results trees: what is equal bit for bit, and which values differ, each with a 95 % interval.
 
-Two seeds or more: the mean difference, paired by seed. One seed: the difference of two scores, from their own
-intervals over problems; a measure of the curve has none.
+Two seeds or more: the mean difference, paired by seed. One seed: the difference of two scores, from their
+intervals over problems; a measure of the curve has no interval.
 """
 
 import math
@@ -23,23 +23,23 @@ from report.markdown import markdown_table
 LISTED = 12  # of the names that only one side has
 TIMES = "seconds_"  # columns of a curve that may differ between two runs of one seed
 MADE_BY = ("commit", "dirty", "python", "cpu")
-EQUAL = 1e-12  # scores are ratios of counts; a difference below this is the rounding of equal ones
+EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
 HEADER = ("where", "figure", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Finished runs and scored checkpoints of two trees, in the first one's order."""
+    """Finished runs and scored checkpoints that two trees share, in the order of the first."""
 
     trees: tuple[Tree, Tree]
     runs: tuple[Run, ...]
     checkpoints: tuple[Checkpoint, ...]
-    figures: tuple[str, ...]  # benchmarks of both; and the averages, where both average over the same ones
+    figures: tuple[str, ...]  # benchmarks of both; and the averages, where both average over the same benchmarks
 
     @cached_property
     def other_curves(self) -> set[Run]:
-        """Runs whose curves differ in a column that both have, but the times: a later version may record more."""
+        """Return runs whose curves differ in a shared column other than times: a later version may record more."""
         found = set()
         for run in self.runs:
             curves = [learning_curves.read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
@@ -55,16 +55,16 @@ class Overlap:
         return a is not None and a == b
 
     def same_scores(self, checkpoint: Checkpoint) -> bool:
-        """By values and verdicts: their intervals may be of another version."""
+        """Compare values and verdicts only: the intervals may come from another version."""
         found = [[tree.scores.get((checkpoint, key)) for key in self.figures] for tree in self.trees]
         a, b = ([score and (score.value, score.counts) for score in side] for side in found)
         return a == b
 
 
 def overlap(a: Tree, b: Tree) -> Overlap:
-    """Return what can be compared: curves of the runs and scores on the benchmarks that both trees have.
+    """Return what can be compared: curves and benchmark scores that both trees have.
 
-    Raises ConfigError where scale or problems differ, MissingInputError where nothing is in common.
+    Raises ConfigError where scale or problems differ, MissingInputError where nothing is shared.
     """
     if a.scale != b.scale:
         raise ConfigError(f"cannot be compared: {a.given} is of scale {a.scale}, {b.given} of scale {b.scale}")
@@ -85,7 +85,7 @@ def overlap(a: Tree, b: Tree) -> Overlap:
 
 
 def differences(common: Overlap) -> list[dict[str, Any]]:
-    """A row by HEADER for each figure that differs; moved ones first, then by the share of their interval."""
+    """Return a row by HEADER for each differing value; moved ones first, then by the share of their interval."""
     values: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # (method or its checkpoint, figure) -> by seed
     ends: dict[tuple[str, str], tuple[Any, Any]] = {}  # of the last seed: its scores with their intervals
     for checkpoint in common.checkpoints:
@@ -114,15 +114,15 @@ def differences(common: Overlap) -> list[dict[str, Any]]:
             )
         rows.append(row)
     for row, p in zip(rows, compare.holm([row.pop("p") for row in rows]), strict=True):
-        # Without an interval although there are seeds: each of them differs by the same amount.
+        # No interval although there are several seeds: all of them differ by the same amount.
         row |= {"p_holm": p, "moved": row["seeds"] > 1 if p is None else p < compare.ALPHA}
         row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
     return sorted(rows, key=lambda row: (not row["moved"], -row["share"], row["where"], row["figure"]))
 
 
 def _over_problems(b: Any, a: Any) -> dict[str, Any]:
-    """b - a with MOVER of the two intervals: wider than paired by problem, never narrower; p by the normal law from
-    the nearer end."""
+    """Return b - a with the MOVER interval of both: wider than one paired by problem, never narrower. p follows the
+    normal distribution from the nearer end."""
     if a is None or any(end is None for end in (a.low, a.high, b.low, b.high)):
         return {"how": "one seed, and no interval over problems"}
     difference, (low, high) = intervals.combine([1, 1], [b.value, -a.value], [b.low, -a.high], [b.high, -a.low])
@@ -132,7 +132,7 @@ def _over_problems(b: Any, a: Any) -> dict[str, Any]:
 
 
 def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> str:
-    """What only one side has, what is equal, the largest differences, the verdict."""
+    """Return what only one side has, what is equal, the largest differences, and the verdict."""
     names_a, names_b = (_names(tree) for tree in common.trees)
     lines = []
     for name, tree, only in zip("AB", common.trees, (names_a.keys() - names_b, names_b.keys() - names_a), strict=True):
@@ -167,7 +167,7 @@ def csv_text(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _names(tree: Tree) -> dict[str, None]:
-    """What made a tree (commits, versions, processors, settings) and what is in it (benchmarks, finished runs)."""
+    """Return what produced a tree (commits, versions, processors, settings) and its content (benchmarks, runs)."""
     finished = [run for run in tree.runs if tree.record(run) is not None]
     names: dict[str, None] = {}
     for run in finished:

@@ -1,6 +1,6 @@
 """`python -m report.convergence --results results/embedded`: how fast and how steadily each run and method learnt.
 
-figures/convergence.csv, convergence_methods.csv   what `evals.learning_curves` measures, for runs and for methods
+figures/convergence.csv, convergence_methods.csv   the measures of `evals.learning_curves`, by run and by method
 figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO
 figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
 """
@@ -36,7 +36,7 @@ METHOD_HEADER = (
     "difference_how",
 )  # fmt: skip
 DIFFERS_HEADER = (*KEYS, "differs")
-# What the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
+# Series that the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     name: ((name,), "mean")
     for name in (
@@ -51,20 +51,20 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
 CURVE_HEADER = (*KEYS, "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
-LEAST = 3  # independent seeds of an interval; of two it would be wider than the picture
+LEAST = 3  # independent seeds of an interval; with two it would exceed the plot
 DIGITS = 7  # significant, as in curve.csv
 
 Series = Sequence[float | None]  # by rollout
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write the five files; returns their paths."""
+    """Write the five files; return their paths."""
     runs = learning_curves.measures(tree)
-    # Means over seeds are over those that chose a sweep's values; fresh seeds are compared in the table of all runs.
+    # Means cover the seeds that chose a sweep's values; fresh seeds are compared in the table of all runs.
     averaged = [one for one in runs if not tree.is_fresh(one.run)]
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
-    texts = {  # an empty cell is a figure that does not exist
+    texts = {  # an empty cell: no such value
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
         "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, averaged)),
         "convergence_runs.csv": to_csv(
@@ -78,7 +78,7 @@ def write(tree: Tree) -> list[Path]:
 
 
 def series(curve: Curve) -> dict[str, Series]:
-    """Every entry of SERIES by rollout; None: not defined, or not recorded when the run was made."""
+    """Return every entry of SERIES by rollout; None: not defined, or not recorded when the run was made."""
     later = {name: [None] * len(curve.rollouts) for name in MOVEMENT if name not in curve.rollouts[0][0]}
     return {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
 
@@ -95,7 +95,7 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
 
 def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
     """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds, and against GRPO/DAPO under
-    the same settings. p is corrected over all methods and models of a measure, which a reader looks down as one column.
+    the same settings. p is corrected over all methods and models of a measure, since they are read as one column.
     """
     from evals.stats import compare
 
@@ -129,18 +129,18 @@ def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate
     from evals.stats import compare
 
     values, missing = _values(runs, measure)
-    if missing or not values:  # a method that sometimes never gets there has no mean over the times that it did
+    if missing or not values:  # a method that reaches it on some seeds only has no mean over those
         return compare.Estimate(how=_reasons(missing) or "no seed is finished", n=len(values) + len(missing))
     return compare.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
 
 
 def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
-    """Method a minus method b, paired by seed; an unfinished seed is not a pair."""
+    """Return method a minus method b, paired by seed; an unfinished seed is not a pair."""
     from evals.stats import compare
 
     (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
     common = {*values_a, *missing_a} & {*values_b, *missing_b}
-    # One seed without a figure leaves no comparison: without it, only seeds on which both got there would count.
+    # One seed without a value rules out the comparison: otherwise only seeds on which both reached it would count.
     for runs, missing in ((a, missing_a), (b, missing_b)):
         if reasons := _reasons({seed: reason for seed, reason in missing.items() if seed in common}):
             return compare.Comparison(how=f"{runs[0].title}: {reasons}", n=len(common))
@@ -149,7 +149,7 @@ def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], meas
 
 
 def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
-    """Of the finished runs by seed: figures, and why there is none."""
+    """Return the values of the finished runs by seed, and the reason for each missing one."""
     finished = {run.run.seed: run for run in runs if run.finished}
     figures = {seed: run.values[measure.key] for seed, run in finished.items()}
     missing = {seed: finished[seed].why[measure.key] for seed, value in figures.items() if value is None}
@@ -157,21 +157,21 @@ def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, fl
 
 
 def _reasons(missing: Mapping[int, str]) -> str:
-    """`seed 2: never reached`"""
+    """Return reasons as `seed 2: never reached`."""
     return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
-    """Yield the curves by rollout, as far as each run goes; None is a value that is not defined."""
+    """Yield the curves by rollout, up to the end of each run; None is a value that is not defined."""
     for run, values in curves.items():
         for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
             yield {**_keys(run), "rollout": n, **dict(zip(values, map(_rounded, numbers), strict=True))}
 
 
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
-    """Yield rows by BAND_HEADER: the mean over seeds and its 95 % interval, of every series of every method.
+    """Yield rows by BAND_HEADER: mean over seeds and 95 % interval, for every series of every method.
 
-    A sweep's fresh seeds are apart. No mean where a seed has no value or has ended, no interval of fewer than LEAST
+    A sweep's fresh seeds are separate. No mean where a seed has no value or has ended, no interval for fewer than LEAST
     clean models (or seeds, where each has its own).
     """
     from evals.stats import compare
@@ -189,10 +189,10 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
                 known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
                 numbers: dict[str, float | None] = dict.fromkeys(("mean", "low", "high"))
                 if len(known) == len(seeds):
-                    lowest = min(known.values())  # a weight among the shares may be negative
+                    lowest = min(known.values())  # one of the shares is a weight, which may be negative
                     bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
                     found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
-                    # Over clean models, as the interval is: they may have unequal numbers of seeds.
+                    # Over clean models, like the interval: they may have unequal numbers of seeds.
                     numbers["mean"] = _rounded(found.value)
                     if found.n >= LEAST:
                         numbers |= {"low": _rounded(found.low), "high": _rounded(found.high)}
@@ -204,7 +204,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def differences(key: str) -> tuple[str, ...]:
-    """The slots in which a method differs from GRPO/DAPO, as `reduce: token_mean → sequence_mean`."""
+    """Return the slots in which a method differs from GRPO/DAPO, as `reduce: token_mean → sequence_mean`."""
     ours, theirs = (
         {slot: _text(part) for slot, part in catalog.parse(name).parts.filled().items()} for name in (key, REFERENCE)
     )
@@ -221,7 +221,7 @@ def differences(key: str) -> tuple[str, ...]:
 
 
 def _text(part: Part) -> str:
-    """The part with the settings that differ from its formula's defaults."""
+    """Return the part with the settings that differ from its formula's defaults."""
     parameters = inspect.signature(part.function).parameters
     changed = {name: value for name, value in part.settings.items() if value != parameters[name].default}
     return f"{part.name}({', '.join(f'{name}={value}' for name, value in changed.items())})" if changed else part.name

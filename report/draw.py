@@ -1,6 +1,6 @@
-"""Pictures as SVG, PNG and PDF: the look of lines, the frame of every picture, and the picture of `report.frontier`.
+"""Draw pictures as SVG, PNG and PDF: line styles, the frame of every picture, and the one of `report.frontier`.
 
-Equal data gives equal bytes: neither dates nor random ids are written.
+Equal data gives equal bytes: files contain neither dates nor random ids.
 """
 
 import io
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
-# Okabe and Ito's colours are distinguishable with the common colour-vision deficiencies. Every line also has its own
-# dash pattern, so that a grey print still tells them apart.
+# Okabe and Ito's colours are distinguishable with the common colour-vision deficiencies. Every line also has a
+# distinct dash pattern, so that lines stay distinguishable in grey print.
 INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
 
-# Colour, dash pattern (on, off, ...; empty: solid), width in points; a line of figures.yaml is a position here.
+# Colour, dash pattern (on, off, ...; empty: solid), width in points; figures.yaml gives each line's index here.
 STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
     ("#0072b2", (), 1.5),
     ("#d55e00", (), 2.2),
@@ -27,10 +27,10 @@ WIDTH = 6.5  # inches: the text width of a letter or A4 page, so that print keep
 TEXT = 8.0  # points, the smallest
 LEGEND_ROW = 0.19  # inches
 LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # in one line of the legend; a handle and its gaps
-COLOURS = 64  # of the PNG: a third of the bytes, and no visible difference
+COLOURS = 64  # of the PNG: a third of the bytes without a visible difference
 SETTINGS: Any = {
-    "svg.hashsalt": "tepo-bench",  # ids in the file follow from the data instead of from chance
-    "svg.fonttype": "none",  # text stays text: sharp, selectable, read aloud
+    "svg.hashsalt": "tepo-bench",  # ids in the file follow from the data and are not random
+    "svg.fonttype": "none",  # text stays text: sharp, selectable, readable by screen readers
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
     "font.size": TEXT,
@@ -49,10 +49,10 @@ SETTINGS: Any = {
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
-    "path.simplify": False,  # every point of the CSV is in the picture
+    "path.simplify": False,  # every point of the CSV is drawn
 }
-# The PDF stands in a paper set in TeX: Times-like STIX, which comes with matplotlib, embedded as TrueType, since some
-# publishers refuse Type 3. The family is looked up when text is drawn, so the same figure takes it.
+# The PDF goes into a paper set in TeX: Times-like STIX, which comes with matplotlib, embedded as TrueType, since some
+# publishers refuse Type 3. The family is looked up when text is drawn, so the same figure uses it.
 IN_TEX: Any = {"font.sans-serif": ["STIXGeneral", "DejaVu Sans"], "pdf.fonttype": 42}
 
 
@@ -64,7 +64,7 @@ def looks() -> list[tuple[str, tuple[float, ...], float]]:
         for turn in range(1, len(coloured))
         for place, (colour, _, width) in enumerate(coloured)
     ]
-    return list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: turned, one colour has that look already
+    return list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: some rotations repeat a look
 
 
 def style(look: tuple[str, tuple[float, ...], float], scale: float = 1.0) -> dict[str, Any]:
@@ -74,11 +74,11 @@ def style(look: tuple[str, tuple[float, ...], float], scale: float = 1.0) -> dic
 
 
 def axes(rows: int, columns: int, row_height: float, legend: Sequence[str]) -> tuple[Any, Any, int]:
-    """Return a figure, its grid of axes, and the number of legend entries in a line. Heights are in inches."""
+    """Return a figure, its grid of axes, and the number of legend entries per line. Heights are in inches."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.use("agg")  # no display on a compute node
+    matplotlib.use("agg")  # compute nodes have no display
     widths = [len(label) + HANDLE_CHARACTERS for label in legend]
     abreast = len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
     height = 0.37 + rows * row_height - (-len(widths) // abreast) * LEGEND_ROW
@@ -106,7 +106,7 @@ def finished(figure: Any, words: str, styles: Mapping[str, Any], abreast: int) -
     )
     svg, png, pdf, small = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # the same places in all three; it would be solved again for each
+    figure.set_layout_engine("none")  # keep positions equal in all three; each save would solve the layout again
     figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
     Image.open(png).convert("RGB").quantize(COLOURS).save(small, format="png", optimize=True)
     with matplotlib.rc_context(IN_TEX):
@@ -117,7 +117,7 @@ def finished(figure: Any, words: str, styles: Mapping[str, Any], abreast: int) -
 
 # The picture of sweep/frontier.csv and matched.csv.
 
-PANEL, METHOD = 3.0, 0.24  # inches: the height of a model at least, and of a method on its right
+PANEL, METHOD = 3.0, 0.24  # inches: minimum height of a model, and of a method on its right
 
 
 def frontier(
@@ -130,7 +130,7 @@ def frontier(
 ) -> dict[str, bytes]:
     """Return the picture as `svg`, `png` and `pdf` bytes.
 
-    rows: of frontier.csv; a point without movement is not drawn. matched: of matched.csv. models: key -> title.
+    rows: of frontier.csv; points without movement are not drawn. matched: of matched.csv. models: key -> title.
     baseline: title of the method that the others are compared with, drawn black. given: `report.figures.given()`.
     """
     import matplotlib
@@ -165,9 +165,9 @@ def _points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]
 def line_styles(
     rows: Sequence[Mapping[str, Any]], baseline: str, given: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return title -> style of its line: black for the baseline, the others as in every picture of the page.
+    """Return title -> line style: black for the baseline, the others as in every picture of the page.
 
-    A method without a look in figures.yaml gets a look that no method has there: the overview shows both pictures.
+    A method without a look in figures.yaml gets an unused one: the overview shows both pictures.
     """
     own = {row["title"]: STYLES[given[row["row"]]] for row in rows if row["row"] in given}
     free = cycle(look for place, look in enumerate(looks()) if look[0] != INK and place not in given.values())
@@ -176,7 +176,7 @@ def line_styles(
 
 
 def _differences(axis: Any, rows: Sequence[Mapping[str, Any]], baseline: str) -> None:
-    """Draw each row's two differences in points with their intervals, the largest at own settings on top."""
+    """Draw each row's two differences in points with intervals, the largest at own settings on top."""
     rows = sorted(rows, key=lambda row: row["total"] if row["total"] is not None else float("-inf"))
     for name, place, face in (("total", 0.15, "white"), ("difference", -0.15, INK)):  # columns of matched.csv
         found = [

@@ -1,7 +1,7 @@
 """`python -m report.figures --results results/quick --figure 2`: a figure of figures.yaml, its numbers and picture.
 
 figures/<key>.csv            means and ranges, one row per point of a line
-figures/<key>.json           scale, models, and what is left out
+figures/<key>.json           scale, models, and omissions
 figures/<key>.{svg,png,pdf}  the picture
 """
 
@@ -28,14 +28,14 @@ HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
     "unit", "line",
 )  # fmt: skip
-AXIS = "step (one rollout)"  # the paper says step, and not which: reading R34
+AXIS = "step (one rollout)"  # the paper leaves open which step it means: reading R34
 ROW, ACROSS = 2.3, 2  # inches: a row of panels; panels side by side
 
 
 class Quantity(Declared):
     title: str
-    columns: Tuple[str]  # of curve.csv, made one value by `aggregate`
-    aggregate: Literal["first", "mean", "sum"]  # as `evals.learning_curves` has them
+    columns: Tuple[str]  # of curve.csv, reduced to one value by `aggregate`
+    aggregate: Literal["first", "mean", "sum"]  # as in `evals.learning_curves`
     label: str  # of the axis, with the unit
     scale: float = 1.0  # factor: 100 turns a fraction into percent
 
@@ -75,7 +75,7 @@ def figure(key: str, path: Path | str = FIGURES) -> Figure:
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Return every figure of a specification file, in its order.
 
-    Raises ConfigError for unknown keys and names, and for lines that look alike.
+    Raises ConfigError for unknown keys and names, and for lines with equal looks.
     """
     where, models = str(path), read_yaml(TABLES)["models"]
     file = validated(Specification, read_yaml(path, "specification"), where)
@@ -100,7 +100,7 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
 
 
 def given() -> dict[str, int]:
-    """Return method, as the configuration names it -> its look, which no other method has in any picture."""
+    """Return method, as configured -> its look, which is unique to it in all pictures."""
     return {name: place for one in figures() for name, place in one.lines.items()}
 
 
@@ -110,7 +110,7 @@ def offered(tree: Tree) -> list[Figure]:
 
 
 def runs(figure: Figure, tree: Tree) -> list[Run]:
-    """Return the planned runs that a figure is made of, each once, in the matrix's order."""
+    """Return the planned runs that a figure uses, each once, in the matrix's order."""
     wanted = {run for line in figure.lines for run in planned(figure, line, tree)}
     return [run for run in tree.runs if run in wanted]
 
@@ -137,7 +137,7 @@ class Line:
 
 
 def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
-    """Return every line that is finished, panel by panel, and one sentence for each reason to leave something out.
+    """Return every finished line, panel by panel, and one sentence for each reason for an omission.
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
@@ -190,7 +190,7 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
 def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
     """Return mean and range over seeds, a row per rollout.
 
-    No mean where a seed has no value or has ended: it would be a mean over other seeds than the point before.
+    No mean where a seed has no value or has ended: it would cover other seeds than the point before.
     """
     rows = []
     for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
@@ -226,7 +226,7 @@ def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
             axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=[1, 2, 4, 5, 10]))
             axis.grid(axis="y")
             axis.margins(x=0.02)
-            if axis.dataLim.y0 >= 0:  # from 0 where nothing lies below it, with room to see a 0
+            if axis.dataLim.y0 >= 0:  # from 0 where no value is negative, with room for points at 0
                 axis.set_ylim(-0.03 * axis.get_ylim()[1], axis.get_ylim()[1])
         for axis in grid.ravel()[len(figure.panels) :]:
             axis.set_visible(False)
@@ -234,7 +234,7 @@ def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
 
 
 def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
-    """Draw mean and range; where a run collapsed, and with it the mean, draw every seed and mark its end."""
+    """Draw mean and range; where a run collapsed, which ends the mean, draw every seed and mark its end."""
     nan = float("nan")  # matplotlib leaves a gap in the line
     if line.ended:
         for seed, values in line.by_seed.items():
@@ -253,7 +253,7 @@ def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
 def write(figure: Figure, tree: Tree) -> tuple[list[Path], list[str]]:
     """Write `figures/<key>.{csv,json,svg,png,pdf}`; return the paths, and what could not be drawn."""
     found, notes = lines(figure, tree)
-    model = str((tree.model_for(figure.model, figure.paper) or {})["title"])  # there is one, since a line is drawn
+    model = str((tree.model_for(figure.model, figure.paper) or {})["title"])  # a drawn line implies a model
     counts = sorted({len(line.by_seed) for line in found})
     words = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
     words = f"mean and range of {words}" if counts[-1] > 1 else words

@@ -1,14 +1,14 @@
-"""Methods at equal movement, from a tree with a sweep: the files that `report.sweep` writes of it.
+"""Compare methods at equal movement, from a tree with a sweep. `report.sweep` writes these files:
 
 sweep/frontier.csv   a row for each model, method and point of the sweep: movement, area and score, means over seeds
 sweep/matched.csv    a row for each model, measure and method: area minus the baseline's, at the scale's settings
-                     (`total`) and at equal movement, over the range between both movements there
-                     (`evals.stats.frontier`); the same of scores where every point is evaluated
-sweep/frontier.md    the second to read
-sweep/frontier.svg   areas of both as a picture; also .png and .pdf
+                     (`total`) and at equal movement, over the range between their two movements
+                     (`evals.stats.frontier`); the same for scores where every point is evaluated
+sweep/frontier.md    matched.csv as text
+sweep/frontier.svg   areas from both as a picture; also .png and .pdf
 
-A method is better than another only where it lies above it at equal movement: whatever moves further learns faster, up
-to a point, and a table at one learning rate is largely a table of step sizes.
+A method is better than another only where it lies above it at equal movement: up to a point, larger movement means
+faster learning, and a table at one learning rate is largely a table of step sizes.
 """
 
 import math
@@ -39,7 +39,7 @@ MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """The rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, None if not recorded."""
+    """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median, None if not recorded."""
     rows = []
     for point in found:
         row = dict.fromkeys(ARMS) | row_of(tree, point, _measured(found, point.model))
@@ -50,15 +50,15 @@ def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def _measured(found: Sequence[Point], model: str) -> list[str]:
-    """The measures that all points of a model have: its area, and its score where every run is evaluated."""
+    """Return the measures that all points of a model have: area, and score where every run is evaluated."""
     points = [point for point in found if point.model == model]
     return [by for by in MEASURES if all(point.figures(by).keys() == point.area.keys() for point in points)]
 
 
 def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> list[dict[str, Any]]:
-    """The rows of matched.csv, p corrected over the methods of a model, each measure apart.
+    """Return the rows of matched.csv, with p corrected over the methods of a model, each measure separately.
 
-    baseline: a method's key or its name in the configuration; None: the tree's.
+    baseline: a method's key or configured name; None: the tree's baseline.
     """
     from evals.stats import compare
 
@@ -86,7 +86,7 @@ def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> 
 def _against(
     points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None, by: str
 ) -> dict[str, Any]:
-    """A method against the baseline, by one measure. Step sizes that break a method are left out
+    """Compare a method with the baseline by one measure. Step sizes that break a method are left out
     (paper/preregistration.md)."""
     from evals.stats import compare, frontier
 
@@ -120,7 +120,7 @@ def _against(
 
 
 def _movement(point: Point) -> float | None:
-    """The geometric mean over seeds; None where a seed has none."""
+    """Return the geometric mean over seeds; None where a seed has no movement."""
     values = [value for value in point.movement.values() if value]
     if len(values) < len(point.movement):
         return None
@@ -128,15 +128,15 @@ def _movement(point: Point) -> float | None:
 
 
 def _is_own(point: Point) -> bool:
-    """Whether it is the method as the scale has it without the sweep."""
+    """Return whether the point is the method as the scale has it without the sweep."""
     return point.method == point.base
 
 
 def markdown(
     tree: Tree, rows: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]], movement: str = "movement"
 ) -> str:
-    """frontier.md: a table for each model and measure, and how it goes with movement. points: the rows of
-    frontier.csv. movement: the measure that is taken as movement."""
+    """Return frontier.md: a table per model and measure, and the relation to movement. points: the rows of
+    frontier.csv. movement: the measure taken as movement."""
     lines = ["# Methods at equal movement", ""]
     for model, by in product(tree.models, MEASURES):
         own = [row for row in rows if (row["model"], row["measure"]) == (model["key"], by)]
@@ -173,7 +173,7 @@ def _nats(*values: float | None) -> str:
 
 
 def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
-    """The content of each file by its name."""
+    """Return the content of each file by its name."""
     points, compared = arms(tree, found), matched(tree, found)
     titles = {model["key"]: model["title"] for model in tree.models}
     against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
@@ -185,8 +185,8 @@ def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
 
 
 def page(tree: Tree, versus: str | None, movement: str) -> str:
-    """frontier.md against another method than the baseline, or with another measure as movement. Raises ConfigError for
-    a method that the sweep does not have."""
+    """Return frontier.md against a method other than the baseline, or with another movement measure. Raises
+    ConfigError for a method that the sweep does not have."""
     found = selecting(tree, movement)
     if versus is not None and versus not in {name for point in found for name in (point.base, point.row)}:
         raise unknown("command line", "--versus", versus, dict.fromkeys(point.row for point in found))

@@ -1,8 +1,8 @@
 """`python -m report.manifest --results results/quick`: every result file of a tree with its sha256.
 
-Not listed: `state/` (what a run would resume from), `log/` (of a logger), hidden files, and BY_HAND. Checkpoints have
-the hash that run.json records, inputs from outside the tree (base models, prompts, benchmarks) that of their readers;
-`python -m report.verify` reads them all, and follows the chain of records.
+Not listed: `state/` (resume data of a run), `log/` (of a logger), hidden files, and BY_HAND. Checkpoints have
+the hash that run.json records, inputs from outside the tree (base models, prompts, benchmarks) that of their readers.
+`python -m report.verify` reads them all and follows the chain of records.
 """
 
 import math
@@ -22,14 +22,14 @@ from evals.score import check_model, rows
 from evals.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals.tree import MANIFEST, Tree, open_tree
 
-SCHEMA = 3  # 2 also had the facts that records hold
+SCHEMA = 3  # 2 also had facts that are now in records
 BY_HAND = ("graders",)  # folders of `evals.graders`, written at any time
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
-ROUNDING = 1e-9  # of scores computed again: other versions of numerical libraries sum in another order
+ROUNDING = 1e-9  # of recomputed scores: other versions of numerical libraries sum in another order
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """Every result below `root` that a manifest lists, sorted."""
+    """Yield every result below `root` that a manifest lists, sorted."""
     for folder, subfolders, files in os.walk(root):
         place = Path(folder).relative_to(root)
         in_run = len(place.parts) == 4 and place.parts[0] == "runs"
@@ -41,7 +41,7 @@ def walk(root: Path) -> Iterator[Path]:
 
 
 def build(tree: Tree) -> dict[str, Any]:
-    """The content of manifest.json for a results tree, finished or not."""
+    """Return the content of manifest.json for a results tree, finished or not."""
     records = {run: record for run in tree.finished if (record := tree.record(run)) is not None}
     graded = [c for c in tree.checkpoints if (tree.layout.grades(c) / "grades.json").is_file()]
     drawn = [store.read_folder(tree.layout.samples(checkpoint) / "samples.json") for checkpoint in graded]
@@ -76,26 +76,26 @@ def build(tree: Tree) -> dict[str, Any]:
 
 
 def _checkpoints(record: Mapping[str, Any]) -> dict[str, str]:
-    """The sha256 of each `checkpoints/step<n>` that run.json lists."""
+    """Return the sha256 of each `checkpoints/step<n>` that run.json lists."""
     return {name: digest for name, digest in record.get("outputs", {}).items() if name.startswith("checkpoints/")}
 
 
-# Inputs from outside the tree, named as run.json and samples.json name them: relative to the checkout of the commands.
+# Inputs from outside the tree, named as in run.json and samples.json: relative to the checkout of the commands.
 
 
 def located(tree: Tree, name: str) -> Path:
-    """Where an input lies now: in the checkout that holds results/<scale>, else in the present folder."""
+    """Return the present path of an input: in the checkout that holds results/<scale>, else in the current folder."""
     beside_results = (tree.kept or tree.root).absolute().parent.parent / name
     return beside_results if beside_results.exists() else Path(name)
 
 
 def _of_run(tree: Tree, run: Run, key: str) -> dict[str, Any]:
-    """A part of run.json, empty where there is none."""
+    """Return a part of run.json, empty where it is missing."""
     return (tree.record(run) or {}).get(key) or {}
 
 
 def bases(tree: Tree) -> dict[str, list[Run]]:
-    """The folders of base models, each with the runs that were trained from it."""
+    """Return the folders of base models, each with the runs that were trained from it."""
     folders: dict[str, list[Run]] = {}
     for run in tree.finished:
         if base := _of_run(tree, run, "spec").get("base"):
@@ -104,7 +104,7 @@ def bases(tree: Tree) -> dict[str, list[Run]]:
 
 
 def single_files(tree: Tree) -> dict[str, dict[str, Path]]:
-    """Prompts and benchmarks by name, each by sha256 with a record that names it; more than one do not agree."""
+    """Return prompts and benchmarks by name, each by sha256 with a record that lists it; several hashes disagree."""
     found: dict[str, dict[str, Path]] = {}
     for run in tree.finished:
         name, digest = _of_run(tree, run, "spec").get("prompts"), _of_run(tree, run, "inputs").get("prompts")
@@ -118,12 +118,12 @@ def single_files(tree: Tree) -> dict[str, dict[str, Path]]:
     return found
 
 
-# The chain: run.json -> samples.json -> grades.json -> scores.csv. Every link is a hash that the later file holds of
-# the earlier one; scores are computed again. A link whose earlier end a kept tree left out is not checked.
+# The chain: run.json -> samples.json -> grades.json -> scores.csv. Every link is a hash of the earlier file in the
+# later one; scores are recomputed. A link whose earlier end a kept tree omits is not checked.
 
 
 def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = False) -> list[str]:
-    """One line for each link that does not hold, in the order of the chain. left_out: kinds of files not kept here.
+    """Return one line per broken link, in the order of the chain. left_out: kinds of files that this tree omits.
 
     read: hash base models and checkpoints too, which takes long.
     """
@@ -157,7 +157,7 @@ def broken_links(tree: Tree, left_out: Collection[str] = (), *, read: bool = Fal
 
 
 def _named(lines: Iterator[str]) -> Iterator[str]:
-    """The lines of a check, which ends where something cannot be read: with the line that names it."""
+    """Yield the lines of a check. An unreadable file ends it, and the last line names that file."""
     try:
         yield from lines
     except BenchError as error:
@@ -165,7 +165,7 @@ def _named(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _check_base(tree: Tree, base: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Whether runs name the content of a base model that its maker wrote."""
+    """Check that runs record the content of a base model that its builder wrote."""
     folder = located(tree, base)
     if not folder.is_dir():
         yield f"{folder}: missing, though {tree.layout.run(runs[0]) / 'run.json'} names it"
@@ -175,12 +175,12 @@ def _check_base(tree: Tree, base: str, runs: Sequence[Run]) -> Iterator[str]:
     for run in runs:
         inputs = _of_run(tree, run, "inputs")
         for name, digest in now.items():
-            if inputs.get(name) not in (None, digest):  # None: of a run before there was one
+            if inputs.get(name) not in (None, digest):  # None: the run is older than the digest
                 yield f"{folder}: {name}: not what {tree.layout.run(run) / 'run.json'} was trained from"
 
 
 def _check_file(path: Path, named: Mapping[str, Path]) -> Iterator[str]:
-    """The same for prompts and benchmarks."""
+    """Check prompts and benchmarks in the same way."""
     if not path.is_file():
         yield f"{path}: missing, though {next(iter(named.values()))} names it"
         return
@@ -191,7 +191,7 @@ def _check_file(path: Path, named: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _check_weights(tree: Tree, run: Run, name: str, digest: str, *, read: bool) -> Iterator[str]:
-    """Whether a checkpoint is that of run.json, and that of its samples."""
+    """Check that a checkpoint matches run.json and its samples."""
     folder, record = tree.layout.run(run) / name, tree.layout.run(run) / "run.json"
     if not folder.is_dir():
         yield f"{folder}: missing, though {record} lists it"
@@ -244,7 +244,7 @@ def _check_grades(tree: Tree, checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _check_parquets(path: Path) -> Iterator[str]:
-    """Whether the files beside a record are those that it lists."""
+    """Check that the files next to a record are those that it lists."""
     for key, entry in store.read_folder(path)["benchmarks"].items():
         parquet = path.parent / f"{key}.parquet"
         if not parquet.is_file():
@@ -254,7 +254,7 @@ def _check_parquets(path: Path) -> Iterator[str]:
 
 
 def _check_scores(tree: Tree, sound: Sequence[Checkpoint], left_out: Collection[str]) -> Iterator[str]:
-    """scores.csv against the grades of the checkpoints whose files are sound, cell by cell."""
+    """Compare scores.csv cell by cell with the grades of the checkpoints whose files are sound."""
     path = tree.layout.scores
     written: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in read_rows(path):

@@ -1,6 +1,6 @@
-"""Numbers, intervals and marks as every table of the reports shows them; tables in Markdown, LaTeX and CSV.
+"""Format numbers, intervals and marks for every table of the reports; render tables as Markdown, LaTeX and CSV.
 
-Nothing is computed. `shown` makes the texts of a cell; the templates beside this file set them.
+Nothing is computed here. `shown` returns the texts of a cell; the templates in this folder lay them out.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HERE = ROOT / "report"
 DATA = ("report/table.md.j2", "report/table.tex.j2")
 COLLAPSED = "†"
 ALPHA = 0.05  # level of every comparison, after Holm's correction
-WIDE = 0.5  # an interval of more points says hardly anything, as that of two seeds (12.7 standard errors to each side)
+WIDE = 0.5  # a wider interval, in points, is useless, such as one of two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods of a correlation
 
 
 def percent(value: float | Decimal | None) -> str:
-    """A fraction in percent, `12.30`; the empty string for None, 0.00 for -0.00."""
+    """Return a fraction in percent, `12.30`; the empty string for None, 0.00 for -0.00."""
     if value is None:
         return ""
     text = f"{100 * value:.2f}"
@@ -37,19 +37,19 @@ def percent(value: float | Decimal | None) -> str:
 
 
 def bracketed(number: str, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
-    """`number` with the ends of its interval behind it, `12.30 [11.10, 13.50]`; alone where there is none."""
+    """Return `number` followed by the ends of its interval, `12.30 [11.10, 13.50]`; only the number without one."""
     return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
 
 
 def with_interval(row: Mapping[str, Any], name: str) -> str:
-    """`name` of a row in percent with the interval in `name`_low and _high; – for None."""
+    """Return `name` of a row in percent with the interval from `name`_low and _high; – for None."""
     if row[name] is None:
         return "–"
     return bracketed(percent(row[name]), row[f"{name}_low"], row[f"{name}_high"], percent)
 
 
 def arrow(difference: float | None, low: float | None, high: float | None, p_holm: float | None) -> str:
-    """The mark of a paired difference with its 95 % interval and its corrected p (`captions.FOOTNOTES`); it never
+    """Return the mark of a paired difference from its 95 % interval and corrected p (`captions.FOOTNOTES`); it never
     contradicts the interval."""
     if difference is None or low is None or high is None or p_holm is None:
         return "?"
@@ -59,7 +59,7 @@ def arrow(difference: float | None, low: float | None, high: float | None, p_hol
 
 
 def _minus(text: str) -> str:
-    """With the typographic minus, which is as wide as a plus: signs in a column stand below each other."""
+    """Use the typographic minus, which is as wide as a plus: signs in a column align."""
     return text.replace("-", "−")
 
 
@@ -67,7 +67,7 @@ def _minus(text: str) -> str:
 
 
 def shown(cell: Mapping[str, Any], *, best: bool) -> dict[str, Any]:
-    """The texts of a cell, empty where there is nothing to show."""
+    """Return the texts of a cell, empty where there is nothing to show."""
     measured = cell["value"] is not None
     return {
         "measured": measured,
@@ -84,13 +84,13 @@ def is_difference(cell: Mapping[str, Any]) -> bool:
 
 
 def signed(cell: Mapping[str, Any], value: float) -> str:
-    """A value of the cell in percent, of a difference with its sign: `+1.74`."""
+    """Return a value of the cell in percent, a difference with its sign: `+1.74`."""
     text = percent(value)
     return _minus(f"+{text}" if is_difference(cell) and float(text) > 0 else text)
 
 
 def interval(cell: Mapping[str, Any]) -> str:
-    """In percent, `62.1–80.0`; of a difference `−4.6 to 6.4`; of few seeds their values, `62.1 / 80.0`."""
+    """Return the interval in percent, `62.1–80.0`; for a difference `−4.6 to 6.4`; for few seeds, `62.1 / 80.0`."""
     if few_seeds(cell):
         return _minus(" / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values()))
     if cell["low"] is None or cell["high"] is None:
@@ -100,14 +100,14 @@ def interval(cell: Mapping[str, Any]) -> str:
 
 
 def few_seeds(cell: Mapping[str, Any]) -> bool:
-    """Whether the cell shows its two seeds in place of a wide interval."""
+    """Return whether the cell shows its two seeds in place of a wide interval."""
     wide = cell["low"] is None or cell["high"] is None or cell["high"] - cell["low"] > WIDE
     return cell["level"] == "seed" and len(cell["by_seed"]) == 2 and wide
 
 
 def mark(cell: Mapping[str, Any]) -> str:
-    """`arrow` of the cell's difference to its baseline; in brackets where it is over problems: of two checkpoints and
-    not of two methods."""
+    """Return `arrow` of the cell's difference to its baseline, in brackets where it is over problems: it then compares
+    two checkpoints and not two methods."""
     if cell["versus"] is None:
         return ""
     sign = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
@@ -118,7 +118,7 @@ def mark(cell: Mapping[str, Any]) -> str:
 
 
 def csv_table(table: Mapping[str, Any]) -> str:
-    """As the paper prints it: one row per method, percent with two decimals; `not run` or `missing` for no number."""
+    """Return CSV in the paper's form: one row per method, percent with two decimals; `not run` or `missing` if none."""
 
     def number(cell: Mapping[str, Any]) -> str:
         return percent(cell["value"]) if cell["measured"] else cell["text"]
@@ -137,21 +137,21 @@ def markdown(table: Mapping[str, Any]) -> str:
 
 
 def latex(table: Mapping[str, Any]) -> str:
-    """A fragment for `\\input`, in the manner of the paper's tables. The preamble needs booktabs and graphicx."""
-    # Braces are LaTeX's own, so the template marks its places by angle brackets.
+    """Return a fragment for `\\input`, in the style of the paper's tables. The preamble needs booktabs and graphicx."""
+    # LaTeX uses braces, so the template marks its placeholders with angle brackets.
     marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
     marks |= {"block_start_string": "<%", "block_end_string": "%>"}
     return environment(HERE, finalize=escape_latex, **marks).get_template("table.tex.j2").render(table=table)
 
 
-# Suffix of `tables/table<key>` -> what is written there
+# Suffix of `tables/table<key>` -> its renderer.
 RENDERINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex}
 
 
 def environment(folder: Path, **options: Any) -> Environment:
-    """For the templates in `folder`; a misspelt name in one is an error and not an empty text.
+    """Return the environment for the templates in `folder`; a misspelt name in one is an error and not an empty text.
 
-    Titles, notes and paths are data, never markup: pass `autoescape` or, for what is not HTML, `finalize`.
+    Titles, notes and paths are data, never markup: pass `autoescape` or, for other formats than HTML, `finalize`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -160,7 +160,7 @@ def environment(folder: Path, **options: Any) -> Environment:
 
 
 def escape_markdown(value: object) -> str:
-    """Text that comes from outside, as plain Markdown: no table bars, no tags, no emphasis."""
+    """Return external text as plain Markdown: table bars, tags and emphasis are escaped."""
     text = str(value)
     for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
         text = text.replace(raw, safe)
@@ -173,12 +173,12 @@ def markdown_table(
     align: str = "---",
     escape: Callable[[str], str] = escape_markdown,
 ) -> list[str]:
-    """A Markdown table in lines; columns after the first are set as `align`. escape: of a cell."""
+    """Return a Markdown table in lines; columns after the first have alignment `align`. escape: applied to cells."""
     rule = "|---|" + f"{align}|" * (len(heads) - 1)
     return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
 
 
-# What pdflatex cannot set as it is. Symbols are written as mathematics, which needs no further package.
+# What pdflatex cannot set as is. Symbols are written as mathematics, which needs no additional package.
 SYMBOLS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": r"$-$",
@@ -189,19 +189,19 @@ SYMBOLS = {
 
 
 def escape_latex(value: object) -> str:
-    """Text as data: no character of it is a command, and none is one that pdflatex cannot set."""
+    """Return text as data: no character acts as a command, and pdflatex can set each of them."""
     return "".join(SYMBOLS.get(c, c if _settable(c) else f"[U+{ord(c):04X}]") for c in str(value))
 
 
 def _settable(character: str) -> bool:
-    """ASCII, or a letter of Latin-1 that TeX's oldest font encoding builds from letter and accent."""
+    """Return whether it is ASCII, or a Latin-1 letter that TeX's oldest font encoding builds from letter and accent."""
     base, *accents = list(unicodedata.normalize("NFD", character))
     plain = base.isascii() and base.isprintable()
     return plain and (not accents or (ord(character) < 0x100 and len(accents) == 1))
 
 
-# What scores.csv has next to the scores: pass@k, maj@k, lengths, and responses without an answer. The terminal
-# (`report.show details`) and the page show it.
+# Columns of scores.csv in addition to the scores: pass@k, maj@k, lengths, and responses without an answer. The
+# terminal (`report.show details`) and the page show them.
 
 DETAILS = ("checkpoint", "benchmark", "k", "avg@k", "pass@k", "maj@k", "tokens", "truncated", "no answer")
 DETAILS_NOTE = (
@@ -211,7 +211,7 @@ DETAILS_NOTE = (
 
 
 def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """One line of DETAILS for each checkpoint and benchmark that was run. rows: of `evals.scores.read_rows`."""
+    """Return one line of DETAILS for each checkpoint and benchmark that was run. rows: of `evals.scores.read_rows`."""
     return [
         (
             Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"]).path.as_posix(),
@@ -227,7 +227,7 @@ def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def details(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The lines in columns under their headings, and what the headings mean."""
+    """Return the lines in columns under their headings, and an explanation of the headings."""
     table = [DETAILS, *detail_lines(rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     form = " ".join(f"{{:{'<' if place < 2 else '>'}{width}}}" for place, width in enumerate(widths))

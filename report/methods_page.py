@@ -1,4 +1,4 @@
-"""What docs/methods.md holds of the method catalog, between marks: `python -m report.methods_page` writes it anew."""
+"""Regenerate the parts of docs/methods.md that come from the method catalog: `python -m report.methods_page`."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,19 @@ PAGE = ROOT / "docs" / "methods.md"
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high)?\) \2\)")  # C(w, A) on the page
-PAPER = "arXiv 2604.12736v1"  # the source of a section that names none
-AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page states once
+PAPER = "arXiv 2604.12736v1"  # the source of a section that has none
+AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page explains once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file
 
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table of cells that are Markdown themselves, so that bars alone are escaped."""
+    """Return a Markdown table of Markdown cells; only bars are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
 def section(entry: CatalogEntry, shared: Sequence[Option]) -> str:
-    """Source, difference, equation, the entry's own options, and the defaults of those that several methods have."""
+    """Return source, difference, equation, the entry's own options, and the defaults of those that methods share."""
     equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
     source = "" if entry.source == PAPER else f"{entry.source}. "
     lines = [f"## {entry.key}\n", f"{source}{entry.differs_from_grpo}\n", f"    {equation}\n"]
@@ -52,7 +52,7 @@ def _summary(entry: CatalogEntry) -> list[str]:
 
 
 def _cells(option: Option) -> list[str]:
-    """The columns OPTION."""
+    """Return the columns OPTION."""
     allowed = ", ".join(f"`{choice}`" for choice in option.choices)
     allowed = allowed or (f"number or `{option.blank}`" if option.blank else "number")
     reading = f" ({READINGS[option.reading]})" if option.reading else ""
@@ -62,14 +62,14 @@ def _cells(option: Option) -> list[str]:
 
 
 def _item(name: str, cells: Sequence[str]) -> str:
-    """A list item with the cells that are not empty; that a number is allowed goes without saying."""
+    """Return a list item with the cells that are not empty; that numbers are allowed is left out."""
     default, allowed, *origins = cells
     sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], origins, strict=True) if cell != "-"]
     return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 
 
 def page() -> str:
-    """docs/methods.md with each part between two marks made anew. CorruptInputError for other marks."""
+    """Return docs/methods.md with each part between two marks regenerated. CorruptInputError for other marks."""
     entries = list(catalog.entries().values())
     options = [option for entry in entries for option in entry.options]
     shared = [option for option in dict.fromkeys(options) if options.count(option) > 1]

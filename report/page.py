@@ -1,7 +1,7 @@
 """`python -m report.page --results results/quick`: the report, one HTML file and the responses beside it.
 
-`report.html` needs no network; `report.data/` holds the responses and pictures that it loads on demand. Every number is
-read from a file that another command wrote; a file that is missing is named with its command.
+`report.html` needs no network; `report.data/` holds the responses and pictures that it loads on demand. Every number
+comes from a file that another command wrote; a missing file is reported with its command.
 """
 
 import os
@@ -33,15 +33,15 @@ VIEWS = (
     ("paper", "Paper"),
 )
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
-TEPO = "tepo"  # the paper's method, as configurations call it
+TEPO = "tepo"  # the paper's method, by its configured name
 DOCUMENTS = {name: f"docs/notebook/{name}.md" for name in ("audit", "readings")}
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not hold
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not include
 
 # Curves.
 
-DIGITS = 4  # significant digits in the page: more than a screen shows, and half the bytes
+DIGITS = 4  # significant digits in the page: more than a screen shows, at half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
-START = 6  # methods shown at first; more can be told apart, but not read at a glance
+START = 6  # methods shown at first; more are distinguishable, but not readable at a glance
 FRONT = 4  # lines of the overview's chart
 PERCENT = 100.0
 
@@ -71,7 +71,7 @@ PANELS = (
 
 
 def dynamics(tree: Tree) -> dict[str, Any]:
-    """Return what the charts draw: panels, lines with their values by panel, and the lines of the overview.
+    """Return the data of the charts: panels, lines with their values by panel, and the lines of the overview.
 
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval. The
     overview shows a sweep's fresh seeds, on which its chosen values are compared.
@@ -121,7 +121,7 @@ def _rounded(text: str, scale: float) -> float | None:
 
 
 def _looks(keys: Sequence[tuple[str, str, bool]], tree: Tree) -> dict[tuple[str, str], int]:
-    """Return each line's place in `draw.looks()`: that of figures.yaml, else the next that no figure gives away."""
+    """Return each line's index in `draw.looks()`: that of figures.yaml, else the next that no figure uses."""
     given = {split(tree.method_for(name) or name)[0]: place for name, place in figures.given().items()}
     looks: dict[tuple[str, str], int] = {}
     for model in dict.fromkeys(key[0] for key in keys):
@@ -138,7 +138,7 @@ def _line(key: tuple[str, str, bool], values: dict[str, Any], place: int, tree: 
     colour, dashes, width = draw.looks()[place]
     colours = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # light and dark values: style.css
     title = str(tree.methods[method]["title"])
-    if variant:  # the form names the settings
+    if variant:  # the form shows the settings
         title = title.removesuffix(f", {tree.matrix['variants'][variant]['title']}")
     look = {"colour": colours[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
     given = place in figures.given().values()
@@ -149,9 +149,9 @@ def _line(key: tuple[str, str, bool], values: dict[str, Any], place: int, tree: 
 
 
 def _front(drawn: Mapping[tuple[str, str, bool], dict[str, Any]], tree: Tree) -> list[dict[str, Any]]:
-    """Return the reward of GRPO/DAPO, TEPO and the methods with the largest area, of the first model.
+    """Return the reward of GRPO/DAPO, TEPO and the methods with the largest area, for the first model.
 
-    At the scale's own settings; after a sweep at the values that it chose, on the seeds that chose nothing.
+    Values are at the scale's own settings; after a sweep at the chosen ones, on seeds that were not used to choose.
     """
     fresh = any(key[2] for key in drawn)
     model = next((key[0] for key in drawn), "")
@@ -170,7 +170,7 @@ def _front(drawn: Mapping[tuple[str, str, bool], dict[str, Any]], tree: Tree) ->
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
-    """Return every figure that the plan offers: key, title and the words under it."""
+    """Return every figure of the plan: key, title and caption."""
     found = []
     for figure in figures.offered(tree):
         with written_by(f"python -m report.figures --results {tree.root} --figure {figure.key}"):
@@ -183,7 +183,7 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
 
 
 def _sweep(tree: Tree) -> str:
-    """Return what `report.sweep` and `report.frontier` wrote, as HTML; empty for a tree without a sweep."""
+    """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep."""
     names = ("sweep", "frontier") if tree.matrix.get("sweep") else ()
     with written_by(f"python -m report.sweep --results {tree.root}"):
         return "".join(assets.section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)
@@ -197,7 +197,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
     anchors: set[str] = set()
     for row in found:
         source = f"{row['source']}, {row['setting']}" if row["setting"] else row["source"]
-        anchor = "" if row["id"] in anchors else row["id"]  # an id stands once in the page
+        anchor = "" if row["id"] in anchors else row["id"]  # ids are unique in the page
         lines.append(
             row | {"anchor": anchor, "source": source, "figure": verdicts.figure(row), "beside": verdicts.beside(row)}
         )
@@ -212,7 +212,7 @@ def _documents() -> dict[str, str]:
     return {name: assets.section(_LINK.sub(r"\1", text)) for name, text in pages.items()}
 
 
-# Tables. What a cell shows is `report.view`'s; here is where it leads and what is behind it.
+# Tables. `report.view` decides what a cell shows; this part adds links and tooltips.
 
 LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # columns before the others
 
@@ -220,7 +220,7 @@ LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # colum
 def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
     """Return the tables that have a number. linked: paths of the checkpoints whose responses the page has.
 
-    A scale of the paper's rows shows the paper's tables first, any other all that was trained.
+    A scale of the paper's rows shows the paper's tables first, any other the table of all runs.
     """
     shown = [view.table(tree, key) for key in rows.offered()]
     papers = bool(captions.paragraphs(f"scale-{tree.scale}"))
@@ -260,7 +260,7 @@ def _table(table: Mapping[str, Any], tree: Tree, linked: Container[str]) -> dict
 
 
 def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
-    """Return where a click on a number leads: the responses of its first checkpoint; empty without responses."""
+    """Return the link of a number: the responses of its first checkpoint; empty without responses."""
     paths = [checkpoint.path.as_posix() for checkpoint in cell["runs"]]
     if not cell["measured"] or cell["kind"] == "delta" or not paths or paths[0] not in linked:
         return ""
@@ -271,7 +271,7 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
 
 
 def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    """Return what a reader sees while pointing at a number. labels: of the table's rows."""
+    """Return the tooltip of a number. labels: of the table's rows."""
     if cell["value"] is None:
         return []
     seeds = f"Seed{'s' if len(cell['seeds']) > 1 else ''} {', '.join(map(str, cell['seeds']))}" if cell["seeds"] else ""
@@ -292,7 +292,7 @@ def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
 
 
 def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
-    """Return the table of a tree without runs, as `evals.run` leaves it: a row per checkpoint."""
+    """Return the table of a tree without runs, such as one of `evals.run`: a row per checkpoint."""
     titles = {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
     titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"} | titles
     lines = []
@@ -328,7 +328,7 @@ def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
 
 
 def _details(tree: Tree) -> dict[str, Any]:
-    """Return the figures beside the scores, one text per checkpoint and benchmark, since a page may have thousands."""
+    """Return the values next to the scores, one text per checkpoint and benchmark: a page may have thousands."""
     found: dict[str, dict[str, str]] = {}
     for path, benchmark, *numbers in markdown.detail_lines(read_rows(tree.layout.scores)):
         found.setdefault(path, {})[benchmark] = " / ".join(numbers[2:])
@@ -373,7 +373,7 @@ def build(root: Path) -> str:
         context |= {"views": [view for view in VIEWS if view[0] in EVALUATED], "claims": None, "groups": []}
         context |= {"dynamics": {"front": []}, "sweep": "", "frontier": False}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
-    sentences: dict[str, int] = {}  # behind the cells of all tables, with the numbers that cells have
+    sentences: dict[str, int] = {}  # tooltips of all tables, with the cells' numbers
     for cell in (
         cell for table in tables for block in table["blocks"] for row in block["rows"] for cell in row["cells"].values()
     ):
@@ -391,9 +391,9 @@ def build(root: Path) -> str:
 
 
 def _place(tree: Tree) -> Results:
-    """Return the folder of the page: the tree; of published results results/pages/<name>, beside links to the files.
+    """Return the folder of the page: the tree, or results/pages/<name> with links to the files of published results.
 
-    Published results are read from the user's cache, which holds no page.
+    Published results are read from the user's cache, which does not contain a page.
     """
     if tree.kept is None:
         return tree.layout
@@ -413,7 +413,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)
-    html = build(args.results)  # first: a missing input ends the command before anything is written
+    html = build(args.results)  # first: a missing input ends the command before any file is written
     tree = open_tree(args.results)
     place = _place(tree)
     responses.write(tree, place.root, args.data)

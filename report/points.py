@@ -1,4 +1,4 @@
-"""The points of a sweep: a method with one combination of the swept values, on the selection seeds."""
+"""Points of a sweep: a method with one combination of the swept values, on the selection seeds."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from evals.tree import Tree
 
 @dataclass(frozen=True)
 class Point:
-    """A method with one combination of the swept values, on the selection seeds. Figures are by seed."""
+    """A method with one combination of the swept values, on the selection seeds. Values are by seed."""
 
     model: str
-    row: str  # the method as the configuration names it
+    row: str  # the method's configured name
     base: str  # its key without the sweep
     method: str  # its key with options and variant
     title: str  # of the row
@@ -24,7 +24,7 @@ class Point:
     area: Mapping[int, float]
     score: Mapping[int, float]  # pooled average; empty where these runs are not evaluated
     movement: Mapping[int, float | None]  # None: not recorded
-    failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, collapsed ones among them
+    failed: tuple[int, ...]  # seeds that ended with no more reward than they began with, including collapsed ones
     broken: bool = False  # a seed failed, or the mean area is below the mean reward of the first rollout
 
     def figures(self, by: str) -> Mapping[int, float]:
@@ -36,7 +36,7 @@ class Point:
 
 
 def of_sweep(tree: Tree) -> Mapping[str, Any]:
-    """`sweep` of matrix.json; MissingInputError in a tree without one."""
+    """Return `sweep` of matrix.json; MissingInputError in a tree without one."""
     if not (sweep := tree.matrix.get("sweep")):
         raise MissingInputError(
             f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"
@@ -45,14 +45,14 @@ def of_sweep(tree: Tree) -> Mapping[str, Any]:
 
 
 def baseline_of(tree: Tree) -> str:
-    """The key of the method that the others are compared with."""
+    """Return the key of the method that the others are compared with."""
     return str(tree.matrix.get("baseline") or REFERENCE)
 
 
 def selecting(tree: Tree, by: str = "movement") -> list[Point]:
-    """Return every point of the tree's sweep on the selection seeds, in its order. by: the measure taken as movement.
+    """Return every point of the tree's sweep on the selection seeds, in its order. by: the measure used as movement.
 
-    Raises MissingInputError for the first run that is not trained, or not scored although that was planned.
+    Raises MissingInputError for the first run that is not trained, or planned to be scored but not scored.
     """
     sweep = of_sweep(tree)
     return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
@@ -90,14 +90,14 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
 
 
 def words(values: Mapping[str, Any]) -> str:
-    """`training.learning_rate=0.0002 beta=1`"""
+    """Return values as `training.learning_rate=0.0002 beta=1`."""
     return " ".join(
         f"{axis}={value:g}" if isinstance(value, float) else f"{axis}={value}" for axis, value in values.items()
     )
 
 
 def row_of(tree: Tree, point: Point, measures: Iterable[str]) -> dict[str, Any]:
-    """What every file of a sweep has of a point: its names, and the means of its measures with their intervals."""
+    """Return the columns that every file of a sweep has for a point: names, and means of measures with intervals."""
     from evals.stats import compare
 
     row = {name: getattr(point, name) for name in ("model", "row", "title", "method")}

@@ -1,9 +1,9 @@
 """`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
-be committed, to look at without running anything.
+commit, for viewing without running anything.
 
 Kept in one archive (`core.kept`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
-sample of the responses, and a manifest that also has how samples were drawn and graded. Not kept: checkpoints, other
-samples and grades, forms for print. Beside it, for the web view: README, Markdown tables, PNG figures.
+sample of the responses, and a manifest that also records how samples were drawn and graded. Not kept: checkpoints,
+other samples and grades, print formats. Next to it, for the web view: README, Markdown tables, PNG figures.
 `report.show`, `report.page` and `report.compare` read it like any results tree.
 """
 
@@ -27,19 +27,19 @@ from report import manifest, responses, verify
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
-PRINT = (".pdf", ".tex")  # `report.figures` and `report.tables` make them again
-WEB = (".png", ".md")  # beside the archive
+PRINT = (".pdf", ".tex")  # `report.figures` and `report.tables` rebuild them
+WEB = (".png", ".md")  # next to the archive
 LEFT_OUT = ("forms for print", "grades", "inputs", "curves by update", "samples", "weights")
-PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # named in the README; the records have them all
+PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # listed in the README; the records have all packages
 
 
 def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = None) -> dict[str, int]:
-    """Copy a verified results tree to `out`, replacing an earlier reference there; bytes by file.
+    """Copy a verified results tree to `out`, replacing an earlier reference there; return bytes by file.
 
-    data: folder of the benchmarks' problems, for the golds of the sample of responses; None: where the manifest says.
-    partial: take a tree although runs are missing or uncommitted code made them; its README then says so.
-    Raises ConfigError for such a tree without `partial` and for files that do not fit, CorruptInputError for a tree
-    that its manifest does not describe and for a file that names a folder of this machine.
+    data: folder of the benchmarks' problems, for the golds of the sample of responses; None: the manifest's path.
+    partial: accept missing runs or uncommitted code; the README then states it.
+    Raises ConfigError for such a tree without `partial` and for unexpected files, CorruptInputError for a tree
+    that differs from its manifest and for a file that contains a local path.
     """
     if tree.kept is not None:
         raise ConfigError(f"{tree.kept}: is a kept tree already: name a results tree")
@@ -71,7 +71,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         _refuse_machine_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
         facts = {key: source[key] for key in ("schema", "scale", "commits", "dirty", "missing", "weights", "inputs")}
         facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
-        for size, sampled in responses.keep(tree, data or _data(tree, source)):  # from the largest on
+        for size, sampled in responses.keep(tree, data or _data(tree, source)):  # largest first
             Results(folder).responses.write_bytes(sampled)
             shutil.rmtree(ready, ignore_errors=True)
             sizes = finish(folder, ready, facts, _readme(tree, records, source, out, doubts, size))
@@ -88,7 +88,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
 
 
 def finish(folder: Path, out: Path, facts: Mapping[str, Any], readme: str) -> dict[str, int]:
-    """Write a kept tree of the files in `folder` to `out`, with its manifest and README; bytes by file."""
+    """Write a kept tree of the files in `folder` to `out`, with manifest and README; return bytes by file."""
     found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in found if name not in (MANIFEST, "README.md")]
     web = [name for name in names if Path(name).suffix in WEB]
@@ -109,7 +109,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
-    """How samples were drawn and graded, by checkpoint: their records are not kept."""
+    """Return how samples were drawn and graded, by checkpoint: their records are not kept."""
     found = {}
     for checkpoint in tree.checkpoints:
         graded = tree.layout.grades(checkpoint) / "grades.json"
@@ -130,7 +130,7 @@ def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
 
 
 def _refuse_others_files(out: Path) -> None:
-    """Raise ConfigError unless `out` is absent, empty, or an earlier reference with its own files alone."""
+    """Raise ConfigError unless `out` is absent, empty, or an earlier reference with only its own files."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is not a folder; remove it or name another one")
     own = (
@@ -146,7 +146,7 @@ def _refuse_others_files(out: Path) -> None:
 
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
-    """The folder of the problems that the responses were drawn for, if it is still there."""
+    """Return the folder of the problems that the responses answer, if it still exists."""
     keys = {f"{benchmark['key']}.jsonl" for benchmark in tree.benchmarks}
     found = [manifest.located(tree, name) for name in source["inputs"] if Path(name).name in keys]
     return next((path.parent for path in found if path.is_file()), None)

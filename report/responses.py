@@ -1,13 +1,13 @@
-"""Companion files of the page: every response of every evaluated checkpoint, and the pictures.
+"""Write companion files of the page: every response of every evaluated checkpoint, and the pictures.
 
     problems/<benchmark>                    {items: [[id, problem, gold]]}
     samples/<checkpoint>/<benchmark>        index: one entry per response without its text, and where the texts begin;
-                                            what other graders found, where `python -m evals.graders` compared them
+                                            verdicts of other graders, where `python -m evals.graders` compared them
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
     figures/<name>.svg                      figures as `report.figures` wrote them
 
-A page opened from disk may not `fetch` a file beside it, but may add a script element. So a companion file is a script
-that passes one string to the page: gzip in base64, which the browser unpacks. Nothing in it is executed as code.
+A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
+that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
 
 Published results have a sample of the responses in `responses.parquet`, without samples and grades: the same problems
 for every checkpoint, the first responses to each. The page shows it in the same view, with a note.
@@ -36,8 +36,8 @@ from evals.tree import Tree
 from report import assets, figures, runs
 from report.assets import FOLDER
 
-MATH = ("math.js", "math.css", "math.LICENSE")  # its files outside of folders
-TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB once packed
+MATH = ("math.js", "math.css", "math.LICENSE")  # its files that are not in folders
+TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
 LETTERS = {  # one letter per response in an index
@@ -68,7 +68,7 @@ class Item:
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
     """Return the checkpoints with samples and grades, in the matrix's order, each with a stamp per benchmark.
 
-    Companion files carry the stamp, so that the page cannot mix old files with new. Raises MissingInputError for a
+    Companion files carry the stamp, so that the page cannot mix old files with new ones. Raises MissingInputError for a
     scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
     checkpoints = {}
@@ -98,13 +98,13 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, str]]:
 def write(tree: Tree, root: Path, data: Path | None) -> None:
     """Replace `root`/FOLDER by all companion files. data: folder of the benchmarks' problems.
 
-    Without `data` a problem is shown as its prompt, without the gold answer. Raises ConfigError when FOLDER holds
+    Without `data` a problem is shown as its prompt, without the gold answer. Raises ConfigError when FOLDER contains
     files that are not companion files.
     """
     folder = root / FOLDER
-    # Beside the folder, so that it can be renamed into place: an error on the way leaves the old files.
+    # Next to the folder, so that it can be renamed into place: an error before that leaves the old files.
     fresh = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}."))
-    fresh.chmod(0o755)  # mkdtemp lets its owner alone read; a web server must be able to
+    fresh.chmod(0o755)  # mkdtemp's folder is private; a web server must be able to read it
     try:
         checkpoints = evaluated(tree)
         for checkpoint, stamps in checkpoints.items():
@@ -137,16 +137,16 @@ def _refuse_others_files(folder: Path) -> None:
         raise ConfigError(f"{folder}: not a folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        # By name and not by content: a damaged companion file is to be replaced.
+        # By name and not by content: a damaged companion file must be replaceable.
         kind = {"problems": ".js", "samples": ".js", "figures": ".svg"}.get(name.parts[0])
-        # Snakemake puts the last one into a folder that is an output.
+        # Snakemake writes the last one into a folder that is an output.
         ours = name.as_posix() in (*MATH, ".snakemake_timestamp") or name.suffix == kind
         if path.is_symlink() or not (ours or path.is_dir()):
             raise ConfigError(f"{path}: not a companion file of the page; move it away")
 
 
 def pictures(tree: Tree) -> dict[str, Path]:
-    """Return the SVG files that the page shows, by the name of the companion file that each becomes."""
+    """Return the SVG files that the page shows, each under the name of its companion file."""
     shown = {figure.key: tree.layout.figures / f"{figure.key}.svg" for figure in figures.offered(tree)}
     return shown | {"frontier": tree.root / "sweep/frontier.svg"}
 
@@ -154,7 +154,7 @@ def pictures(tree: Tree) -> dict[str, Path]:
 def shard(name: str, value: Any) -> bytes:
     """Return the script that passes `value` to the page under `name`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    # mtime 0: equal values give equal bytes. "replace": half a surrogate pair has no UTF-8.
+    # mtime 0: equal values give equal bytes. "replace": UTF-8 cannot encode a lone surrogate.
     packed = base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode("ascii")
     return f"bench.arrived({json.dumps(name)},{json.dumps(packed)});\n".encode()
 
@@ -187,7 +187,7 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Iterator[Item]:
 
 
 def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
-    """Return the verdicts of other graders that `evals.graders` wrote; empty where it was not run.
+    """Return the verdicts of other graders from `evals.graders`; empty where it was not run.
 
     Raises CorruptInputError for verdicts on other samples.
     """
@@ -211,7 +211,7 @@ def graders(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> Others:
 
 RESPONSE = ("response", "stop", "tokens", "verdict", "extracted", "rule")  # as in `Item`
 PLACE = ("benchmark", "item", "checkpoint")
-ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read them; None: not known
+ASKED = ("prompt", "problem", "gold")  # problem and gold as the grader read them; None: unknown
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Kept:
     """responses.parquet, one row per response."""
 
     rows: Mapping[str, Mapping[str, list[dict[str, Any]]]]  # checkpoint -> benchmark -> rows, by item
-    size: tuple[int, int]  # problems of each benchmark, responses to each: at most
+    size: tuple[int, int]  # at most: problems of each benchmark, responses to each
     stamp: str
 
 
@@ -231,7 +231,7 @@ def is_sampled(tree: Tree, checkpoint: Checkpoint) -> bool:
 
 
 def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Yield samples of the responses of every evaluated checkpoint, each smaller than the one before: the size in
+    """Yield samples of the responses of every evaluated checkpoint, each smaller than the previous one: the size in
     problems and responses, and the content of responses.parquet.
 
     data: folder of the benchmarks' problems, for problem and gold. Problems are taken in the order of their ids, which
@@ -251,7 +251,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
                 asked = item.prompt, *golds[benchmark].get(item.id, (None, None))
                 where = benchmark, item.id, checkpoint.path.as_posix(), *asked
                 chosen += [(place, number, *where, *r) for number, r in enumerate(item.responses[: SIZES[0][1]])]
-    # Answers of all checkpoints to one problem stand together: most are alike, and compress to almost nothing.
+    # Answers of all checkpoints to one problem are adjacent: most are similar and compress well.
     chosen.sort(key=lambda row: row[2:5] + row[1:2])
     for problems, responses in SIZES:
         rows = [row[2:] for row in chosen if row[0] < problems and row[1] < responses]
@@ -259,7 +259,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
         table = pa.table({n: pa.array(c, pa.int64() if n == "tokens" else pa.string()) for n, c in columns.items()})
         table = table.replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
         out = io.BytesIO()
-        # One piece a column: answers of all checkpoints to one problem are alike.
+        # One row group: similar answers of all checkpoints to one problem compress together.
         pq.write_table(
             table, out, compression="zstd", compression_level=19, use_dictionary=False, data_page_size=1 << 28,
             row_group_size=1 << 24, write_statistics=False,
@@ -268,7 +268,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
 
 
 def _clean(value: Any) -> Any:
-    """Half a surrogate pair has no UTF-8."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
@@ -307,7 +307,7 @@ def _known(tree: Tree, checkpoints: Mapping[Checkpoint, Mapping[str, str]], benc
 
 
 def _explained(benchmark: str, items: list[list[str]]) -> list[list[str]]:
-    """Add the meaning of a synthetic task's notation, which the model has learnt and its prompt does not explain."""
+    """Add the meaning of a synthetic task's notation, which models learn and prompts do not explain."""
     meant = registry.benchmark(benchmark).meant if benchmark in set(registry.keys()) else ""
     return [[name, f"{problem} ({meant})" if meant else problem, gold] for name, problem, gold in items]
 
@@ -365,7 +365,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     from evals.data import items
 
     path = data / f"{benchmark}.jsonl"
-    if path.is_file():  # else the reader says what is missing
+    if path.is_file():  # else the reader reports what is missing
         digest = sha256_file(path)
         for drawn, record in tree.once(_answered).get(benchmark, {}).items():
             if drawn != digest:
@@ -396,7 +396,7 @@ def view(tree: Tree) -> dict[str, Any]:
     checkpoints = evaluated(tree)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
-    # Shown first: TEPO beside GRPO/DAPO, or else any checkpoint beside its counterpart, and a base as the last resort.
+    # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
     first: list[tuple[tuple[bool, bool, bool], str]] = []
     tepo = tree.method_for("tepo")
     for checkpoint, stamps in checkpoints.items():

@@ -1,4 +1,4 @@
-"""What a table consists of: the tables that `tables.yaml` declares, checked as it is read, and the one of all runs.
+"""Declare the rows and columns of tables: those of `tables.yaml`, validated as it is read, and the one of all runs.
 
 `report.tables` fills a declaration with numbers.
 """
@@ -22,15 +22,15 @@ from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from paper import printed
 
-if TYPE_CHECKING:  # `report.tables --help` answers before anything slow is imported
+if TYPE_CHECKING:  # keep `report.tables --help` fast: no slow import
     from evals.tree import Tree
 
 DATA = ("report/tables.yaml",)
 TABLES = ROOT / DATA[0]
-RUNS = "runs"  # key of the table of all runs, which follows from matrix.json
-AVERAGES = (POOLED, MACRO)  # columns that no benchmark fills
+RUNS = "runs"  # key of the table of all runs, which is derived from matrix.json
+AVERAGES = (POOLED, MACRO)  # columns over several benchmarks
 # Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, probability of
-# the highest average of the block, and measures of `evals.learning_curves`.
+# the highest average in the block, and measures of `evals.learning_curves`.
 DELTA, BEST = "delta", "best"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
@@ -41,16 +41,16 @@ PRINTED_STEPS = {72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -
 
 
 class Row(Declared):
-    """The checkpoints of a method, the difference of two rows, or the mean over rows that differ in seeds only."""
+    """A method's checkpoints, the difference of two rows, or the mean over rows that differ only in the seed."""
 
     id: str
     label: str
     method: str | None = None  # as the configuration names it; `base`: the untrained model
-    delta: Tuple[str] | None = None  # [row, minus row]
+    delta: Tuple[str] | None = None  # [row, subtracted row]
     mean: Tuple[str] | None = None
-    when: Literal["run"] | None = None  # run: the row is left out where the scale does not train it
-    seeds: Tuple[int] | None = None  # places in the rising order of the matrix's seeds, from 1; None: all of them
-    numbers: Tuple[int] | None = None  # of a table made for one tree: the seeds themselves
+    when: Literal["run"] | None = None  # run: the row is omitted where the scale does not train it
+    seeds: Tuple[int] | None = None  # positions in the ascending order of the matrix's seeds, from 1; None: all of them
+    numbers: Tuple[int] | None = None  # of a table generated for one tree: the seeds as numbers
     step: Step = None
 
     @field_validator("step", mode="before")
@@ -73,7 +73,7 @@ class Row(Declared):
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """Two rows of one block with the same value here would print the same numbers."""
+        """Key of the numbers: two rows of one block with equal keys would show the same numbers."""
         return self.method or self.kind, self.of, self.seeds, self.numbers, self.step
 
     @model_validator(mode="after")
@@ -94,12 +94,12 @@ class Row(Declared):
 
 
 class Block(Declared):
-    """Rows of one model of the paper."""
+    """Rows of one of the paper's models."""
 
     model: str  # a key of the file's `models`
     rows: Tuple[Row]
     title: str | None = None  # heads the block where a table has panels
-    baseline: str | None = None  # id of the row, of any block of this model, that the rows are compared with
+    baseline: str | None = None  # id of the row that the rows are compared with, in any block of this model
 
 
 class Body(Declared):
@@ -109,7 +109,7 @@ class Body(Declared):
 
 
 class File(Declared):
-    """`tables.yaml`. A user's own file may leave models and columns out: they are then those of `tables.yaml`."""
+    """`tables.yaml`. A user's own file may omit models and columns: those of `tables.yaml` then apply."""
 
     models: dict[str, str] = Field(default_factory=dict)
     columns: dict[str, str] = Field(default_factory=dict)
@@ -124,7 +124,7 @@ class Table(Declared):
     columns: dict[str, str]  # slot -> printed heading, in order
     blocks: Tuple[Block]
     models: dict[str, str]  # slot -> the paper's model
-    source: str  # file that declares it, for errors
+    source: str  # file with the declaration, for errors
     generated: bool = False  # from matrix.json (`of_runs`): slots are keys of the tree's models, benchmarks
 
     @property
@@ -133,7 +133,7 @@ class Table(Declared):
 
     @property
     def heading(self) -> str:
-        """`Table 1: ...`; a table that the paper does not number has its title only."""
+        """`Table 1: ...`; only the title for a table without a number in the paper."""
         return f"Table {self.key}: {self.title}" if self.key.isdigit() else self.title or self.key
 
 
@@ -143,7 +143,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     if isinstance(content.get("tables"), dict):  # YAML reads the key of `1:` as a number
         content["tables"] = {str(key): body for key, body in content["tables"].items()}
     file = validated(File, content, where)
-    # A file of one table, tried out beside the shipped one, need not repeat the paper's models and columns.
+    # A one-table file used next to the shipped one need not repeat the paper's models and columns.
     shipped = file if file.models and file.columns else validated(File, read_yaml(TABLES), str(TABLES))
     models, columns = file.models or shipped.models, file.columns or shipped.columns
     declared = {}
@@ -163,7 +163,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
 
 
 def table(key: str, path: Path | str = TABLES) -> Table:
-    """Return table `key` of a specification file; errors as in `tables`, and for an unknown key."""
+    """Return table `key` of a specification file; raises as `tables`, and for an unknown key."""
     declared = tables(path)
     if key not in declared:
         raise unknown(str(path), "tables", key, declared)
@@ -171,21 +171,21 @@ def table(key: str, path: Path | str = TABLES) -> Table:
 
 
 def declaration(tree: Tree, key: str, path: Path | str = TABLES) -> Table:
-    """A table of the specification file, or the table of all runs."""
+    """Return a table of the specification file, or the table of all runs."""
     return of_runs(tree) if key == RUNS else table(key, path)
 
 
 def offered() -> list[str]:
-    """Keys of the tables: those of tables.yaml, and the one of all runs."""
+    """Return the keys of the tables: those of tables.yaml, and the one of all runs."""
     return [*tables(), RUNS]
 
 
 def check(table: Table, catalog: ModuleType) -> None:
-    """Look the methods up: a misspelt one would show as `not run` in the end. catalog: `methods.catalog`, which whoever
-    shows a table need not import.
+    """Look up the methods: a misspelt one would otherwise show as `not run`. catalog: `methods.catalog`, a parameter
+    because showing a table does not require its import.
 
-    Raises ConfigError for a method that the catalog does not have, and for two rows of a block that are one method in
-    different words: `grpo` and `grpo+high=0.28` are one where 0.28 is the default.
+    Raises ConfigError for a method that is not in the catalog, and for two rows of a block that spell one method
+    differently: `grpo` and `grpo+high=0.28` are the same where 0.28 is the default.
     """
     for number, block in enumerate(table.blocks):
         at, first = f"{table.source}: tables.{table.key}.blocks.{number}", dict[object, str]()
@@ -211,7 +211,7 @@ def _check_block(block: Block, table: Table, at: str) -> None:
             raise ConfigError(f"{where}: {at}: rows {row.id} and {same.id} are the same ({row.method or row.of})")
         _check_parts(row, block, where, at)
         _check_printed(row, block, where)
-    # A baseline may stand in another block, but its model must be the same: else two things differ at once.
+    # A baseline may be in another block, but its model must be the same: otherwise two things differ at once.
     rows = (row for other in table.blocks if other.model == block.model for row in other.rows)
     comparable = [row.id for row in rows if row.kind in ("run", "mean")]
     if block.baseline is not None and block.baseline not in comparable:
@@ -219,7 +219,7 @@ def _check_block(block: Block, table: Table, at: str) -> None:
 
 
 def _check_parts(row: Row, block: Block, where: str, at: str) -> None:
-    """A derived row is computed from rows of its block; a mean from rows that differ in nothing but the seed."""
+    """Check that a derived row refers to rows of its block, and a mean to rows that differ only in the seed."""
     parts = {other.id: other for other in block.rows if other.delta is None and other is not row}
     for name in row.of:
         if name not in parts:
@@ -240,8 +240,8 @@ def _check_parts(row: Row, block: Block, where: str, at: str) -> None:
 
 
 def _check_printed(row: Row, block: Block, where: str) -> None:
-    """Raise ConfigError where `row` has the id of a printed row (T1.2) and is another run: the paper's number would
-    stand beside it."""
+    """Raise ConfigError where `row` has the id of a printed row (T1.2) but is another run: the paper's number would
+    be shown next to it."""
     prefix, dot, number = row.id.partition(".")
     if not (prefix[:1] == "T" and prefix[1:].isdigit() and dot and number.isdigit()):
         return
@@ -251,7 +251,7 @@ def _check_printed(row: Row, block: Block, where: str) -> None:
     compared: list[tuple[str, object, object]] = [("model", block.model, paper.model), ("kind", row.kind, paper.kind)]
     if row.kind == paper.kind and paper.run is not None:
         compared.append(("method", row.method, paper.run.method))
-        if row.seeds is not None:  # where a row takes every seed there is, the printed one is one of them
+        if row.seeds is not None:  # a row over all seeds includes the printed one
             compared.append(("seeds", row.seeds, (paper.run.seed,)))
         compared.append(("step", row.step, None if paper.run.steps is None else PRINTED_STEPS[paper.run.steps]))
     else:
@@ -263,7 +263,7 @@ def _check_printed(row: Row, block: Block, where: str) -> None:
 
 @cache
 def printed_rows() -> Mapping[str, printed.Row]:
-    """The paper's rows by id, read once: every cell of a table looks its row up."""
+    """Return the paper's rows by id, read once: every cell of a table looks up its row."""
     return printed.read()
 
 
@@ -273,14 +273,14 @@ def _once(names: Iterable[str], what: str) -> None:
             raise ConfigError(f"{what} {name} is given twice")
 
 
-# What matrix.json declares: the table of all runs, and the A/A arms.
+# Tables derived from matrix.json: the table of all runs, and the A/A arms.
 #
-# Every evaluated checkpoint stands in the table of all runs. A block holds what was trained under the same settings and
-# evaluated at the same step, so that its rows differ in nothing but the method.
+# The table of all runs contains every evaluated checkpoint. A block holds runs trained under the same settings and
+# evaluated at the same step, so that its rows differ only in the method.
 #
-# An A/A arm is a method under two names, whose runs differ by the samples they drew and by nothing else. Whatever mark
-# such a pair gets is a false one; their share says how many marks of a table chance alone would make. So every table is
-# filled with the arm too, compared as its rows are (`report.tables`), and has one line about it.
+# An A/A arm is a method under two names whose runs differ only in the samples drawn. Any mark on such a pair is
+# false; the share of such pairs estimates how many marks of a table are due to chance. So the arm is computed for
+# every table, compared like its rows (`report.tables`), and reported in one line.
 
 FRESH = {
     "chosen": "fresh seeds, each method with the value chosen on other seeds, ",
@@ -290,7 +290,7 @@ FRESH = {
 
 
 def of_runs(tree: Tree) -> Table:
-    """Declare the table of all runs. Slots of models and benchmarks are the tree's own keys."""
+    """Declare the table of all runs. Slots of models and benchmarks are the tree's keys."""
     benchmarks = {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks}
     name = str(tree.matrix.get("baseline") or REFERENCE)
     baseline = tree.methods.get(_baseline(tree, None) or "", {"title": name})
@@ -314,7 +314,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
     compared = _compared(tree, base_of)
     for run, entry in tree.runs.items():
         for step in entry["steps"]:
-            if Checkpoint(run, step) not in tree.evaluated:  # trained for its curve alone
+            if Checkpoint(run, step) not in tree.evaluated:  # trained only for its curve
                 continue
             for fresh in compared[run.model, run.method] if tree.is_fresh(run) else ("",):
                 place = run.model, None if fresh else run.variant, step, fresh
@@ -323,7 +323,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
     for (model, variant, step, fresh), runs in sorted(groups.items(), key=lambda group: order.index(group[0][3])):
         of_fresh = f"/fresh-{fresh}" if fresh else ""
         at = f"{of_fresh}/step{step}" if variant is None else f"@{variant}/step{step}"
-        setting = "" if variant is None else str(tree.matrix["variants"][variant]["title"])  # names the block
+        setting = "" if variant is None else str(tree.matrix["variants"][variant]["title"])  # title of the block
         titles = {method: str(tree.methods[method]["title"]) for method in runs}
         if setting:
             titles = {method: title.removesuffix(f", {setting}") for method, title in titles.items()}
@@ -339,7 +339,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         if fresh:
             wanted = next((m for m in runs if base_of[model, m] == wanted), None)
         baseline = next((row for row in rows if row.method == wanted and wanted is not None), None)
-        # The baseline stands next to the untrained model, above everything that is compared with it.
+        # The baseline follows the untrained model, above everything that is compared with it.
         rows.sort(key=lambda row, own=baseline: (row.method != BASE, row is not own))  # type: ignore[misc]
         title = f"{FRESH[fresh] or (f'{setting}, ' if setting else '')}after {step} rollout{'s' if step > 1 else ''}"
         title = title[:1].upper() + title[1:]
@@ -347,8 +347,8 @@ def _blocks(tree: Tree) -> Iterator[Block]:
 
 
 def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], list[str]]:
-    """(model, method) on fresh seeds -> the comparisons that it is in: with the value chosen for it, with the scale's
-    own, or with both where they are one."""
+    """Return (model, method) on fresh seeds -> its comparisons: with the value chosen for it, with the scale's own,
+    or with both where they are the same."""
     fresh = {(run.model, run.method) for run in tree.runs if tree.is_fresh(run)}
     own = {pair for pair in fresh if pair[1] == base_of[pair]}
     elsewhere = {(model, base_of[model, method]) for model, method in fresh - own}  # another value was chosen
@@ -357,24 +357,24 @@ def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[tuple[
 
 
 def _baseline(tree: Tree, variant: str | None) -> str | None:
-    """Canonical key of the method that a block's rows are compared with; None where the tree does not train it."""
+    """Return the key of the method that a block's rows are compared with; None where the tree does not train it."""
     name = str(tree.matrix.get("baseline") or REFERENCE)
     if variant is not None and f"{name}@{variant}" in tree.methods:
         return f"{name}@{variant}"
     return tree.method_for(name if variant is None else f"{name}@{variant}")
 
 
-AGAIN = "A/A"  # begins the row id of an arm's cells
+AGAIN = "A/A"  # prefix of the row id of an arm's cells
 
 
 class Arm(NamedTuple):
     model: str
     again: Row  # the second stream
-    once: Row  # that it is compared with
+    once: Row  # the row it is compared with
 
 
 def arms(tree: Tree) -> list[Arm]:
-    """Every method and model that was planned twice, under variants that change `stream` alone."""
+    """Return every method and model that was planned twice, under variants that only change `stream`."""
     variants = tree.matrix.get("variants", {}).items()
     streams = {name for name, body in variants if body.get("changes", {}).keys() == {"stream"}}
     trained = dict.fromkeys((run.model, run.method) for run in tree.runs)
@@ -384,7 +384,7 @@ def arms(tree: Tree) -> list[Arm]:
         if variant in streams and (model, key) in trained:
             label = f"{tree.methods[key]['title']} under two names, {{model}}"
             again = Row(id=f"{AGAIN} {model} {method}", label=label, method=method)
-            # With its seeds, since a sweep would put the row at the value that it chose.
+            # With explicit seeds, since a sweep would otherwise use the value that it chose.
             seeds = {run.seed for run in tree.averaged if (run.model, run.method) == (model, key)}
             once = Row(id=f"{AGAIN} {model} {key}", label=label, method=key, numbers=tuple(sorted(seeds)))
             found.append(Arm(model, again, once))

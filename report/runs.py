@@ -1,4 +1,4 @@
-"""The runs of a results tree for the page: each run's state, what was run with which code, and warnings."""
+"""Runs of a results tree for the page: each run's state, settings and code of the runs, and warnings."""
 
 import math
 from collections import Counter
@@ -14,7 +14,7 @@ from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.tree import Tree
 
 UNKNOWN = "unknown"
-FEW = 8  # methods that the page still names one by one
+FEW = 8  # methods that the page still lists by name
 # Verdicts that hide a right answer rather than show a wrong one.
 HIDING = {
     "timeout": "graded as wrong because grading ran out of time",
@@ -25,12 +25,12 @@ HIDING = {
 
 @dataclass(frozen=True)
 class Summary:
-    """One planned run. Rewards are fractions; None: not finished, or not defined."""
+    """A planned run. Rewards are fractions; None: not finished, or not defined."""
 
     run: Run
     title: str
     differs: tuple[str, ...]  # from GRPO/DAPO, slot by slot
-    planned: int | None  # rollouts, over which the area is
+    planned: int | None  # rollouts; the area is over these
     rollouts: int | None  # trained: fewer where it collapsed
     area: float | None  # under the reward curve
     record: Mapping[str, Any] | None  # run.json
@@ -104,7 +104,7 @@ def title(checkpoint: Checkpoint, tree: Tree) -> str:
 
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
-    """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, or else the base."""
+    """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base."""
     run, method = checkpoint.run, tree.method_for(REFERENCE)
     others = [tree.base(run.model, run.seed)]
     if method is not None and run.key not in (method, BASE):
@@ -154,11 +154,11 @@ def _row(runs: Sequence[Summary], tree: Tree) -> dict[str, Any]:
     }
 
 
-# What was run.
+# Facts about the runs.
 
 
 def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Return models, methods, settings, time, machines and code of the runs: name and text."""
+    """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
     finished = [s for s in runs if s.record is not None]
     titles = [str(method["title"]) for method in tree.methods.values()]
     models = [
@@ -215,11 +215,11 @@ def _packages(environments: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in sorted(found.items()))
 
 
-# What a reader should know before believing a number.
+# Warnings to read before relying on a number.
 
 
 def warnings(tree: Tree, runs: Sequence[Summary], missing: Sequence[str]) -> list[str]:
-    """Return one sentence per warning, most serious first. missing: what the tables lack, in sentences."""
+    """Return one sentence per warning, most serious first. missing: gaps in the tables, in sentences."""
     idle, collapsed, unfinished, edited = [], [], [], []
     for s in runs:
         path = s.run.path.as_posix()
@@ -254,7 +254,7 @@ def _hidden_answers(tree: Tree) -> list[str]:
 
 def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
     """Return a sentence for each input that runs should share and do not."""
-    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and what is shared
+    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
     for s in runs:
         if s.record is None:
             continue
@@ -262,7 +262,7 @@ def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
         found.setdefault((s.run.model, s.run.variant, "prompts"), []).append(inputs.get("prompts"))
         settings = s.record["spec"].get("training")
         found.setdefault((s.run.model, s.run.variant, "training settings"), []).append(settings)
-        # Over all variants: runs of a seed start from one base, and where a base is for all seeds all start from it.
+        # Over all variants: runs of a seed share a base; where one base is for all seeds, all runs start from it.
         base = tree.base(s.run.model, s.run.seed) or s.run.seed
         found.setdefault((s.run.model, base, "base weights"), []).append(inputs.get("base"))
     sentences = [

@@ -1,5 +1,5 @@
 """`python -m report.show table1 --scale quick`: a table in the terminal; `report.show details`: pass@k, maj@k, lengths
-and truncation; `report.show runs`: how far the runs are, and the table of all runs; `report.show claims`; of a sweep
+and truncation; `report.show runs`: progress of the runs, and the table of all runs; `report.show claims`; for a sweep
 `report.show sweep` and `report.show frontier`.
 """
 
@@ -21,7 +21,7 @@ from report import markdown, rows, view
 from report.rows import RUNS
 
 DETAILS = "details"
-PAGES = {  # what -> file, command that writes it
+PAGES = {  # page -> file, command that writes it
     "claims": ("claims.md", "python -m paper.claims"),
     "frontier": ("sweep/frontier.md", "python -m report.sweep"),
     "sweep": ("sweep/sweep.md", "python -m report.sweep"),
@@ -35,9 +35,9 @@ LEGEND = (
 
 
 def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) -> str:
-    """The table in plain text: number above, interval below, best of a column marked `*`; rows not run named below.
+    """Return the table in plain text: number above, interval below, the best of a column marked `*`, rows not run last.
 
-    first: sentences between what this scale can show and the table.
+    first: sentences between the scale's limits and the table.
     """
     lines = [
         *(line for sentence in [table["lead"][0], *first] for line in textwrap.wrap(sentence, width)),
@@ -56,9 +56,9 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
 
 
 def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
-    """For each model of the table the mean reward in training of its methods, the largest first, and how it goes with
-    how far they moved the policy; nothing where `report.convergence` has not run, nor for a sweep, whose tables have
-    other seeds than its curves (`report.show frontier`)."""
+    """Return, for each model of the table, its methods' mean training reward, largest first, and the relation to how
+    far they moved the policy. Empty where `report.convergence` has not run, and for a sweep, whose tables have other
+    seeds than its curves (`report.show frontier`)."""
     path = tree.layout.figures / "convergence_methods.csv"
     if tree.matrix.get("sweep") or not path.is_file():
         return []
@@ -71,19 +71,19 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
 
 
 def _learnt(block: Mapping[str, Any], values: Mapping[Any, float], about: Mapping[Any, Mapping[str, str]]) -> str:
-    """values: by model, method and measure. about: the line of the area by model and method."""
+    """Format the line of a model. values: by model, method and measure. about: the area's line by model and method."""
     model = block["rows"][0]["model"]
     names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in values}
     areas = sorted(((values[model, key, "area"], key) for key in names), reverse=True)
     if not areas:
         return ""
-    # A run of fewer rollouts than the last reward is a mean of has none.
+    # A run with fewer rollouts than the last reward averages has no last reward.
     ends = [100 * values[model, key, "final"] for key in names if (model, key, "final") in values]
     seeds = about[model, areas[0][1]]["seeds"]
     moved = [
         (area, math.log(movement))
         for area, key in areas
-        if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or of no update
+        if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or no update
         and about[model, key]["collapsed"] == "0"
     ]
     sentence = "Right answers in training, mean over all rollouts (area), percent: "
@@ -103,7 +103,7 @@ def _block(block: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
         if row["ran"]:
             cells = row["cells"].values()
             lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
-            if any(intervals := [_interval(cell) for cell in cells]):  # a row that is missing needs no second line
+            if any(intervals := [_interval(cell) for cell in cells]):  # a missing row needs no second line
                 lines.append(["", *intervals])
     widths = [max(len(line[place]) for line in [["", *headings], *lines]) for place in range(len(headings) + 1)]
     out = [f"{block['head']}. {block['baseline']}".rstrip()]
@@ -114,7 +114,7 @@ def _block(block: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
 
 
 def _interval(cell: Mapping[str, Any]) -> str:
-    """Whole percents, so that nine columns fit into a terminal."""
+    """Return the interval in whole percents, so that nine columns fit into a terminal."""
     if markdown.few_seeds(cell):
         return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
     if cell["low"] is None or cell["high"] is None:
@@ -139,9 +139,9 @@ STOPPED = "; failed or interrupted: no process holds it, the next start goes on 
 
 
 def _status(tree: Tree, run: Run) -> tuple[str, int]:
-    """One of STATES, and the rollout that the run is in: 0 before the first has ended, and where it is not shown.
+    """Return one of STATES, and the current rollout: 0 before the first has ended, and where it is not shown.
 
-    A run that has begun, is not done and is held by no process failed or was interrupted.
+    A started, unfinished run whose lock is not held has failed or was interrupted.
     """
     state = tree.layout.run(run) / "state"
     if tree.record(run) is not None or not (state / "curve.csv").is_file():
@@ -153,8 +153,8 @@ def _status(tree: Tree, run: Run) -> tuple[str, int]:
 
 
 def progress(tree: Tree) -> str:
-    """A summary, then one line for each run that is running or stopped: of everything that matrix.json plans; before
-    Snakemake has written it, of the run folders that are there."""
+    """Return a summary, then one line for each run that is running or stopped, over everything that matrix.json plans;
+    before Snakemake has written it, over the existing run folders."""
     planned = tree.layout.matrix.exists()
     folders = [p for p in sorted((tree.root / "runs").glob("*/*/seed*")) if p.parent.name != BASE]
     runs = tree.runs if planned else [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders]
@@ -163,7 +163,7 @@ def progress(tree: Tree) -> str:
     lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
     if not planned:
         lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
-    elif not tree.is_reference:  # which keeps no grades
+    elif not tree.is_reference:  # a reference has no grades
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
     shown = sorted((state, run.path.as_posix(), rollout) for run, state, rollout in found if state in STATES[1:3])

@@ -1,14 +1,14 @@
-"""`python -m report.sweep --results results/tuned`: what a sweep found. `--choose` writes each method's chosen value.
-With `--versus METHOD` it prints methods at equal movement against another method than the baseline, with `--first`
+"""`python -m report.sweep --results results/tuned`: results of a sweep. `--choose` writes each method's chosen value.
+With `--versus METHOD` it prints methods at equal movement against a method other than the baseline, with `--first`
 those at equal movement in the first rollout.
 
 sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
-                  among the methods there, probability of being best there, regret against the method's own best point,
-                  runs that failed; sweep.md is the same to read
+                  among the methods there, probability of being best there, regret against the method's best point,
+                  runs that failed; sweep.md is the readable version
 sweep/frontier.csv, matched.csv, frontier.md, .svg, .png, .pdf   methods at equal movement (`report.frontier`)
-sweep/choice.csv  a row for each point with the values that the choice was made from; the next round trains the chosen
+sweep/choice.csv  a row for each point with the values behind the choice; the next round trains the chosen
 
-Methods are compared on fresh seeds, which chose nothing, in the table of all runs.
+Methods are compared on fresh seeds, which were not used for choosing, in the table of all runs.
 """
 
 import math
@@ -41,11 +41,11 @@ CHOICE = (
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
 KEYS = {"score": POOLED, "area": "area"}  # of `evals.learning_curves.figure`
-ROUNDING = 1e-9  # of a figure that is computed again
+ROUNDING = 1e-9  # of a recomputed value
 
 
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
-    """(model, row) -> the point with the highest mean; of equal ones the first, as the configuration lists them."""
+    """Return (model, row) -> the point with the highest mean; of equal ones the first in the configuration's order."""
     best: dict[tuple[str, str], Point] = {}
     for point in found:
         place = point.model, point.row
@@ -55,7 +55,7 @@ def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
 
 
 def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """The rows of sweep.csv. A method without a swept option stands at every point of that axis."""
+    """Return the rows of sweep.csv. A method without a swept option is listed at every point of that axis."""
     from evals.stats import compare
 
     sweep = of_sweep(tree)
@@ -82,10 +82,10 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
 
 
 def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any]]:
-    """By method of each point of one model: the share of resamples of the selection seeds in which it would be chosen
-    (`selected`); at the chosen one the difference to the baseline, each at its own value, over the fresh seeds that are
-    there. Its standard error holds `choice_sd`: the standard deviation over resamples of the difference of both means,
-    on all selection seeds, at the values that these would choose."""
+    """Return, by method of each point of one model, the share of resamples of the selection seeds that choose it
+    (`selected`); at the chosen one also the difference to the baseline, each at its own value, over the available fresh
+    seeds. Its standard error includes `choice_sd`: the standard deviation over resamples of the difference of both
+    means, over all selection seeds, at the values that these resamples choose."""
     import numpy as np
 
     from evals.stats import compare
@@ -113,7 +113,7 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any
 
 
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
-    """By fresh seed the figure of a chosen point; without seeds that are not there yet."""
+    """Return a chosen point's measure by fresh seed, without seeds that are not available yet."""
     from evals import learning_curves
 
     runs = [Run(point.model, point.method, seed) for seed in of_sweep(tree)["test_seeds"]]
@@ -126,7 +126,7 @@ def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
 
 
 def choice(tree: Tree) -> list[dict[str, Any]]:
-    """The rows of choice.csv."""
+    """Return the rows of choice.csv."""
     sweep, found = of_sweep(tree), selecting(tree)
     by, best = sweep["by"], chosen(found, sweep["by"])
     seeds = {key: tuple(sweep[key]) for key in ("select_seeds", "test_seeds")}
@@ -147,8 +147,8 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
 
 
 def check_choice(tree: Tree, found: Sequence[Point]) -> None:
-    """Raise CorruptInputError for a choice.csv that this sweep made from other figures: the selection runs were trained
-    again, and the fresh runs are at the values that were best before."""
+    """Raise CorruptInputError for a choice.csv that this sweep made from other values: the selection runs were
+    retrained, and the fresh runs are at the values that were best before."""
     path, sweep = tree.root / FOLDER / "choice.csv", of_sweep(tree)
     if not path.is_file():
         return
@@ -160,7 +160,7 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
             ours, theirs = now[row["model"], row["row"], row["method"]], from_by_seed(row["by_seed"])
         for seed in sorted(ours.keys() | theirs.keys()):
             then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
-            # Other versions of numerical libraries may sum in another order: that is not another figure.
+            # Other versions of numerical libraries may sum in another order: such a value counts as equal.
             if not abs(then - here) <= ROUNDING:
                 raise CorruptInputError(
                     f"{path}: {row['model']} {row['method']}, seed {seed}: {sweep['by']} {then}, the run now has "
@@ -169,7 +169,7 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
 
 
 def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether a better value may lie beyond those tried: smallest or largest of three numbers or more."""
+    """Return whether a better value may lie outside those tried: the smallest or largest of three numbers or more."""
     for axis, value in point.values.items():
         tried = axes[axis]
         if len(tried) > 2 and all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
@@ -182,7 +182,7 @@ def _yes(value: bool) -> str:
 
 
 def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
-    """sweep.md: a table for each model, and how it is read."""
+    """Return sweep.md: a table for each model, and how to read it."""
     sweep = of_sweep(tree)
     axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
     keys = [key for key in MEASURES if key != "score" or any(row["score"] is not None for row in rows)]
@@ -193,7 +193,7 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
         if own := [row for row in rows if row["model"] == model["key"]]:
             lines += [f"## {escape_markdown(model['title'])}", ""]
             at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
-            if at_own:  # the result first: what chose the values is too high
+            if at_own:  # the result first: the means that chose the values are too high
                 versus = next(iter(at_own.values()))["versus"]
                 lines += ["### Each method at its own value, fresh seeds", "", f"Minus {versus}, in points.", ""]
                 cells = [
@@ -230,7 +230,7 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write all files but choice.csv; returns their paths. Raises MissingInputError where a run is not finished."""
+    """Write all files but choice.csv; return their paths. Raises MissingInputError where a run is not finished."""
     found = selecting(tree)
     check_choice(tree, found)
     rows = selection(tree, found)

@@ -1,10 +1,10 @@
 """`python -m report.tables --results results/quick --table 1`: fill a table of tables.yaml, then render it.
 
-    cells    each row's scores over its seeds, with what the paper prints
+    cells    each row's scores over its seeds, with the paper's printed numbers
     compare  each cell's paired difference to its baseline, corrected over its column and over the table
 
-The statistics are those of `evals.stats`. Here is which checkpoints are behind a cell, what it is compared with, and
-which comparisons of a table are corrected together. `report.view` reads the filled table back and shows it.
+The statistics are those of `evals.stats`. This module defines the checkpoints behind a cell, its baseline, and which
+comparisons of a table are corrected together. `report.view` reads the filled table back and shows it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from evals.stats.estimate import Comparison
     from evals.tree import Tree
 
-ONCE = "once"  # kind of the cells that an A/A arm's are compared with; they are in no file
+ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
 
 Cell = dict[str, Any]  # a line of the tidy file; keys: `report.view.COLUMNS`
 
 
 def fill(table: Table, tree: Tree) -> pd.DataFrame:
-    """The filled table, one line a cell, in the order of blocks, rows and columns; then the cells of the A/A arms.
+    """Return the filled table, one line a cell, in the order of blocks, rows and columns; then cells of the A/A arms.
 
     A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises CorruptInputError where
     the scores contradict the grades.
@@ -44,14 +44,14 @@ def fill(table: Table, tree: Tree) -> pd.DataFrame:
 
 
 def cells(table: Table, tree: Tree) -> list[Cell]:
-    """Each row's scores over its seeds, with what the paper prints; those of A/A arms at the end."""
+    """Return each row's scores over its seeds, with the printed numbers; those of A/A arms last."""
     columns = view.columns_of(table, tree)
     found: list[Cell] = []
     for block in table.blocks:
         model = view.model_of(tree, table, block.model)
         if model is None:
             continue
-        # What a sweep chose for each method is not what the paper printed.
+        # Values that a sweep chose are not comparable with the paper's.
         own_model = view.stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
         filled: dict[str, dict[str, Cell]] = {}
         for row in sorted(block.rows, key=lambda row: KINDS.index(row.kind)):
@@ -76,9 +76,9 @@ def _row(
     columns: Sequence[Column],
     tree: Tree,
 ) -> dict[str, Cell]:
-    """By column. earlier: the rows of the block that a derived row may be computed from."""
+    """Return the cells of a row by column. earlier: rows of the block that a derived row may be computed from."""
     parts = [earlier[name] for name in row.of]
-    checkpoints: Sequence[Checkpoint] = ()  # behind the row as a whole: its step and its collapses are theirs
+    checkpoints: Sequence[Checkpoint] = ()  # of the whole row: its step and collapses follow from them
     step = row.step
     if row.delta is not None:
         method: str | None = " - ".join(row.delta)
@@ -102,7 +102,7 @@ def _row(
         "model": str(model["key"]),
         "method": method,
         "step": checkpoints[0].step if checkpoints else None,
-        "collapsed": _collapses(checkpoints, tree),  # reads run records: once a row and not once a cell
+        "collapsed": _collapses(checkpoints, tree),  # reads run records: once per row and not once per cell
     }
     return {
         c.slot: view.EMPTY | of_row | {"column": c.slot, "benchmark": c.benchmark} | contents[c.slot] for c in columns
@@ -110,9 +110,9 @@ def _row(
 
 
 def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
-    """The label of a row, with what its runs have beyond the declaration: a changed method never has the plain name.
+    """Return the label of a row with what its runs add to the declaration: a changed method never has the plain name.
 
-    These are options that `method` has beyond the declared one, and settings of training that a sweep chose.
+    These are options that `method` has beyond the declared one, and training settings that a sweep chose.
     """
     text = row.label
     if row.method is not None and method is not None:
@@ -133,11 +133,11 @@ def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
 
 
 def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:
-    """One seed: the score as it is, its interval over problems. Several: their mean, its interval over seeds."""
+    """Return the score of one seed with its interval over problems, or the mean of several with one over seeds."""
     from evals import learning_curves
     from evals.stats.compare import over_seeds
 
-    if column.slot in (DELTA, BEST):  # filled when the whole block is there: `_add_columns`
+    if column.slot in (DELTA, BEST):  # filled once the whole block is known: `_add_columns`
         return {"state": view.NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
         return {"state": view.NOT_RUN}
@@ -147,7 +147,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:
             return {"state": view.NOT_COMPARED}
     key = column.benchmark or column.slot
     figures = {c: value for c in wanted if (value := learning_curves.figure(tree, c, key)) is not None}
-    if not figures:  # a score without a value is of a benchmark that was left out on purpose
+    if not figures:  # an empty score means a benchmark that was left out on purpose
         left_out = all((c, column.benchmark) in tree.scores for c in wanted)
         return {"state": view.NOT_RUN if left_out else view.MISSING, "runs": tuple(wanted)}
     by_seed = {c.run.seed: value for c, value in figures.items()}
@@ -160,13 +160,13 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:
 
 
 def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Cell:
-    """The mean over the seeds of several cells, which all must be measured."""
+    """Return the mean of several cells over their seeds; all must be measured."""
     gap = _gap(parts)
     return {"state": gap} if gap else _score([run for part in parts for run in part["runs"]], column, tree)
 
 
 def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Cell:
-    """a - b, on the seeds that both have. minus: the row of b."""
+    """Return a - b over the seeds that both have. minus: the row of b."""
     gap = _gap((a, b))
     comparison = None if gap else _comparison(a, b, tree)
     if comparison is None:  # without a gap: no seed in common
@@ -176,12 +176,12 @@ def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Cell:
 
 
 def _gains(a: Cell, b: Cell) -> dict[int, float]:
-    """a - b by the seeds that both have."""
+    """Return a - b by seed, for seeds that both have."""
     return {seed: value - b["by_seed"][seed] for seed, value in a["by_seed"].items() if seed in b["by_seed"]}
 
 
 def _gap(parts: Sequence[Cell]) -> str | None:
-    """Why a number computed from these cells cannot be had; None when all are measured."""
+    """Return why a number cannot be computed from these cells; None when all are measured."""
     states = {cell["state"] for cell in parts}
     return next((state for state in (view.MISSING, view.NOT_RUN) if state in states), None)
 
@@ -189,9 +189,9 @@ def _gap(parts: Sequence[Cell]) -> str | None:
 def _measured(
     value: float | None, source: Any, n: int | None, runs: Iterable[Checkpoint], by_seed: Mapping[int, float]
 ) -> Cell:
-    """source: whatever has the interval, its level and how it was made: a score, an estimate or a comparison."""
+    """Build a measured cell. source: a score, estimate or comparison, for the interval, its level and its method."""
     runs = tuple(runs)
-    # A number of a single base has no seed: it says nothing about other bases.
+    # A number of a single base has no seed: it does not generalise to other bases.
     bases = {c.run for c in runs if c.run.method == BASE}
     seeds = {c.run.seed for c in runs if c.run.method != BASE or len(bases) > 1}
     interval = {name: getattr(source, name) for name in ("low", "high", "level", "how")}
@@ -201,7 +201,7 @@ def _measured(
 
 
 def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> tuple[str, ...]:
-    """`seed<k>:<rollout>/<rollouts planned>` for each run behind a row that lost its reward."""
+    """Return `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
     collapses = []
     for checkpoint in dict.fromkeys(checkpoints):
         record = None if checkpoint.run.method == BASE else tree.record(checkpoint.run)
@@ -212,14 +212,14 @@ def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> tuple[str, ...]
 
 
 def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bool) -> Cell:
-    """What the paper prints in the place of a cell, as a fraction with the printed digits; nothing where it does not.
+    """Return the paper's number for a cell, as a fraction with the printed digits; empty where there is none.
 
-    The two may be set side by side only where nothing is a stand-in; for an average, nothing that it averages, and no
+    The two are comparable only without stand-ins; averages also only over the same benchmarks, and without a
     benchmark that the paper left out and counted as wrong.
     """
     row = rows.printed_rows().get(cell["row"])
     percent = None if row is None else row.cells.get("avg" if cell["column"] == POOLED else cell["column"])
-    if row is None or percent is None:  # it never prints the macro average
+    if row is None or percent is None:  # the paper never prints the macro average
         return {}
     column = next(column for column in columns if column.slot == cell["column"])
     own_benchmark = column.benchmark is not None and column.stands_for is None
@@ -231,22 +231,22 @@ def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bo
     return {"printed": percent.scaleb(-2), "comparable": own_benchmark and own_model}
 
 
-# Each row against its block's baseline, and what of the difference may be chance.
+# Comparison of each row with its block's baseline, and what of the difference may be chance.
 
 
 def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
-    """The cells with their differences to the baselines, corrected over each column and over the table.
+    """Return the cells with their differences to the baselines, corrected over each column and over the table.
 
-    An A/A arm is corrected as if it were one more row of the table, or as the row that it is there; the table's own
+    An A/A arm is corrected as if it were an additional row of the table, or as the row that it already is; the table's
     corrections do not count it.
     """
     at = {(cell["model"], cell["row"], cell["column"]): cell for cell in found}
-    # The row that each is compared with. A difference row is its own comparison.
+    # The row that each is compared with. A difference row already is a comparison.
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in table.blocks for row in block.rows}
     against |= {arm.again.id: arm.once.id for arm in rows.arms(tree)}
     for cell in at.values():
         other = at.get((cell["model"], against.get(cell["row"]), cell["column"]))
-        # A base model is not compared: it is what all rows start from.
+        # A base model is not compared: all rows start from it.
         if other is None or cell["baseline"] or cell["kind"] == "base" or None in (cell["value"], other["value"]):
             continue
         if (comparison := _comparison(cell, other, tree)) is not None:
@@ -257,10 +257,10 @@ def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
 
     def test(cell: Cell) -> tuple[object, ...]:
-        """What both sides are of: a row that repeats another's run is not a second test; neither is a difference row
-        next to its minuend, nor a learning curve next to a second checkpoint of its run."""
-        # DELTA is the average's difference, and the baseline has no runs in it: without this, one method next to two
-        # baselines would be one test.
+        """Return what both sides consist of: a row that repeats another's run is not a separate test; neither is a
+        difference row next to the row it is taken from, nor a learning curve next to a second checkpoint of its run."""
+        # DELTA is the average's difference and does not contain the baseline's runs: otherwise one method next to two
+        # baselines would count as one test.
         of = POOLED if cell["column"] == DELTA else cell["column"]
         sides = minuend.get(cell["row"], cell["row"]), against[cell["row"]]
         return (of, *(view.sources(at[cell["model"], side, of]) for side in sides))
@@ -296,9 +296,9 @@ def _correct(cell: Cell, family: Mapping[Any, float | None], test: object) -> No
 
 
 def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
-    """cell minus other, paired: by seed if several are common, by problem if one is; measures of curves by seed.
+    """Return cell minus other, paired: by seed if several are common, by problem if one is; curve measures by seed.
 
-    None when no seed is common, or when the two are the same checkpoints there: that compares nothing.
+    None when no seed is common, or when the two have the same checkpoints there, which would compare nothing.
     """
     from evals.score import difference_of_scores
     from evals.stats.compare import compare_seeds
@@ -322,7 +322,7 @@ def _versus(comparison: Comparison, baseline: str) -> Cell:
 
 
 def _add_columns(block: Block, at: dict[tuple[str, str, str], Cell], tree: Tree) -> None:
-    """Two columns that follow from the average's: its difference to the baseline, and the probability of being best."""
+    """Fill two columns that follow from the average: difference to the baseline, and probability of being best."""
     from evals.stats.compare import chances_of_being_best
 
     average = {row.id: at[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
@@ -341,7 +341,7 @@ def _add_columns(block: Block, at: dict[tuple[str, str, str], Cell], tree: Tree)
 
 
 def write(tree: Tree, key: str, specification: Path = rows.TABLES) -> tuple[list[Path], dict[str, Any]]:
-    """Write `tables/table<key>.*`; returns the paths and the table as it is shown."""
+    """Write `tables/table<key>.*`; return the paths and the table as it is shown."""
     declared = rows.declaration(tree, key, specification)
     filled = fill(declared, tree)
     shown = view.view(filled, declared, tree)

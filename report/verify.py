@@ -1,8 +1,8 @@
-"""`python -m report.verify --results results/quick`: is every file still what the manifest has?
+"""`python -m report.verify --results results/quick`: does every file still match the manifest?
 
-Files of the tree against the manifest; the chain of records (`report.manifest`), with every checkpoint and the inputs
-from outside the tree read; and whether one code and one set of packages made them. Exit code 0: all of that holds;
-1: the printed lines name what does not; 2: there is no manifest.
+Checks files of the tree against the manifest; the chain of records (`report.manifest`), reading every checkpoint and
+the inputs from outside the tree; and whether one code version and one set of packages were used. Exit code 0: all of
+that holds; 1: the printed lines list what does not; 2: there is no manifest.
 """
 
 from pathlib import Path
@@ -13,16 +13,16 @@ from core.kept import ARCHIVE
 from evals.tree import Tree, open_tree, read_manifest
 from report import manifest, responses
 
-README = "README.md"  # of a kept tree: prose, which may be edited
+README = "README.md"  # of a kept tree: text that may be edited
 
 
 def problems(tree: Tree) -> list[str]:
-    """One line for each file that differs, is missing or is extra, for each broken link of the chain, for each stage
-    whose results were not all made alike, and for each run whose code changed while it ran."""
+    """Return one line for each file that differs, is missing or is extra, for each broken link of the chain, for each
+    stage whose results have mixed origins, and for each run whose code changed while it ran."""
     content = read_manifest(tree.root)
     files = {name: digest for name, digest in content["files"].items() if name != README}
     paths = {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
-    if tree.kept is not None:  # what lies beside its archive is shown on the web
+    if tree.kept is not None:  # files next to its archive are shown on the web
         beside = {path.relative_to(tree.kept).as_posix(): path for path in manifest.walk(tree.kept)}
         paths |= {name: path for name, path in beside.items() if name not in (ARCHIVE, README)}
     found = digests.of(paths[name] for name in files if name in paths)
@@ -37,11 +37,11 @@ def problems(tree: Tree) -> list[str]:
         lines += [f"missing: {name}" for name in content["inputs"] if not manifest.located(tree, name).is_file()]
     try:
         for checkpoint in tree.checkpoints:
-            responses.is_sampled(tree, checkpoint)  # reads the responses that a kept tree has, which no link names
+            responses.is_sampled(tree, checkpoint)  # reads a kept tree's responses, which no link covers
         lines += [f"chain: {line}" for line in manifest.broken_links(tree, content["left_out"], read=True)]
         lines += [f"code: {line}" for line in tree.code_warnings()]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]
-    except BenchError as error:  # a record that cannot be read: the chain ends here
+    except BenchError as error:  # an unreadable record: the chain ends here
         return [*lines, f"chain: {error}"]
 
 

@@ -1,6 +1,6 @@
-"""A filled table: read back from `tables/table<key>.tidy.csv`, and made into what every form of it shows.
+"""Read a filled table from `tables/table<key>.tidy.csv` and prepare what every form of it shows.
 
-Titles, headings and notes follow from the declaration and matrix.json. Nothing here computes a number.
+Titles, headings and notes follow from the declaration and matrix.json. No number is computed here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AGAIN = "again"  # kind of the cells of an A/A arm, which is not a row of the ta
 
 
 def number(text: str) -> float | None:
-    """A float as Python wrote it, so that every digit comes back; empty is None."""
+    """Parse a float as Python wrote it, keeping every digit; empty is None."""
     value = float(text) if text else None
     if value is not None and not math.isfinite(value):
         raise ValueError(f"{text} is not a number")
@@ -38,12 +38,12 @@ def number(text: str) -> float | None:
 
 
 def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
-    """The value of each seed as files have it, `<seed>:<value>` with every digit."""
+    """Return the value of each seed in the form used in files, `<seed>:<value>` with every digit."""
     return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
 
 
 def from_by_seed(text: str) -> dict[int, float]:
-    """The opposite of `by_seed`, of its words with spaces between them; ValueError for another form."""
+    """Parse words of `by_seed` that are separated by spaces; ValueError for another form."""
     pairs = (word.split(":") for word in text.split())
     return {int(seed): float(value) for seed, value in pairs}
 
@@ -62,7 +62,7 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-# Columns of the tidy file, and how a cell is read that is not empty; an empty one is None. Values are fractions.
+# Columns of the tidy file, and the parser of cells that are not empty; an empty one is None. Values are fractions.
 COLUMNS: dict[str, Callable[[str], Any]] = {
     "row": str,  # id
     "label": str,
@@ -73,15 +73,15 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "method": str,  # canonical key with variant; `a - b` (ids of rows) in a difference
     "step": int,
     "seeds": lambda text: tuple(map(int, text.split())),
-    "by_seed": from_by_seed,  # the value of each seed; of a difference the seeds that both sides have
+    "by_seed": from_by_seed,  # the value of each seed; in a difference the seeds that both sides have
     "column": str,
     "benchmark": str,
     **dict.fromkeys(("value", "low", "high"), number),
-    "level": str,  # what the interval is about: problem, seed
+    "level": str,  # unit of the interval: problem, seed
     "how": str,
     "n": int,
-    "printed": _decimal,  # by the paper, with its digits; None where the row is not the paper's
-    "comparable": "True".__eq__,  # whether value and printed may be set side by side
+    "printed": _decimal,  # by the paper, with its digits; None where the row is not in the paper
+    "comparable": "True".__eq__,  # whether value and printed may be compared
     "baseline": str,  # id of the row that the cell is compared with; None: not compared
     # value minus the baseline's, paired; p_holm: corrected for the comparisons of the column; None: could not be tested
     **dict.fromkeys(("versus", "versus_low", "versus_high", "versus_p", "versus_p_holm"), number),
@@ -92,15 +92,15 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "versus_n": int,
     # detectable: the smallest true difference found in 80 % of repetitions, after Holm's correction
     **dict.fromkeys(("versus_se", "versus_df", "versus_detectable"), number),
-    "inside_noise": "True".__eq__,  # None where that cannot be said, or is not asked
+    "inside_noise": "True".__eq__,  # None where that is undecided or does not apply
     "collapsed": lambda text: tuple(text.split()),  # runs that lost their reward: seed<k>:<rollout>/<rollouts planned>
-    "runs": lambda text: tuple(map(Checkpoint.parse, text.split())),  # behind the cell; of a missing one the planned
+    "runs": lambda text: tuple(map(Checkpoint.parse, text.split())),  # behind the cell; for a missing one the planned
 }
 EMPTY = dict.fromkeys(COLUMNS) | {"seeds": (), "by_seed": {}, "collapsed": (), "runs": ()}
 
 
 def frame(cells: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One line a cell with the columns of the tidy file, of Python objects: None where there is nothing."""
+    """Return one line a cell with the columns of the tidy file, as Python objects: None where there is no value."""
     import pandas as pd
 
     return pd.DataFrame([dict(cell) for cell in cells], columns=list(COLUMNS), dtype=object)
@@ -118,9 +118,9 @@ def tidy_csv(filled: pd.DataFrame) -> str:
 
 
 def read(tree: Tree, key: str) -> pd.DataFrame:
-    """Table `key` of `tables.yaml`, or that of all runs, as `report.tables` filled it for these results (`frame`).
+    """Return table `key` of `tables.yaml`, or that of all runs, as `report.tables` filled it (`frame`).
 
-    Raises MissingInputError where the tidy file is not there, CorruptInputError where it is damaged, or was filled from
+    Raises MissingInputError without the tidy file, CorruptInputError where it is damaged or was filled from
     another specification or matrix.json.
     """
     declared = rows.declaration(tree, key)
@@ -141,11 +141,11 @@ def read(tree: Tree, key: str) -> pd.DataFrame:
 
 
 def table(tree: Tree, key: str) -> dict[str, Any]:
-    """`view` of a table as `read` finds it."""
+    """Return `view` of a table that `read` returns."""
     return view(read(tree, key), rows.declaration(tree, key), tree)
 
 
-# Which of the scale's models, benchmarks and checkpoints stand in a place of the declaration.
+# How the scale's models, benchmarks and checkpoints map to places of the declaration.
 
 
 class Column(NamedTuple):
@@ -154,11 +154,11 @@ class Column(NamedTuple):
     slot: str
     heading: str  # our benchmark's key where it is a stand-in, else the paper's heading
     stands_for: str | None  # the paper's heading where our benchmark is a stand-in
-    benchmark: str | None  # None: no benchmark of this scale fills it
+    benchmark: str | None  # None: this scale has no benchmark for it
 
 
 def columns_of(declared: Table, tree: Tree) -> list[Column]:
-    """The columns as the benchmarks of the scale fill them."""
+    """Return the columns as the benchmarks of the scale fill them."""
     own = {entry["key"]: entry for entry in tree.benchmarks}
     columns = []
     for slot, heading in declared.columns.items():
@@ -173,21 +173,21 @@ def columns_of(declared: Table, tree: Tree) -> list[Column]:
 
 
 def stand_in(title: str, paper: str) -> str | None:
-    """The paper's model in whose place a model with this title stands; None where it is that model."""
+    """Return the paper's model that a model with this title replaces; None where it is that model."""
     return None if plain(title) == plain(paper) else paper
 
 
 def model_of(tree: Tree, declared: Table, slot: str) -> Mapping[str, Any] | None:
-    """The tree's model for a slot of the declaration; None where it has none."""
+    """Return the tree's model for a slot of the declaration; None where it has none."""
     if declared.generated:
         return next(model for model in tree.models if model["key"] == slot)
     return tree.model_for(slot, declared.models[slot])
 
 
 def planned(row: Row, model: str, tree: Tree) -> list[Checkpoint]:
-    """The checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
+    """Return the checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
     method, step = method_of(row, model, tree), tree.step(row.step)
-    if method == BASE:  # what the model's runs start from: one base, or each seed's own
+    if method == BASE:  # where the model's runs start: one base, or one per seed
         fresh = any(chosen == model for chosen, _ in tree.chosen)
         seeds = sorted(_seeds(row, [run for run in tree.runs if run.model == model], tree, fresh=fresh))
         wanted = [base for seed in seeds if (base := tree.base(model, seed)) is not None]
@@ -201,35 +201,35 @@ def planned(row: Row, model: str, tree: Tree) -> list[Checkpoint]:
 
 
 def method_of(row: Row, model: str, tree: Tree) -> str | None:
-    """Canonical key of a row's method; None where the scale does not train it. Once a sweep has its second round, that
-    of the value chosen for it."""
+    """Return the canonical key of a row's method, None where the scale does not train it. After a sweep's second round,
+    it is that of the chosen value."""
     return _chosen(row, model, tree) or tree.method_for(row.method or "")
 
 
 def _chosen(row: Row, model: str, tree: Tree) -> str | None:
-    """A row that names its seeds names its method too, as the rows of the table of all runs do."""
+    """Return the chosen method; a row with explicit seeds already has its method, as in the table of all runs."""
     return None if row.numbers is not None else tree.chosen.get((model, row.method or ""))
 
 
 def _seeds(row: Row, runs: Iterable[Run], tree: Tree, *, fresh: bool) -> set[int]:
-    """The seeds of a row: of a sweep the fresh ones or the others. A mean over both would be of two things."""
+    """Return the seeds of a row: of a sweep the fresh ones or the others. A mean over both would mix two things."""
     if row.numbers is not None:
         return set(row.numbers)
     own = sorted({run.seed for run in runs if tree.is_fresh(run) == fresh})
-    # Places and not numbers: whoever trains on seeds 11 and 12 has a first and a second seed too.
+    # Positions and not numbers: training on seeds 11 and 12 also gives a first and a second seed.
     return set(own) if row.seeds is None else {own[place - 1] for place in row.seeds if place <= len(own)}
 
 
-# What a table shows, in nested lists and mappings.
+# Content of a table as shown, in nested lists and mappings.
 
 
 def view(filled: pd.DataFrame, declared: Table, tree: Tree) -> dict[str, Any]:
-    """Everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
+    """Return everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
 
     A cell has its columns of the tidy file and the texts of `report.markdown.shown`; a row what its cells have in
-    common, its declaration, and the checkpoints behind it. Then come sentences: `lead` (what results of this scale can
-    show), `errors` (how many marks chance would make), `caption`, `levels` (of the intervals), `notes` (what is left
-    out, missing, collapsed), `empty` (in place of a table without a number).
+    common, its declaration, and its checkpoints. Then come sentences: `lead` (what results of this scale can
+    show), `errors` (how many marks are expected by chance), `caption`, `levels` (of the intervals), `notes` (what is
+    omitted, missing, collapsed), `empty` (in place of a table without a number).
     """
     columns, own = columns_of(declared, tree), {row.id for row in declared.rows}
     found = cells_in(filled)
@@ -278,8 +278,8 @@ def view(filled: pd.DataFrame, declared: Table, tree: Tree) -> dict[str, Any]:
 
 
 def _row(row: Row, cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A row with its cells by column."""
-    any_cell = next(iter(cells.values()))  # what is read from it is the same in all of a row
+    """Return a row with its cells by column."""
+    any_cell = next(iter(cells.values()))  # the values read from it are equal in all cells of a row
     states = {cell["state"] for cell in cells.values()}
     seeds = {seed for cell in cells.values() for seed in cell["seeds"]}
     return {name: any_cell[name] for name in ("kind", "model", "method", "step", "collapsed")} | {
@@ -296,17 +296,17 @@ def _row(row: Row, cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def sources(cell: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a number is of: checkpoints, or for a measure of learning curves whole runs, whatever their step."""
+    """Return the sources of a number: checkpoints, or whole runs for a learning-curve measure, whatever their step."""
     return tuple(run.run for run in cell["runs"]) if cell["column"] in MEASURES else cell["runs"]
 
 
 def _best(cells: Iterable[Mapping[str, Any]], declared: Table) -> set[tuple[str, str]]:
-    """(row, column) of every number that is printed in bold: the highest of its column among the rows of a model,
-    where its difference to the baseline is outside noise, or if it is the baseline's own, all others' are.
+    """Return (row, column) of every number printed in bold: the highest of its column among the rows of a model,
+    where its difference to the baseline is outside noise, or for the baseline, all others' are.
 
-    Compared are the printed digits, and of equal ones none is the best. Means compete with means, differences with
-    nothing, and one that has no competitor is not the best: a run that stands in several rows is one. Neither is a
-    number that is compared with no baseline, as a base model's or a probability of being best.
+    Printed digits are compared, and of equal ones none is the best. Means compete with means, differences do not
+    compete, and a number without a competitor is not the best: a run in several rows counts once. Neither is a
+    number without a baseline, such as a base model's or a probability of being best.
     """
     baselines = {block.baseline for block in declared.blocks}
     groups: dict[tuple[str, str, bool], list[Mapping[str, Any]]] = {}
@@ -327,7 +327,7 @@ def _best(cells: Iterable[Mapping[str, Any]], declared: Table) -> set[tuple[str,
 
 
 def again_lines(arms: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
-    """How often a method under two names was marked: one line for the cells of each A/A arm, or that there is none."""
+    """Return how often a method under two names was marked: one line per A/A arm, or that there is none."""
     lines = []
     for cells in arms:
         judged = [c["mark"] for c in cells if c["versus_level"] == "seed" and c["inside_noise"] is not None]
@@ -341,10 +341,10 @@ def again_lines(arms: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
 
 
 def table_lines(cells: Iterable[Mapping[str, Any]]) -> list[str]:
-    """How many marks also hold corrected over the whole table, and how likely chance alone makes one: C columns, each
+    """Return how many marks survive correction over the table, and how likely chance alone makes one: C columns, each
     with a false mark in at most 5 % of tables (Holm), have one in at most C times 5 %.
 
-    No line where nothing is compared.
+    The result is empty where nothing is compared.
     """
     cells = list(cells)
     compared = [c for c in cells if c["versus_p_table"] is not None and c["column"] != DELTA]
@@ -362,7 +362,7 @@ def table_lines(cells: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def footnotes(table: Mapping[str, Any]) -> list[str]:
-    """One line for each mark and word that the table's cells have, in the order of `captions.FOOTNOTES`."""
+    """Return one line for each mark and word that the table's cells have, in the order of `captions.FOOTNOTES`."""
     cells = table["cells"]
     signs = [cell["mark"] for cell in cells]
     occurring = {sign.strip("()").replace("↓", "↑") for sign in signs} | {cell["text"] for cell in cells}
@@ -377,7 +377,7 @@ def footnotes(table: Mapping[str, Any]) -> list[str]:
 def _notes(
     declared: Table, tree: Tree, columns: Sequence[Column], blocks: Sequence[Mapping[str, Any]]
 ) -> Iterator[str]:
-    """What is left out, run differently, collapsed or missing, in sentences; some may come twice."""
+    """Yield sentences on what is omitted, run differently, collapsed or missing; some may repeat."""
     for slot in dict.fromkeys(block.model for block in declared.blocks):
         if model_of(tree, declared, slot) is None:
             yield f"Rows of {declared.models[slot]} are left out: no model of this scale stands for it."
@@ -397,9 +397,9 @@ def _notes(
     for row, _ in shown:
         declared_as, run_as = row["declared"].method, row["method"]
         if run_as and run_as in tree.chosen.values():
-            run_as = split(run_as)[0]  # the label names what the sweep chose
+            run_as = split(run_as)[0]  # the label has the values that the sweep chose
         # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not show.
-        # Where the catalog's name differs as well, the declared one is only another name of the method.
+        # Where the catalog's name differs as well, the declared one is only an alias of the method.
         names = [split(name)[0].partition("+")[0] for name in (declared_as, run_as) if name]
         if len(names) == 2 and run_as != declared_as and names[0] == names[1]:
             yield f"{row['name']} is run as {run_as} at this scale."
@@ -413,7 +413,7 @@ def _notes(
             what = f"seed {seed} collapsed at rollout {at}{f' of {of}' if of else ''}; {scored}"
             yield f"{COLLAPSED} {row['name']} ({model}): {what}."
     benchmarks = [column.benchmark for column in columns if column.benchmark is not None]
-    missing: dict[Checkpoint, set[str]] = {}  # checkpoint -> benchmarks that it has no score of
+    missing: dict[Checkpoint, set[str]] = {}  # checkpoint -> benchmarks without a score for it
     for row, _ in shown:
         for cell in row["cells"].values():
             if row["declared"].method is None or cell["benchmark"] is None or cell["state"] == NOT_RUN:

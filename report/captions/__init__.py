@@ -1,4 +1,4 @@
-"""The words under tables and figures: plain paragraphs in `*.rst`, read by our pages and by Snakemake's own report."""
+"""Captions of tables and figures: plain paragraphs in `*.rst`, used by our pages and by Snakemake's report."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ LEVELS = {
     "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
 }
 
-# One line under a table for each mark, word or column that it has; "": under every table.
+# A line under a table for each mark, word or column that occurs in it; "": under every table.
 FOOTNOTES = {
     "": "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
     "Avg. (pooled)": "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.",
@@ -35,7 +35,7 @@ FOOTNOTES = {
 
 
 def paragraphs(name: str) -> list[str]:
-    """The paragraphs of `<name>.rst`, each on one line; none when there is no such caption."""
+    """Return the paragraphs of `<name>.rst`, each on one line; empty when there is no such caption."""
     path = HERE / f"{name}.rst"
     if not path.is_file():
         return []
@@ -44,10 +44,10 @@ def paragraphs(name: str) -> list[str]:
 
 
 def lead(matrix: Mapping[str, Any]) -> list[str]:
-    """What results of a scale can and cannot say, in paragraphs; the first is the first line of every page.
+    """Return what results of a scale can and cannot show, in paragraphs; the first line of every page is the first.
 
-    matrix: the content of matrix.json. A scale of a user's own has no caption here: its configuration's `note` stands
-    in, behind the warning that it needs where models stand in for the paper's.
+    matrix: the content of matrix.json. A user's own scale has no caption here. Its configuration's `note` is used
+    instead, after the warning that applies where other models replace the paper's.
     """
     scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])
