@@ -5,7 +5,7 @@ from snakemake.utils import min_version
 
 min_version("9.27")
 
-# The plan is made of this folder's configuration and results: the `config:` of a module would change nothing.
+# The plan uses this folder's configuration and results: the `config:` of a module would have no effect.
 if len(workflow.modifier_stack) > 1:
     print(
         "error: Snakefile: cannot be a module; run snakemake in its own folder, read results/<scale>", file=sys.stderr
@@ -30,8 +30,8 @@ onstart:
     PLAN.write()
 
 
-# The manifest is written last. The records are listed too, so that one that was removed is made again; checkpoints, states
-# and bases of finished work are not. `default_target`, since the first rule of the files included above would be it.
+# The manifest is written last. The records are listed too, so that a removed one is rebuilt; checkpoints, states
+# and bases of finished work are not. `default_target`, since otherwise the first rule of the included files is default.
 rule all:
     default_target: True
     input:
@@ -43,7 +43,7 @@ rule all:
         GRADES,
 
 
-# One table or figure under a short name.
+# Short names for single tables and figures.
 SHORT = {
     "table1": expand(rules.table.output, number=1),
     "table2": expand(rules.table.output, number=2),
@@ -63,7 +63,7 @@ for short_name, files in SHORT.items():
             files,
 
 
-# What a sweep found, and the choice from it: the same command again then trains the chosen values on fresh seeds.
+# Results of a sweep and the choice from it: the same command then trains the chosen values on fresh seeds.
 rule sweep:
     input:
         rules.sweep_table.output,
@@ -76,7 +76,7 @@ rule figures:
         rules.convergence.output,
 
 
-# All rules are known here. On a cluster every job enters this environment, with conda or by hand.
+# All rules are known here. On a cluster every job activates this environment, with conda or by hand.
 for known in workflow.rules:
     known.conda_env = f"{workflow.basedir}/environment.yml"
 

@@ -1,10 +1,10 @@
-"""A whole run of reinforcement learning in plain PyTorch and transformers: sample, reward, filter, score, loss, step.
+"""Run reinforcement learning in plain PyTorch and transformers: sample, reward, filter, score, loss, step.
 
     python examples/one_run.py BASE PROMPTS "tepo+beta=0.5"    # any key: tepo_bench.catalog.keys(), docs/methods.md
 
 BASE is a folder with a causal model and its tokenizer. PROMPTS is a JSONL file with `prompt` and `answer` in each line.
-One process, one GPU or CPU. The harness (`python -m methods.train`) does the same with checkpoints, resuming, other
-filters and micro-batches; with one base, seed and reward the first rows of its curve are these, up to rounding.
+It uses one process on one GPU or CPU. The harness (`python -m methods.train`) adds checkpoints, resuming, other
+filters and micro-batches; with the same base, seed and reward, its curve begins with these rows, up to rounding.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import tepo_bench
 
-# In place of the model's own defaults (generation_config.json), of which `score` knows nothing.
+# In place of the model's defaults (generation_config.json), which `score` does not apply.
 NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
 
 
 @dataclass(frozen=True)
 class Sizes:
     rollouts: int = 4
-    prompts_drawn: int = 12  # of a rollout
-    prompts_kept: int = 8  # of these, at most; prompts whose samples have all one reward are dropped
-    samples: int = 8  # of each prompt: one group
+    prompts_drawn: int = 12  # per rollout
+    prompts_kept: int = 8  # of these, at most; prompts whose samples all have the same reward are dropped
+    samples: int = 8  # per prompt: one group
     minibatches: int = 2  # whole groups each
     passes: int = 1  # over the minibatches
     max_tokens: int = 64  # of a response
@@ -42,18 +42,18 @@ class Sizes:
 
 
 def boxed(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
-    """1 where the last \\boxed{...} is the answer, letter by letter."""
+    """Return 1 where the last \\boxed{...} equals the answer exactly."""
     found = [re.findall(r"\\boxed\{([^{}]*)\}", response) for response in responses]
     return [float(bool(boxes) and boxes[-1].strip() == answer) for boxes, answer in zip(found, answers, strict=True)]
 
 
 def derive(*name: str | int) -> int:
-    """A seed for the draw called `name`: no draw depends on how many random numbers another one took."""
+    """Return a seed for the draw called `name`: no draw depends on how many random numbers another one consumed."""
     return int.from_bytes(hashlib.sha256("/".join(map(str, name)).encode()).digest()[:8], "big") >> 1
 
 
 def order(count: int, seed: int) -> Iterator[int]:
-    """Shuffled passes over `count` prompts, one after the other."""
+    """Yield shuffled passes over `count` prompts, one after the other."""
     for nth in range(sys.maxsize):
         indices = list(range(count))
         random.Random(derive(seed, "prompts", nth)).shuffle(indices)
@@ -61,7 +61,7 @@ def order(count: int, seed: int) -> Iterator[int]:
 
 
 class Policy:
-    """A model and its tokenizer. A rollout: (N, P) prompts, padded on the left, then (N, T) responses."""
+    """Model and tokenizer. A rollout: (N, P) prompts, padded on the left, then (N, T) responses."""
 
     def __init__(self, base: str, sizes: Sizes):
         self.model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
@@ -69,8 +69,8 @@ class Policy:
         self.sizes = sizes
 
     def sample(self, prompts: list[str], seed: int) -> tuple[Tensor, Tensor, int]:
-        """Tokens (N, P + T), their mask, and P. A response ends with its end token."""
-        # a prompt is whole: many tokenizers would add a second begin token
+        """Return tokens (N, P + T), their mask, and P. A response ends with its end token."""
+        # prompts are complete: many tokenizers would add a second begin token
         asked, s = self.tokenizer(prompts, return_tensors="pt", padding=True, add_special_tokens=False), self.sizes
         width = asked["input_ids"].shape[1]
         with torch.random.fork_rng():
@@ -84,7 +84,7 @@ class Policy:
         return ids, torch.cat([asked["attention_mask"], mask.long()], 1), width
 
     def score(self, ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies (N, T) of the responses at the sampling temperature."""
+        """Return log-probs and entropies (N, T) of the responses at the sampling temperature."""
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         states = self.model.model(input_ids=ids, attention_mask=mask, position_ids=positions).last_hidden_state
         head, temperature = self.model.lm_head.weight, self.sizes.temperature
@@ -94,7 +94,7 @@ class Policy:
 def train(
     base: str, prompts: list[dict[str, str]], key: str, reward: Callable[..., list[float]], sizes: Sizes, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Train, and give a row of figures for each update."""
+    """Train, and yield a row of metrics for each update."""
     method, s, policy = tepo_bench.parse(key), sizes, Policy(base, sizes)
     if "full_logp" in method.needs:
         raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions; allowed: another kl-estimator")
@@ -122,11 +122,11 @@ def train(
         if len(groups):
             lengths = of_response.sum(1)[rows_of]
             advantage_N[rows_of] = method.advantage(reward_N[rows_of], rows_of // s.samples, lengths)
-        # score: the policy that sampled, on the very minibatches that are trained
+        # score: the policy that sampled, on the same minibatches that are trained
         minibatches = []
         for number in range(s.minibatches):
             at = (groups[number :: s.minibatches, None] * s.samples + torch.arange(s.samples)).flatten()
-            if len(at):  # a minibatch without a group leaves the weights alone
+            if len(at):  # a minibatch without a group does not change the weights
                 with torch.no_grad():
                     old = policy.score(ids[at], mask[at], width)
                     ref = reference.score(ids[at], mask[at], width)[0] if reference else None
@@ -138,7 +138,7 @@ def train(
                 logp=logp, entropy=entropy, old_logp=old[0], old_entropy=old[1], ref_logp=ref,
                 advantage=advantage_N[at], mask=of_response[at], group=at // s.samples, max_tokens=s.max_tokens,
             )  # fmt: skip
-            # Clip-Cov draws tokens: the update decides which
+            # Clip-Cov draws tokens; the update determines which
             loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(seed, "selection", update)))
             optimizer.zero_grad()
             loss.backward()

@@ -3,7 +3,7 @@
     pip install .                                      # in the repository; brings the package tepo_bench
     python examples/one_update.py "tepo+beta=0.5"      # any key: tepo_bench.catalog.keys(), docs/methods.md
 
-The policy is a table of states, the reward the share of even tokens. A language model takes their places: hidden states
+The policy is a table of states, the reward the share of even tokens. Replacements for a language model: hidden states
 before the output head, the head's weight, tokens sampled by `generate`, and a mask that is False after the end token.
 """
 
@@ -35,13 +35,13 @@ def expected_reward(policy: Policy) -> float:
 
 
 def main(key: str) -> list[float]:
-    """Train on one rollout four times; the expected reward before and after each update."""
+    """Train on one rollout four times; return the expected reward before and after each update."""
     torch.manual_seed(0)
     method, policy = tepo_bench.parse(key), Policy()
     reference = [parameter.detach().clone() for parameter in policy.parameters()]  # of the initial model
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
 
-    # rollout: tokens (B, T) from the policy as it is, and what the loss wants to know of that policy
+    # rollout: tokens (B, T) from the current policy, and its quantities that the loss needs
     prompt_B = torch.arange(PROMPTS).repeat_interleave(SAMPLES)
     with torch.no_grad():
         probability_BTV = policy.head(policy(prompt_B)).softmax(-1)

@@ -1,10 +1,10 @@
-"""Any method of the catalog in TRL: `CatalogTrainer` is `GRPOTrainer` with one argument more.
+"""Run any method of the catalog in TRL: `CatalogTrainer` is `GRPOTrainer` with one additional argument.
 
     trainer = CatalogTrainer(method="tepo+beta=0.5", model=..., reward_funcs=..., args=GRPOConfig(...), ...)
 
 Sampling, rewards, reference model, accumulation, processes, saving and logging are TRL's (written for 1.16.0);
-advantages and loss are the method's. Options of GRPOConfig that shape TRL's own loss are refused, because nothing would
-read them. Sums are divided as TRL's `dapo` divides them: by the tokens of all that was sampled, in equal shares for its
+advantages and loss are the method's. Options of GRPOConfig that shape TRL's loss are refused, since they would have no
+effect. Sums are divided as TRL's `dapo` divides them: by the tokens of all that was sampled, in equal shares for its
 updates. Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch.
 
     python examples/trl_drop_in.py tepo       # a tiny random model learns a toy reward on a CPU; nothing is downloaded
@@ -20,7 +20,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import tepo_bench
 
-# Fields of GRPOConfig that say what TRL's loss and advantage are.
+# Fields of GRPOConfig that define TRL's loss and advantage.
 UNREAD = (
     "loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "scale_rewards",
     "multi_objective_aggregation", "top_entropy_quantile", "off_policy_mask_threshold", "use_bias_correction_kl",
@@ -31,12 +31,12 @@ PASS_TAKES = tuple(signature(GRPOTrainer._get_per_token_logps_and_entropies).par
 
 
 class CatalogTrainer(GRPOTrainer):
-    """Trains `method`, a key of the catalog. Raises `tepo_bench.ConfigError` for what cannot work, in one line."""
+    """Trainer of `method`, a key of the catalog. Raises `tepo_bench.ConfigError` in one line for what cannot work."""
 
     def __init__(self, *trainer: Any, method: str, args: GRPOConfig, **options: Any) -> None:
         self.method = tepo_bench.parse(method)
         self.check(args)
-        # of the responses that are being scored; `_old_pass`: the next pass without gradient is the old policy's
+        # of the responses being scored; `_old_pass`: the next pass without gradient is the old policy's
         self._rewards: Any = None
         self._old_entropy: Any = None
         self._old_pass = False
@@ -66,18 +66,18 @@ class CatalogTrainer(GRPOTrainer):
         if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
             raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
 
-    # --- TRL's hooks: private methods, which is how TRL wants to be changed ---
+    # --- TRL's hooks: private methods, which are TRL's way of extension ---
 
     def _calculate_rewards(self, *args: Any, **options: Any) -> torch.Tensor:
-        """(N, functions) of all processes; kept, because TRL hands only its own advantages on."""
+        """Return (N, functions) of all processes; stored, because TRL only passes its own advantages on."""
         rewards_NF = super()._calculate_rewards(*args, **options)
         reward_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(1)
-        # scored by nobody: not a reward of 0; `Method.advantage` names the response
+        # a missing score is not a reward of 0; `Method.advantage` names the response
         self._rewards = reward_N.masked_fill(rewards_NF.isnan().all(1), float("nan"))
         return rewards_NF
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **options: Any) -> Any:
-        """TRL's pass over the old policy, which leaves entropies out, computes and keeps them."""
+        """Compute and store entropies in TRL's pass over the old policy, which omits them."""
         if not self._old_pass or model is not self.model:
             return super()._get_per_token_logps_and_entropies(model, *args, **options)
         scored = super()._get_per_token_logps_and_entropies(model, *args, **options | {"compute_entropy": True})
@@ -85,7 +85,7 @@ class CatalogTrainer(GRPOTrainer):
         return scored
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """What TRL shuffles and splits afterwards, row by row: with our advantages, and what a `Batch` needs beside."""
+        """Return what TRL later shuffles and splits by row: with our advantages, and other data for a `Batch`."""
         self._old_pass = True
         output = super()._generate_and_score_completions(inputs)
         self._old_pass = False
@@ -96,7 +96,7 @@ class CatalogTrainer(GRPOTrainer):
         lengths_N = self.accelerator.gather(mask.sum(1))
         output["advantages"] = self.method.advantage(self._rewards, group_N, lengths_N)[rows]
         output["group"] = group_N[rows]
-        if "old_per_token_logps" in output:  # else there is one update for each rollout, and the old policy is this one
+        if "old_per_token_logps" in output:  # else there is one update per rollout, and the old policy is this one
             output["old_entropies"] = self._old_entropy
         return output
 
@@ -104,13 +104,13 @@ class CatalogTrainer(GRPOTrainer):
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
         mask = (inputs["completion_mask"] * inputs.get("tool_mask", 1)).bool()
-        # pixel values and the like: what else TRL's pass takes
+        # pixel values and other arguments of TRL's pass
         more = {name: inputs[name] for name in PASS_TAKES if name in inputs}
         logp, entropy, _ = self._get_per_token_logps_and_entropies(
             model, ids, attention, mask.shape[1], compute_entropy=True, **more
         )
         old_logp = inputs.get("old_per_token_logps", logp.detach())
-        sampling_logp = inputs.get("sampling_per_token_logps")  # vLLM's; with a NaN where it scored nothing
+        sampling_logp = inputs.get("sampling_per_token_logps")  # from vLLM; NaN where it has no score
         if sampling_logp is not None:
             sampling_logp = sampling_logp.where(~sampling_logp.isnan(), old_logp)  # no correction there, as in TRL
         batch = tepo_bench.Batch(
@@ -131,9 +131,9 @@ class CatalogTrainer(GRPOTrainer):
         if self.model.training:
             accumulated, shares = self.current_gradient_accumulation_steps, self.args.steps_per_generation
             mode = "train"
-        # Gradients of the accumulated batches add up, and those of processes are averaged: TRL's own normalisers.
+        # Gradients of accumulated batches are summed, and those of processes averaged: TRL's normalisers.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes * accumulated / shares
-        # Clip-Cov draws tokens: the same ones whatever else has drawn random numbers
+        # Clip-Cov draws tokens: independent of other random draws
         generator = torch.Generator().manual_seed(self.args.seed + self._step)
         loss = self.method.loss(batch, tokens=tokens, sequences=len(mask) * accumulated, generator=generator)
         for name, value in self.method.diagnostics(batch).items():
@@ -150,7 +150,7 @@ def share_of_a(completions: list[str], **_: Any) -> list[float]:
 
 
 def tiny(folder: str) -> None:
-    """Saves a random Qwen2 and a tokenizer of single letters."""
+    """Save a random Qwen2 and a tokenizer of single letters."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 

@@ -1,19 +1,19 @@
-"""The catalog's losses and advantages in verl's registries, for verl's own `main_ppo` (written for verl 0.9.1).
+"""Register the catalog's losses and advantages in verl, for verl's `main_ppo` (written for verl 0.9.1).
 
     PYTHONPATH=examples python -m verl.trainer.main_ppo \\
         actor_rollout_ref.model.external_lib=verl_register \\
         actor_rollout_ref.actor.policy_loss.loss_mode=tepo_bench/gspo algorithm.adv_estimator=tepo_bench/gspo ...
 
 verl imports `external_lib` in its driver and in every worker, and this import registers the catalog's keys. For a
-method with options, name a module of your own there: `import verl_register`, `verl_register.register("gspo+high=0.3")`.
+method with options, pass a module of yours instead: `import verl_register`, `verl_register.register("gspo+high=0.3")`.
 
-verl hands a policy loss log-probs, advantages and the response mask: enough for GRPO/DAPO, GSPO, CISPO, GPG, Clip-Cov,
-KL-Cov, prefix IS, TEPO without KL, and most of the others. It does not hand on entropies: TEPO as published is refused,
-while `tepo+dh-def=cov_sign` and `tepo+dh-def=theorem` infer the sign of the entropy's change and measure none. Nor does
-it hand on the reference model's log-probs, whole distributions or prompt groups. Methods that need those are refused in
-one line, at the first rollout.
+verl passes log-probs, advantages and the response mask to a policy loss: enough for GRPO/DAPO, GSPO, CISPO, GPG,
+Clip-Cov, KL-Cov, prefix IS, TEPO without KL, and most of the others. It does not pass entropies: TEPO as published is
+refused, while `tepo+dh-def=cov_sign` and `tepo+dh-def=theorem` infer the sign of the entropy's change without measuring
+it. Nor does it pass the reference model's log-probs, whole distributions or prompt groups. Methods that need those are
+refused in one line, at the first rollout.
 
-Not read: `clip_ratio*` and `policy_loss.*` (a key's options take their place). verl's own terms still add to the loss:
+Not read: `clip_ratio*` and `policy_loss.*` (a key's options take their place). verl's terms still add to the loss:
 leave `entropy_coeff` and `use_kl_loss` off. Dr. GRPO divides by `actor.loss_scale_factor`: set it to the response
 length.
 """
@@ -29,7 +29,7 @@ import tepo_bench
 
 
 def check(method: tepo_bench.Method) -> None:
-    """Raise `ConfigError` for a method that needs more than verl hands on."""
+    """Raise `ConfigError` for a method that needs more than verl passes."""
     missing = sorted(method.needs - {"max_tokens"})
     if method.parts.reduce.name == "token_mean_group":
         missing.append("whole prompt groups")
@@ -40,16 +40,16 @@ def check(method: tepo_bench.Method) -> None:
 
 
 def register(key: str) -> str:
-    """Register a method's loss and advantage; the name, `tepo_bench/<key>`, under which verl knows both."""
+    """Register a method's loss and advantage; return the name, `tepo_bench/<key>`, for both in verl."""
     method = tepo_bench.parse(key)
     name = f"tepo_bench/{method.key}"
-    if name in ADV_ESTIMATOR_REGISTRY:  # verl refuses a second function under a name
+    if name in ADV_ESTIMATOR_REGISTRY:  # verl refuses a second function under one name
         return name
     draws = torch.Generator().manual_seed(0)  # Clip-Cov selects tokens at random
 
     @register_adv_est(name)
     def advantage(token_level_rewards: Tensor, response_mask: Tensor, index: Any, **_: Any) -> tuple[Tensor, Tensor]:
-        """(B, T) twice, advantages and returns; `index` (B,) holds the prompts' ids. Rows that only fill up get 0."""
+        """Return advantages and returns, (B, T) each; `index` (B,) holds the prompts' ids. Padding rows get 0."""
         check(method)
         real_B = response_mask.bool().any(1)
         group_B = torch.from_numpy(np.unique(np.asarray(index, dtype=str), return_inverse=True)[1])
@@ -70,7 +70,7 @@ def register(key: str) -> str:
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
-        """All (B, T): one micro-batch. The losses of a minibatch's micro-batches add up, ranks are averaged."""
+        """All (B, T): one micro-batch. The losses of a minibatch's micro-batches are summed, ranks are averaged."""
         check(method)
         if loss_agg_mode != "token-mean":  # verl's default
             raise tepo_bench.ConfigError(f"verl: loss_agg_mode: {loss_agg_mode!r} is not read; allowed: token-mean")
@@ -82,7 +82,7 @@ def register(key: str) -> str:
             old_logp=old_log_prob,
             advantage=advantages,  # (B, T): any of verl's estimators, also one that differs between tokens
             mask=mask,
-            group=torch.arange(len(mask), device=mask.device),  # verl does not say; no formula that is let in reads it
+            group=torch.arange(len(mask), device=mask.device),  # not available in verl; no admitted formula uses it
             dropped=~mask.any(1),
             max_tokens=config.loss_scale_factor,
             label=name,

@@ -1,1 +1,1 @@
-"""What the paper says, as data, and what follows from it: printed tables, audit, claims."""
+"""The paper as data, and what follows from it: printed tables, audit, claims."""

@@ -1,11 +1,11 @@
-"""`python -m paper.audit`: write `paper/audit.csv`, what follows from the printed numbers and what does not.
+"""`python -m paper.audit`: write `paper/audit.csv`, which lists what follows from the printed numbers.
 
-Counts behind cells, and averages from cells, are computed from the tables as printed. All else (differences, means,
-chance, the paper's sentences) is constant and read from audit.csv itself: `paper/audit.py` of commit 40d696d computed
+Counts behind cells, and averages from cells, are computed from the tables as printed. Everything else (differences,
+means, chance, the paper's sentences) is constant and read from audit.csv: `paper/audit.py` of commit 40d696d computed
 it, and the page docs/notebook/audit.md, which explains each status.
 
 A printed percentage of n responses is some k of n, truncated or rounded. The paper's "Avg." is pooled over all 8,844
-responses. Ten of these, the two copies of five OMNI-MATH problems, are in the pool and in no column: with S right
+responses. Ten of these, the two copies of five OMNI-MATH problems, are in the pool but in no column: with S right
 responses in the columns, S to S + 10 are possible in the pool.
 """
 
@@ -23,9 +23,9 @@ from paper.printed import COLUMN, COPIES, HEADINGS, POOL, Paper, Row, candidates
 KEPT = ROOT / "paper" / "audit.csv"
 COLUMNS = ("table", "row", "cell", "check", "printed", "admissible", "status", "note")
 RESPONSES = sum(POOL.values())
-# Both are judgements, not tests: ten rows are too few for a distribution, and the page states both numbers.
+# Both are judgements, not tests: ten rows are too few for a distribution, and the page lists both numbers.
 FAR = 3  # a number of right copies further than this from the median of the model's other rows is called unlikely
-OTHERS = 3  # so many other rows of the model are needed before any is called unlikely
+OTHERS = 3  # minimum number of the model's other rows before any is called unlikely
 
 
 class Count(NamedTuple):
@@ -53,7 +53,7 @@ def right(row: Row) -> tuple[int, int]:
 
 
 def copies(row: Row) -> list[int]:
-    """Return how many of the ten repeated rows may be right so that the printed average follows; [] if none."""
+    """Return how many of the ten repeated rows may be right for the printed average to follow; [] if none."""
     low, high = right(row)
     totals = candidates(str(row.avg), RESPONSES)
     return [d for d in range(COPIES + 1) if any(low <= total - d <= high for total in totals)]
@@ -63,7 +63,7 @@ def implied(row: Row) -> tuple[Decimal, Decimal]:
     """Return the smallest and largest average that the row's cells allow, as they would print."""
     low, high = right(row)
     smallest, largest = Fraction(10000 * low, RESPONSES), Fraction(10000 * (high + COPIES), RESPONSES)
-    # Printing may truncate or round: the widest interval truncates its lower end and rounds its upper one.
+    # Printing may truncate or round: the widest interval truncates its lower end and rounds its upper end.
     return Decimal(int(smallest)).scaleb(-2), Decimal(int(largest + Fraction(1, 2))).scaleb(-2)
 
 
@@ -84,7 +84,7 @@ def status(paper: Paper, row: Row) -> str:
 
 
 def _cell(row: Row, key: str, n: int) -> tuple[str, ...]:
-    """Return a line of audit.csv: which k of n stands behind a printed percentage."""
+    """Return a line of audit.csv: the k of n behind a printed percentage."""
     value = row.cells[key]
     where = (row.table, row.id, HEADINGS[key], "count", row.text(key))
     if value is None:
@@ -100,7 +100,7 @@ def _cell(row: Row, key: str, n: int) -> tuple[str, ...]:
 
 
 def _average(paper: Paper, row: Row) -> tuple[str, ...]:
-    """Return a line of audit.csv: whether the printed average follows from the row's own cells."""
+    """Return a line of audit.csv: whether the printed average follows from the row's cells."""
     low, high = right(row)
     notes = [f"S = {low}" if low == high else f"S = {low} to {high}"]
     state = status(paper, row)
@@ -123,7 +123,7 @@ def _average(paper: Paper, row: Row) -> tuple[str, ...]:
 
 
 def audit(paper: Paper) -> list[dict[str, str]]:
-    """Return all lines, check by check: those of counts and averages computed, the others as they are kept."""
+    """Return all lines, grouped by check: counts and averages are computed, the others copied."""
     found: dict[str, list[dict[str, str]]] = {}
     for row in read_csv(KEPT, "audit of the printed tables", COLUMNS):
         found.setdefault(row["check"], []).append(row)

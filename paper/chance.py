@@ -1,10 +1,10 @@
-"""How far chance alone would put printed averages apart.
+"""Estimate how far apart chance alone would put printed averages.
 
-Two estimates, and the wider interval counts:
-- generation alone (`sd`, from the counts behind the cells; normal law). Training adds to it.
-- Table 4's three pairs of seeds: the mean of their squared distances over what generation alone predicts is a factor,
-  carried over to all rows and models; Student-t with 3 degrees of freedom.
-Mean rows (Table 4) are means of so many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
+There are two estimates, and the wider interval is used:
+- generation alone (`sd`, from the counts behind the cells; normal distribution). Training adds to it.
+- Table 4's three pairs of seeds: the mean of their squared distances, divided by what generation alone predicts, is a
+  factor applied to all rows and models; Student-t with 3 degrees of freedom.
+Mean rows (Table 4) are means of that many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
 """
 
 import math
@@ -20,14 +20,14 @@ from paper import printed
 from paper.audit import RESPONSES, count, implied, status
 from paper.printed import COLUMN, POOL, SPREAD, Row, measured
 
-NORMAL = 1e6  # degrees of freedom at which Student's t is the normal law
+NORMAL = 1e6  # degrees of freedom at which Student's t is the normal distribution
 
 
 def sd(share: float, n: int) -> float:
     """Return the standard deviation of the difference of two scores by generation alone, as a fraction.
 
     share: the common score; n: responses. Mean p_i(1 - p_i) is p(1 - p) SPREAD/(1 + SPREAD), and the difference has
-    twice that variance over n. Greedy answers count as one draw: two trainings answer a problem differently as often as
+    twice that variance over n. Greedy answers count as one draw: two trainings differ on a problem as often as
     two draws would.
     """
     return math.sqrt(2 * share * (1 - share) * SPREAD / (1 + SPREAD) / n)
@@ -36,11 +36,11 @@ def sd(share: float, n: int) -> float:
 def difference(pairs: Sequence[tuple[str, str]], null: float, follow_cells: bool = False) -> Comparison:
     """Compare the mean over pairs of printed rows of a's average minus b's with `null` (fractions).
 
-    follow_cells: in place of an average that does not follow from its row's cells, the middle of what they imply.
+    follow_cells: replace an average that does not follow from its row's cells by the middle of what they imply.
     """
 
     def variance(a: str, b: str) -> float:
-        """By generation alone; shrunk for means of several runs."""
+        """Return the variance from generation alone; smaller for means of several runs."""
         runs = (1 / len(parts(a)) + 1 / len(parts(b))) / 2
         return runs * _generation(a, b) ** 2
 
@@ -48,14 +48,14 @@ def difference(pairs: Sequence[tuple[str, str]], null: float, follow_cells: bool
     se = math.sqrt(math.fsum(variance(a, b) for a, b in pairs)) / len(pairs)
     n = min(len(parts(row)) for pair in pairs for row in pair)
     pairs_of_seeds, factor = _seeds(follow_cells)
-    # Three pairs of seeds can lie closer together than generation alone allows, by chance; then generation decides.
+    # By chance, three pairs of seeds can be closer together than generation alone allows; then generation decides.
     laws = ((se, NORMAL, "generation noise"), (se * math.sqrt(factor), pairs_of_seeds, "Table 4's pairs of seeds"))
     spread, df, law = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
     return t_test(value - null, spread, df, bounds=(-math.inf, math.inf), level="seed", how=law, n=n)
 
 
 def average(id: str, follow_cells: bool) -> float:
-    """Return the printed average as a fraction; of a mean row whose parts are replaced, the mean of these."""
+    """Return the printed average as a fraction; for a mean row with replaced parts, the mean of these."""
     rows = [printed.read()[part] for part in parts(id)]
     if not follow_cells:
         return float(printed.read()[id].avg) / 100
@@ -70,7 +70,7 @@ def outside() -> frozenset[str]:
 
 
 def parts(id: str) -> tuple[str, ...]:
-    """Return the rows that a mean row is made of, or the row alone."""
+    """Return the rows that a mean row averages, or the row alone."""
     return printed.read()[id].of or (id,)
 
 
@@ -78,7 +78,7 @@ def parts(id: str) -> tuple[str, ...]:
 def _seeds(follow_cells: bool) -> tuple[int, float]:
     """Count the pairs of runs that differ in their seed only; return their variance over that of generation alone.
 
-    A ratio, not a variance: it carries over to rows with other scores, whose generation noise is another one.
+    A ratio, not a variance: it applies to rows with other scores, whose generation noise differs.
     """
     pairs: dict[object, tuple[Row, Row]] = {}
     for a, b in combinations(measured(printed.read()), 2):
@@ -98,7 +98,7 @@ def _generation(a: str, b: str) -> float:
 
 
 def _share(a: str, b: str, column: str) -> float:
-    """Return what the two rows get right in common: the mean of their counts over the responses."""
+    """Return the share that the two rows have right: the mean of their counts over the responses."""
     ids = [*parts(a), *parts(b)]
     counts = [count(printed.read()[id].cells[column], COLUMN[column]) for id in ids]
     return float(Fraction(sum(c.low + c.high for c in counts), 2 * COLUMN[column] * len(ids)))

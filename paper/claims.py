@@ -1,8 +1,8 @@
 """`python -m paper.claims --results results/embedded`: write claims.csv and claims.md, verdicts on the paper's claims.
 
-A claim is `a - b` (of a ratio: a / b), or `a` alone, in a measure, against a constant: the rows of `claims.yaml`.
-Scores are judged by the printed tables and by runs, formulas by the counts of `formulas.csv`, all else by runs. Without
---results the table of docs/claims.md is printed: every claim, with the verdicts of the printed numbers.
+A claim is `a - b` (for a ratio: a / b), or `a` alone, in a measure, against a constant: the rows of `claims.yaml`.
+Scores are judged by the printed tables and by runs, formulas by the counts of `formulas.csv`, everything else by runs.
+Without --results the table of docs/claims.md is printed: every claim, with the verdicts of the printed numbers.
 """
 
 import math
@@ -31,7 +31,7 @@ STEPS = 72  # rollouts of every printed row but Table 4's second look
 
 
 class Claim(Declared):
-    """A claim as claims.yaml has it; the comment at the top of that file explains the keys."""
+    """One claim of claims.yaml; the comment at the top of that file explains the keys."""
 
     id: str
     family: str
@@ -55,7 +55,7 @@ class ClaimsFile(Declared):
 
 @cache
 def read_claims(path: Path = CLAIMS) -> ClaimsFile:
-    """Read all claims. Raises ConfigError naming file, claim, key and the nearest name that is known."""
+    """Read all claims. Raises ConfigError naming file, claim, key and the nearest known name."""
     file = validated(ClaimsFile, read_yaml(path), str(path))
     rows = {id for id, row in printed.read().items() if row.run or row.kind == "mean"}
     for n, claim in enumerate(file.claims):
@@ -73,7 +73,7 @@ def read_claims(path: Path = CLAIMS) -> ClaimsFile:
 
 
 def contrasts(claim: Claim) -> list[list[Pair]]:
-    """Return pairs of arms by contrast: methods are compared over all models, printed rows two by two on one model."""
+    """Return pairs of arms by contrast: methods are compared over all models, printed rows pairwise on one model."""
     rows, instead = printed.read(), read_claims().instead
 
     def arms(name: str) -> list[Arm]:
@@ -95,7 +95,7 @@ def contrasts(claim: Claim) -> list[list[Pair]]:
 
 
 def null(claim: Claim) -> float:
-    """Return the tested value, of a ratio its logarithm."""
+    """Return the tested value, for a ratio its logarithm."""
     if MEASURES[claim.measure].unit == RATIO:
         return math.log(1.0 if claim.at is None else claim.at)
     return claim.at or 0.0
@@ -105,7 +105,7 @@ def null(claim: Claim) -> float:
 
 
 class Asked(NamedTuple):
-    """A claim put to one source of numbers, and the contrasts found, or why there are none."""
+    """A claim with one source of numbers, and the contrasts found, or why there are none."""
 
     claim: Claim
     source: str
@@ -118,7 +118,7 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
     """Return the contrast that decides, and its p before Holm over claims.
 
     A claim of several contrasts holds where all are on its side: its p is the largest (an intersection-union test needs
-    no correction). It fails where one is on the other side, which any could be by chance: Holm over them.
+    no correction). It fails where one is on the other side, which may happen by chance: Holm over them.
     """
     p = [one.difference.p for one in found]
     values = [(one.difference.difference or 0.0) * (1 if side == "above" else -1) for one in found]
@@ -137,7 +137,7 @@ def _last_if_none(p: float | None) -> float:
 
 
 def judged(asked: Iterable[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
-    """Judge claims: rows of claims.csv. Those of one family under the same settings share one Holm correction."""
+    """Judge claims; return rows of claims.csv. Claims of one family and the same settings share one Holm correction."""
     rows: list[dict[str, Any]] = []
 
     def family(one: Asked) -> tuple[str, str, str]:
@@ -187,7 +187,7 @@ def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict
 
 
 def _margin(one: Asked) -> float:
-    """Return the margin, of runs only; of a ratio its logarithm."""
+    """Return the margin, for runs only; for a ratio its logarithm."""
     margin = one.claim.margin if one.runs else 0.0
     return math.log1p(margin) if MEASURES[one.claim.measure].unit == RATIO else margin
 
@@ -209,14 +209,14 @@ def _figures(one: Asked, found: Found, tests: int) -> dict[str, Any]:
     }
 
 
-# Which claims are put to which numbers.
+# Which numbers decide which claims.
 
 
 def of_paper() -> list[dict[str, Any]]:
-    """Judge the claims by the printed tables and the formulas, which no run changes.
+    """Judge the claims by the printed tables and the formulas, which do not depend on runs.
 
-    Print is judged twice, with its averages and with those that follow from their rows' cells. Where the verdicts
-    differ the claim is undecided: print cannot tell which of the two is right.
+    Printed claims are judged twice, with the printed averages and with those implied by their rows' cells. Where the
+    verdicts differ the claim is undecided: the paper does not show which of the two is right.
     """
     claims = read_claims().claims
     formulas = [Asked(c, FORMULA, None, [Found(_share(c))]) for c in claims if c.measure == "holds"]
@@ -251,7 +251,7 @@ def _formulas() -> dict[str, dict[str, str]]:
 
 
 def _share(claim: Claim) -> Comparison:
-    """Compare a share of random policies with the null: Clopper-Pearson's interval, the exact binomial test."""
+    """Compare a share of random policies with the null: Clopper-Pearson interval, exact binomial test."""
     from scipy.special import bdtr, betaincinv
 
     row, at = _formulas()[claim.a[0]], null(claim)
@@ -265,7 +265,7 @@ def _share(claim: Claim) -> Comparison:
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:
     """Judge the claims by a tree's runs, under its settings and under each variant that it plans."""
-    variants = [  # claims are compared with controls, and not judged under them
+    variants = [  # controls serve as comparisons; claims are not judged under them
         name
         for name, variant in tree.matrix.get("variants", {}).items()
         if not {"reward", "stream"} & variant.get("changes", {}).keys()
@@ -280,7 +280,7 @@ def of_tree(tree: Tree) -> list[dict[str, Any]]:
                     asked.append(Asked(claim, RUNS, runs, (), str(gap)))
             else:
                 asked.append(Asked(claim, RUNS, runs, found))
-    # A model or benchmark of the tree that stands in for one of the paper's: then no score is about those.
+    # Models or benchmarks of the tree that stand in for the paper's: scores are then not about the paper's.
     parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
     return judged(asked, stand_ins=any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts))
 

@@ -1,4 +1,4 @@
-"""Claims in the runs of a results tree: a measure, and `a - b` by model and seed."""
+"""Evaluate claims on the runs of a results tree: a measure, and `a - b` by model and seed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from evals.tree import Tree
 from paper.printed import LONG_STEPS, MODELS
 from paper.verdicts import LEAST_ROLLOUTS, RULE
 
-MATCHED = "sweep/matched.csv"  # what a sweep found of methods at equal movement
+MATCHED = "sweep/matched.csv"  # a sweep's results at equal movement
 RATIO = (
     "ratio"  # unit of measures that are compared as a / b, by their logarithms: twice and half are equally far from 1
 )
@@ -27,7 +27,7 @@ class Measure(NamedTuple):
     unit: str
     low: float = -math.inf
     top: float = math.inf
-    learnt: bool = False  # what the reward teaches: a placebo reward must show less of it
+    learnt: bool = False  # taught by the reward: a placebo reward must show less of it
     of: Callable[[Curve], float | None] | None = None  # None: a score, or a measure of `evals.learning_curves`
 
 
@@ -42,7 +42,7 @@ def entropy_fall(curve: Curve) -> float | None:
 
 
 def reward_falls(curve: Curve) -> float | None:
-    """Return what the reward lost from one rollout to the next, mean over all steps (0 where it rose)."""
+    """Return the mean loss of reward from one rollout to the next, over all steps (0 where it rose)."""
     falls = [max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))]
     return math.fsum(falls) / len(falls) if falls else None
 
@@ -70,7 +70,7 @@ MEASURES = {
     "reward_falls": Measure("reward", 0.0, 1.0, learnt=True, of=reward_falls),
     "reward_at_24": Measure("reward", 0.0, 1.0, of=reward_at_24),
     "sign_agreement": Measure("share", 0.0, 1.0, of=sign_agreement),
-    "equal_movement": Measure("reward", 0.0, 1.0),  # area, where both moved the policy equally far
+    "equal_movement": Measure("reward", 0.0, 1.0),  # area, at equal movement of the policy
     "holds": Measure("share", 0.0, 1.0),  # of random policies on which a formula holds
 }
 
@@ -81,23 +81,23 @@ class Arm(NamedTuple):
     model: str  # a key of `printed.MODELS`
     method: str
     steps: int
-    row: str  # the printed row; "" where none has this method
+    row: str  # the printed row; "" where no row has this method
 
 
 Pair = tuple[Arm, Arm | None]
 
 
 class Found(NamedTuple):
-    """One contrast: its difference from the null, of a ratio on a log scale."""
+    """One contrast: its difference from the null, on a log scale for a ratio."""
 
     difference: Comparison
     runs: Sequence[Run] = ()
-    at_least: bool = False  # a run of a never got there: the true value may be larger, never smaller
-    corrected: tuple[float | None, int] | None = None  # p after Holm over so many tests, where a file has it
+    at_least: bool = False  # a run of a never reached it: the true value may be larger, never smaller
+    corrected: tuple[float | None, int] | None = None  # p after Holm over this many tests, where a file has it
 
 
 class Gap(Exception):  # noqa: N818 - not an error
-    """There is no figure, for this reason. planned: the plan says that there will be one."""
+    """Raised, with a reason, where a value does not exist. planned: the plan includes one."""
 
     def __init__(self, reason: str, *, planned: bool = True):
         super().__init__(reason)
@@ -108,7 +108,7 @@ ByModel = dict[str, dict[int, float]]
 
 
 class Runs(NamedTuple):
-    """The runs of a tree under the scale's settings, or those of a variant. Methods raise `Gap`."""
+    """Runs of a tree under the scale's settings, or those of a variant. Methods raise `Gap`."""
 
     tree: Tree
     variant: str | None = None
@@ -126,7 +126,7 @@ class Runs(NamedTuple):
         return Found(self.compare(found, nulls, (low - null, top - null)), runs, at_least)
 
     def compare(self, a: ByModel, b: ByModel, bounds: tuple[float, float] = (-math.inf, math.inf)) -> Comparison:
-        """Compare two sides. The unit is the clean model or seed on one model, the model where there are several."""
+        """Compare two sides. The unit is the clean model or seed on one model, the model on several."""
         if len(a) == 1:
             ((model, by_seed),) = a.items()
             return compare_seeds(by_seed, b[model], bounds=bounds, clusters=self.tree.clean_models(model))
@@ -153,7 +153,7 @@ class Runs(NamedTuple):
         return math.fsum(values) / len(values)
 
     def differences(self, pairs: Sequence[Pair], measure: str) -> tuple[ByModel, list[Run], bool]:
-        """Return a - b by model and seed (b None: the mean over the pairs' a), its runs, whether one is a bound."""
+        """Return a - b by model and seed (b None: the mean over the pairs' a), its runs, and whether one is a bound."""
         found: dict[str, dict[int, list[float]]] = {}
         used: dict[Run, bool] = {}
         for a, b in pairs:
@@ -174,7 +174,7 @@ class Runs(NamedTuple):
         return means, list(used), any(used.values())
 
     def planned(self, arm: Arm) -> list[Run]:
-        """Return the runs of an arm; none where the scale has no such model or method."""
+        """Return the runs of an arm; empty where the scale has no such model or method."""
         model = self.tree.model_for(arm.model, MODELS[arm.model])
         method = self.tree.method_for(arm.method + (f"@{self.variant}" if self.variant else ""))
         if model is None or method is None:
@@ -186,7 +186,7 @@ class Runs(NamedTuple):
         return runs
 
     def _figure(self, run: Run, arm: Arm, measure: str) -> tuple[float, bool]:
-        """Return a run's figure (of a ratio its logarithm), and whether it is only a lower bound."""
+        """Return a run's value (for a ratio its logarithm), and whether it is only a lower bound."""
         where = f"runs/{run.path.as_posix()}"
         if measure == "score":
             step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
@@ -213,7 +213,7 @@ class Runs(NamedTuple):
         return math.log(value), never
 
     def _matched(self, pairs: Sequence[Pair]) -> Found:
-        """Read what a sweep found over several step sizes, with its correction over all its methods."""
+        """Read a sweep's result over several step sizes, with its correction over all its methods."""
         ((a, b),) = pairs
         path, model = self.tree.root / MATCHED, self.tree.model_for(a.model, MODELS[a.model])
         if self.variant or model is None or b is None or not path.is_file():
@@ -235,9 +235,9 @@ class Runs(NamedTuple):
 def placebo(claim_measure: str, side: str, contrasts: Sequence[Sequence[Pair]], runs: Runs) -> tuple[str, str]:
     """Return which placebo rewards a supported claim beats, and why it is undecided after all, or "".
 
-    An effect that a coin as reward shows too is not one of the reward: each contrast under the true reward minus that
+    An effect that a random reward also shows is not due to the reward: each contrast under the true reward minus that
     under the placebo, paired by seed, must be on the claimed side. All placebos must be beaten, so their p need no
-    correction. A placebo of some settings is a variant that changes the reward besides them, and nothing else.
+    correction. The placebo for given settings is a variant that also changes the reward, and nothing else.
     """
     changes = {name: dict(each.get("changes", {})) for name, each in runs.tree.matrix.get("variants", {}).items()}
     settings, beaten, lacking = changes.get(runs.variant or "", {}), [], []

@@ -1,6 +1,6 @@
-"""The paper's Tables 1-4 as printed: `tables/table<k>.csv` holds the cells, `tables/rows.csv` what each row is.
+"""Read the paper's Tables 1-4 as printed: `tables/table<k>.csv` holds the cells, `tables/rows.csv` defines the rows.
 
-A printed number is a `Decimal` and keeps its digits ("77.40" is not "77.4"); "-" is None. Nothing is corrected here.
+A printed number is a `Decimal` and keeps its digits ("77.40" is not "77.4"); "-" is None. Values are not corrected.
 """
 
 import re
@@ -15,9 +15,9 @@ from core.errors import ConfigError
 from core.files import cells_of, read_csv
 from core.provenance import ROOT
 
-# From a printed percentage back to the count behind it: which k of n prints as 19.16?
+# Map a printed percentage back to the count behind it: which k of n prints as 19.16?
 #
-# The denominators are those of the evaluation that the paper describes (samples x problems; AMC has 83 problems; 2811
+# The denominators follow the evaluation that the paper describes (samples x problems; AMC has 83 problems; 2811
 # of OMNI-MATH's 2821 rows are problems that occur once, the ten others count in the pool only). Printed cells are
 # truncated or rounded; both occur in one table.
 
@@ -30,18 +30,18 @@ COLUMN = {  # responses behind each column
     "olympiadbench": 675,
     "minerva": 272,
 }
-COPIES = 10  # rows of OMNI-MATH that hold a problem twice: in the pool, in no column
+COPIES = 10  # rows of OMNI-MATH that contain a problem twice: in the pool, in no column
 POOL = {**COLUMN, "omni_math": COLUMN["omni_math"] + COPIES}  # responses of each benchmark in "Avg."; together 8,844
 
 
-# A problem is solved with its own probability p_i, Beta-distributed over problems with a + b = SPREAD. Its standard
+# Each problem is solved with its probability p_i, Beta-distributed over problems with a + b = SPREAD. Its standard
 # deviation is then .25, as for AIME-like sets (docs/notebook/intervals.md). A smaller value means problems that are
 # always or never solved, and less noise.
 SPREAD = 0.73
 
 
 def printed(k: int, n: int) -> tuple[str, str]:
-    """k of n in percent with two decimals: truncated and rounded (a half goes up).
+    """Return k of n in percent with two decimals: truncated, and rounded (halves go up).
 
     >>> printed(184, 960)
     ('19.16', '19.17')
@@ -52,7 +52,7 @@ def printed(k: int, n: int) -> tuple[str, str]:
 
 @cache
 def candidates(percent: str, n: int) -> tuple[int, ...]:
-    """All counts k with k/n printed as `percent`, truncated or rounded (either way at an exact half); () if none.
+    """Return all counts k with k/n printed as `percent`, truncated or rounded (either way at exact halves); else ().
 
     Exact integer arithmetic: floor(10^4 k/n) = c or |10^4 k/n - c| <= 1/2. Floats would lose counts at exact halves.
 
@@ -75,7 +75,7 @@ HEADINGS = dict(  # column key -> printed heading, in printed order
     )
 )
 
-# Key of a model in rows.csv -> the paper's name of it.
+# Key of a model in rows.csv -> the paper's name for it.
 MODELS = {
     "q7": "Qwen2.5-7B",
     "q14": "Qwen3-14B",
@@ -83,7 +83,7 @@ MODELS = {
     "m7": "Mistral-7B-Instruct-v0.2",
     "dq7": "DeepSeek-R1-Distill-Qwen-7B",
 }
-LONG_STEPS = 132  # Table 4 evaluates some runs a second time after so many steps; all other rows after 72
+LONG_STEPS = 132  # Table 4 evaluates some runs a second time after these steps; all other rows after 72
 
 NOT_RUN = "-"
 _ROWS = ("row", "panel", "kind", "model", "method", "seed", "steps", "of")
@@ -91,7 +91,7 @@ _CELL = re.compile(r"-?\d{1,3}\.\d\d")
 
 
 class Run(NamedTuple):
-    """What was evaluated. Rows with the same run print the same measurement."""
+    """Evaluated run. Rows with the same run print the same measurement."""
 
     model: str
     method: str
@@ -108,8 +108,8 @@ class Row:
     kind: str  # base: an untrained model; run: a trained checkpoint; delta: row minus row; mean: of rows
     model: str  # a key of MODELS
     panel: str
-    run: Run | None  # None for a row made of others
-    of: tuple[str, ...]  # the rows a derived row is made of
+    run: Run | None  # None for a row derived from others
+    of: tuple[str, ...]  # the rows that a derived row is computed from
     cells: Mapping[str, Decimal | None]  # column key (`avg` too) -> value, None for "-"
 
     @property
@@ -124,7 +124,7 @@ class Row:
         return value
 
     def text(self, column: str) -> str:
-        """The cell as printed."""
+        """Return the cell as printed."""
         value = self.cells[column]
         return NOT_RUN if value is None else str(value)
 
@@ -133,7 +133,7 @@ Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
 def read(folder: Path | str = TABLES) -> dict[str, Row]:
-    """All rows of the tables in `folder`. Raises `BenchError` naming the files for what is missing or no number."""
+    """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid cells."""
     listed = Path(folder, "rows.csv")
     about = {row["row"]: row for row in read_csv(listed, "what the printed rows are", _ROWS)}
     with cells_of(listed):
@@ -151,7 +151,7 @@ def read(folder: Path | str = TABLES) -> dict[str, Row]:
 
 
 def measured(paper: Paper, *, distinct: bool = False) -> list[Row]:
-    """Rows that print an evaluation (no Delta, no mean). distinct: the first row of each run only."""
+    """Return rows that print an evaluation (no Delta, no mean). distinct: the first row of each run only."""
     rows = [row for row in paper.values() if row.run is not None]
     return list({row.run: row for row in reversed(rows)}.values())[::-1] if distinct else rows
 

@@ -1,4 +1,4 @@
-"""claims.csv, and what a verdict looks like in words: for claims.md and the page, which judge nothing again."""
+"""Read claims.csv and format verdicts as text, for claims.md and the page. Nothing is judged here."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +25,13 @@ COLUMNS = (
     "runs", "family", "where", "quote", "untested",
 )  # fmt: skip
 NUMBERS = (*COLUMNS[COLUMNS.index("estimate") : COLUMNS.index("unit")], "p", "p_holm", "tests", "detectable", "n")
-# Below it a run has hardly left the base model; the shortest kept experiment scores its runs after 7 rollouts.
+# With fewer rollouts a run has hardly left the base model; the shortest kept experiment scores its runs after 7.
 LEAST_ROLLOUTS = 7
 RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, and two seeds or more."
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Read a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and what is wrong."""
+    """Read a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and problem."""
     rows: list[dict[str, Any]] = []
     for line, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
         try:
@@ -51,7 +51,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def figure(row: Mapping[str, Any]) -> str:
-    """Format estimate, interval and unit; empty where there is no figure."""
+    """Format estimate, interval and unit; empty where there is no estimate."""
     if row["estimate"] is None:
         return ""
     value, low, high = (amount(row[name], row["unit"]) for name in ("estimate", "low", "high"))
@@ -59,7 +59,7 @@ def figure(row: Mapping[str, Any]) -> str:
 
 
 def beside(row: Mapping[str, Any]) -> str:
-    """Return what belongs beside a verdict: a margin, Holm's p, what could have been found, placebo rewards."""
+    """Return the notes on a verdict: margin, Holm's p, detectable difference, placebo rewards."""
     unit, notes = row["unit"], [row["reason"], row["placebo"]]
     if row["margin_low"] is not None:
         notes.append(f"margin {amount(row['margin_low'], unit)} to {amount(row['margin_high'], unit)}")
@@ -89,7 +89,7 @@ Undecided is no evidence of equality."""
 
 
 def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
-    """Return claims.md of a results tree. about: paragraphs on what the results are and what they can show."""
+    """Return claims.md of a results tree. about: paragraphs on what the results are and can show."""
     quotes = {row["id"]: f"- `{row['id']}`, {row['where']}: {row['quote']}" for row in rows}
     return (
         "\n\n".join(["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())])

@@ -1,3 +1,3 @@
-"""When and where: configuration, the matrix of runs, Snakemake rules. Nothing imports this room."""
+"""Plan and schedule experiments: configuration, the matrix of runs, Snakemake rules. No other room imports this one."""
 
-import core  # noqa: F401  before pydantic: it has the line for a command that is typed without its environment
+import core  # noqa: F401  before pydantic: it reports a missing environment in one line

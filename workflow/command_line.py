@@ -1,10 +1,10 @@
-"""Check and convert the options of `snakemake` before it acts on them and reads the Snakefile.
+"""Check and convert the options of `snakemake` before it applies them and reads the Snakefile.
 
 profiles/default, which every call in this folder reads, imports this module and calls `attach`. Jobs that Snakemake
-starts get the converted options and read no profile.
+starts get the converted options and do not read a profile.
 
-- a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the mapping that it stands for;
-- what is wrong with files, folders, targets and programs is one line and exit code 2, not a traceback;
+- a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the equivalent mapping;
+- errors in files, folders, targets and programs are one line and exit code 2, not a traceback;
 - a run prints a line for each finished job, a dry run counts jobs; with `-p` both print every job.
 """
 
@@ -31,19 +31,19 @@ KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 MAKE_NOTHING = {"plan", "verify"}  # targets
 QUIET = {Quietness.RULES, Quietness.HOST}  # of what Snakemake prints
 
-# Snakemake reads the Snakefile before its DAG settings are there, so that the Snakefile finds them here.
+# Snakemake reads the Snakefile before its DAG settings exist, so the Snakefile reads them from here.
 TARGETS: list[str] = []  # as typed
-FORCED: set[str] = set()  # the set behind `--forcerun`, to which the Snakefile adds
+FORCED: set[str] = set()  # the set behind `--forcerun`, which the Snakefile extends
 
 
 def makes_files() -> bool:
-    """Whether the targets of this call make any file; no target stands for all files."""
+    """Return whether the targets of this call produce files; without targets all files are built."""
     return not TARGETS or not MAKE_NOTHING.issuperset(TARGETS)
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """End the process at a user's error as every command does (`core.errors.run`), not with a traceback."""
+    """End the process on a user error as every command does (`core.errors.run`), not with a traceback."""
     try:
         yield
     except BenchError as error:
@@ -52,7 +52,7 @@ def one_line() -> Iterator[None]:
 
 
 def attach() -> None:
-    """Let Snakemake's options pass through `check_arguments`, once."""
+    """Pass Snakemake's options through `check_arguments`, once."""
     from snakemake import cli
 
     convert: Callable[..., Any] = cli.args_to_api
@@ -75,7 +75,7 @@ def attach() -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """Check and convert Snakemake's parsed options in place; `BenchError` for the first thing wrong."""
+    """Check and convert Snakemake's parsed options in place; raise `BenchError` for the first problem."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
     for path in args.configfile or []:
         is_name = Path(path).suffix in (".yaml", ".yml", ".json")
@@ -88,10 +88,10 @@ def check_arguments(args: Namespace) -> None:
     if args.config is not None:
         args.config[:] = [converted_entry(entry) for entry in args.config]
     if not (args.quiet or args.verbose or args.printshellcmds):
-        # A job's inputs may be hundreds of lines; what it prints and "3 of 12 steps (25%) done" show the progress.
+        # A job's inputs may be hundreds of lines; its output and "3 of 12 steps (25%) done" show the progress.
         args.quiet = QUIET
-    # With a limit, each job that ends sets a timer, and each timer sets the next one, as long as any job waits
-    # (Snakemake 9.27): after 300 jobs the scheduler takes a whole core. A limit other than the default is the user's.
+    # With a limit, each job that ends sets a timer, and each timer sets the next one while any job waits
+    # (Snakemake 9.27): after 300 jobs the scheduler occupies a core. A limit other than the default is the user's.
     limit = args.max_jobs_per_timespan
     if limit is not None and (limit.max_jobs, limit.timespan) == JOBS_PER_SECOND:
         args.max_jobs_per_timespan = None
@@ -99,9 +99,9 @@ def check_arguments(args: Namespace) -> None:
 
 
 def converted_entry(entry: str) -> str:
-    """Return `a.b=4` as `a={"b": "4"}`, which Snakemake reads as the same. Text stays text; `workflow.config` types it.
+    """Return `a.b=4` as `a={"b": "4"}`, which is equivalent for Snakemake. Text stays text; `workflow.config` types it.
 
-    An entry that is converted already is returned unchanged.
+    A converted entry is returned unchanged.
     """
     key, equals, text = entry.partition("=")
     where = f"{COMMAND_LINE} (--config)"
@@ -130,11 +130,11 @@ def check_targets(rules: Iterable[str]) -> None:
 
 
 def _check_machine(args: Namespace) -> None:
-    """Raise where the folder or a program that the call needs is not usable here."""
+    """Raise if the folder or a program that the call needs is not usable on this machine."""
     methods = args.software_deployment_method
     conda = {method for method in methods if method.name == "CONDA"}
     if args.dryrun:
-        methods -= conda if shutil.which("conda") is None else set()  # a plan enters no environment
+        methods -= conda if shutil.which("conda") is None else set()  # a plan does not enter an environment
         return
     if conda and shutil.which("conda") is None:
         raise MissingInputError(

@@ -1,4 +1,4 @@
-"""The configuration: merged, typed and validated here before any job starts; config/README.md explains it."""
+"""Merge, type and validate the configuration before any job starts; config/README.md explains it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from methods.training.spec import Trainer
 from models import registry
 
 COMMAND_LINE = "command line (--config)"
-TAKEN = ("cache", "eval", "reference")  # folders of results/ that hold something else
+TAKEN = ("cache", "eval", "reference")  # folders of results/ with other content
 
 Source: TypeAlias = tuple[str, dict[str, Any]]  # a file, or the command line, and the keys that it sets
 
-OPTIONAL: Any = None  # the key may be left out; null is no value of it
+OPTIONAL: Any = None  # the key may be omitted; null is not a valid value
 
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
@@ -48,32 +48,32 @@ def _each_once(values: list[Any]) -> list[Any]:
 
 
 Once = Annotated[list[Item], Field(min_length=1), AfterValidator(_each_once)]
-# No hyphen first: commands would take such a name for an option.
+# No leading hyphen: commands would parse such a name as an option.
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 
 
 class Block(Declared):
-    """A part of the matrix: every method with every model and seed."""
+    """Part of the matrix: every method with every model and seed."""
 
     models: Once[str]
     methods: Once[str]
     seeds: Once[Seed]
-    steps: Once[Count]  # rollouts of the checkpoints that are evaluated
-    evaluate: bool = OPTIONAL  # false: the checkpoints are kept and not evaluated; only the curves are wanted
+    steps: Once[Count]  # rollouts of the evaluated checkpoints
+    evaluate: bool = OPTIONAL  # false: the checkpoints are kept but not evaluated; only the curves are needed
     variant: str = OPTIONAL  # a key of `variants`
 
 
-# Set for each size of model by `cluster`.
+# Set for each model size by `cluster`.
 BY_CLUSTER = frozenset(
     {"nodes", "gpus_per_node", "tensor_parallel", "rollout_memory", "max_tokens_per_gpu", "offload", "attention"}
 )
 
 
 def _training(*, scale: bool) -> type[Declared]:
-    """The `training` keys of a run (`methods.training.spec`) as a configuration has them.
+    """Return the `training` keys of a run (`methods.training.spec`) as a configuration model.
 
-    scale: those without a default are required, and `oversample`, by which prompts are counted; else none is.
+    scale: keys without a default are required, and `oversample`, which determines the prompt count; else none is.
     """
     fields: dict[str, Any] = {}
     for key, field in spec.Training.model_fields.items():
@@ -86,7 +86,7 @@ def _training(*, scale: bool) -> type[Declared]:
 
 
 class Training(_training(scale=False)):  # type: ignore[misc]
-    """The `training` keys of a variant: any of them. A key without a value in any file has the default of `Spec`."""
+    """The `training` keys of a variant: any of them. A key that no file sets has the default of `Spec`."""
 
 
 class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
@@ -98,18 +98,18 @@ class Variant(Declared):
     note: str = ""
     trainer: Trainer = OPTIONAL
     training: Training = OPTIONAL
-    reward: placebo.Name = OPTIONAL  # what the method is given in place of the true reward
-    stream: Count = OPTIONAL  # other samples of the same seed, base and prompts; 0 is that of every other run
+    reward: placebo.Name = OPTIONAL  # given to the method in place of the true reward
+    stream: Count = OPTIONAL  # other samples for the same seed, base and prompts; 0 is the default for every other run
 
 
 class Base(Declared):
-    ladder: Literal["quick", "wide"]  # what problems the bases learn (evals/arithmetic.py)
+    ladder: Literal["quick", "wide"]  # problems that the bases learn (evals/arithmetic.py)
     threads: Count
 
 
 class Prompts(Declared):
     source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train"]
-    # Of generated problems, else ignored; null: that of the bases.
+    # For generated problems, else ignored; null: that of the bases.
     ladder: Literal["quick", "wide", "taught", "mixed"] | None
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
@@ -118,7 +118,7 @@ class Prompts(Declared):
 
     @model_validator(mode="after")
     def _of_a_data_set(self) -> Prompts:
-        # All four, null included: a data set without a commit or hash is a choice that the configuration should show.
+        # All four, null included: a data set without a commit or hash should be a visible choice in the configuration.
         keys = {"count", "seed", "revision", "sha256"}
         given = self.model_fields_set & keys
         if self.source in GENERATED and given:
@@ -133,66 +133,66 @@ class Prompts(Declared):
 class Nodes(Declared):
     nodes: Count
     tensor_parallel: Count
-    offload: bool = False  # weights, gradients and optimiser lie in the host's memory
+    offload: bool = False  # weights, gradients and optimiser are in host memory
 
 
 class Cluster(Declared):
     gpu: str  # a key of `workflow.cost.CARDS`
-    gpus: Count  # that runs may use at once
+    gpus: Count  # the most that runs may use at once
     gpus_per_node: Count
-    rollout_memory: Annotated[float, Field(gt=0, lt=1)]  # share of a GPU's memory that the inference engine takes
+    rollout_memory: Annotated[float, Field(gt=0, lt=1)]  # share of a GPU's memory for the inference engine
     max_tokens_per_gpu: Count  # of one forward and backward pass
     attention: Literal["sdpa", "flash_attention_2"]
     sizes: Annotated[dict[str, Nodes], Field(min_length=1)]  # by the `size` of config/models
 
 
 class Evaluation(Declared):
-    # Not openai: a server has an address, which no rule hands on, and one model, while each checkpoint is another.
+    # Not openai: a server needs an address, which no rule passes on, and serves one model, while checkpoints differ.
     backend: Literal["hf", "vllm"]
     seed: Seed  # of sampling
     data: str  # folder of the benchmarks' problems
     benchmarks: Once[str]
     table_step: Count  # rollouts of the checkpoint that tables show
-    long_step: Count | None  # of their second look
-    batch_size: Count | None  # responses at once; None: as many as the backend takes by itself
+    long_step: Count | None  # rollouts of their second look
+    batch_size: Count | None  # responses at once; None: the backend chooses
 
 
 class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
     scale: FolderName  # results/<scale>
-    name: FolderName | None  # a tree of its own: replaces `scale`
+    name: FolderName | None  # name of a separate tree: replaces `scale`
     title: str
     note: str
     trainer: Trainer
-    models: Once[str] | None  # of the matrix, these
+    models: Once[str] | None  # restricts the matrix to these
     methods: Once[str] | None
     seeds: Once[Seed] | None  # instead of each block's
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
-    swept: dict[str, Any] | None = OPTIONAL  # what `workflow.sweep` made of `sweep`; nobody sets it
+    swept: dict[str, Any] | None = OPTIONAL  # `sweep` as expanded by `workflow.sweep`; not set by users
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
-    settings: dict[str, dict[str, Any]]  # method -> options that it has at this scale
+    settings: dict[str, dict[str, Any]]  # method -> its options at this scale
     base: Base
     prompts: Prompts
     cluster: Cluster | None
     training: ScaleTraining
     evaluation: Evaluation
-    accept_code: bool = OPTIONAL  # true: results that other code made stay as they are, and the tree is marked
-    log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # as `methods.adapters.LOGGERS`
+    accept_code: bool = OPTIONAL  # true: results of other code are kept, and the tree is marked
+    log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # keys of `methods.adapters.LOGGERS`
 
 
 def resolved(
     paths: Sequence[Path | str], command_line: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], Where]:
-    """The configuration with every value of its declared type, and which file or option holds a key (for errors).
+    """Return the configuration with every value of its declared type, and a lookup of a key's source (for errors).
 
-    paths: files to merge, later ones on top. command_line: what `--config` sets, where every value may be text.
+    paths: files to merge, later ones on top. command_line: values of `--config`, each of which may be text.
     """
     options = _typed(Config, _flat(dict(command_line or {})))
     for path, value in _leaves(options):
-        if value is None and _at(path, command_line) is None:  # `methods=`; null in words is a value
+        if value is None and _at(path, command_line) is None:  # `methods=`; a literal null is a value
             raise ConfigError(f"{COMMAND_LINE}: {'.'.join(path)}: is empty")
     sources = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, options)]
     merged: dict[str, Any] = {}
@@ -211,7 +211,7 @@ def resolved(
     note = "" if named == "scale" else f"Settings of the scale {merged['scale']}. {merged['note']}"
     merged["scale"] = merged[named]
     if named == "name" or _setter("scale", sources) > 0:
-        # A title or note from before the tree was named is about another one.
+        # A title or note set before the name describes another tree.
         instead = {"title": merged[named], "note": note}
         merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter(named, sources)}
     if merged["scale"] in TAKEN:
@@ -222,7 +222,7 @@ def resolved(
 
 
 def replaced(paths: Sequence[Path | str]) -> list[str]:
-    """One line for each file that takes back what a file before it said: their order decides, and may be a mistake."""
+    """Return one line per file that overrides an earlier one: their order decides, and may be a mistake."""
     sources = [(str(path), read_yaml(path, "configuration")) for path in paths]
     lines = []
     for number, (name, content) in enumerate(sources):
@@ -234,12 +234,12 @@ def replaced(paths: Sequence[Path | str]) -> list[str]:
 
 
 def _typed(kind: Any, value: Any) -> Any:
-    """`value` from the command line, where 4 and a,b are text, as the declared `kind`. What does not fit stays, for the
-    check."""
+    """Return command-line text such as 4 or a,b as the declared `kind`. Values that do not fit stay unchanged, for
+    later validation."""
     kinds = _kinds(kind)
     models = [k for k in kinds if isinstance(k, type) and issubclass(k, Declared)]
     if isinstance(value, Mapping):
-        # The annotation and not the field's, which has lost what stands in `Annotated` around it.
+        # The annotation and not the field's, which lacks the `Annotated` wrapper.
         fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
         of = next((typing.get_args(k)[1] for k in kinds if typing.get_origin(k) is dict), None)
         return {k: v if (inner := fields.get(k, of)) is None else _typed(inner, v) for k, v in value.items()}
@@ -254,19 +254,19 @@ def _typed(kind: Any, value: Any) -> Any:
     if isinstance(value, str):
         if types.NoneType in kinds and value == "null":
             return None
-        if bool in kinds and value in ("true", "false"):  # pydantic takes 1 and yes too
+        if bool in kinds and value in ("true", "false"):  # pydantic accepts 1 and yes too
             return value == "true"
         for one in (int, float):
             if {one, Any} & set(kinds):
                 with suppress(ValidationError):
                     return TypeAdapter(one).validate_python(value)
     if isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
-        return str(value)  # Snakemake reads name=7 as a number
+        return str(value)  # Snakemake parses name=7 as a number
     return value
 
 
 def _range(text: str, kind: Any) -> list[str]:
-    """`1-4` as a list of whole numbers is 1, 2, 3, 4."""
+    """Return `1-4` as the whole numbers 1, 2, 3, 4."""
     ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text)
     if ends is None or int not in _kinds(kind) or not 0 <= int(ends[2]) - int(ends[1]) < 1000:
         return [text]
@@ -274,7 +274,7 @@ def _range(text: str, kind: Any) -> list[str]:
 
 
 def _kinds(kind: Any) -> list[Any]:
-    """The members of a union, without what `Annotated` adds."""
+    """Return the members of a union, without what `Annotated` adds."""
     if typing.get_origin(kind) is Annotated:
         return _kinds(typing.get_args(kind)[0])
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -283,7 +283,7 @@ def _kinds(kind: Any) -> list[Any]:
 
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
-    """With the keys of `sweep` dotted and their values typed: `sweep.training.passes=1,2` arrives nested."""
+    """Return the configuration with dotted, typed `sweep` keys: `sweep.training.passes=1,2` arrives nested."""
     swept = config.get("sweep")
     if not isinstance(swept, Mapping):
         return config
@@ -308,19 +308,19 @@ def _check_sweep(config: Mapping[str, Any], where: Where) -> None:
 
 
 def _end_at(config: dict[str, Any], rollouts: int) -> None:
-    """Checkpoints of a training that the command line made shorter: none is after its end."""
+    """Drop checkpoints after the end of a training that the command line shortened."""
     config["matrix"] = [
         block | {"steps": sorted({min(step, rollouts) for step in block["steps"]})} for block in config["matrix"]
     ]
     evaluation = config["evaluation"]
     evaluation["table_step"] = min(evaluation["table_step"], rollouts)
     if evaluation["long_step"] is not None and evaluation["long_step"] > rollouts:
-        evaluation["long_step"] = None  # the second look is at the first one's checkpoint
+        evaluation["long_step"] = None  # the second look would be at the first one's checkpoint
 
 
 def _check_steps(config: Mapping[str, Any], where: Where, sources: Sequence[Source]) -> None:
     def later(*keys: str) -> str:
-        """Whoever set one of these last made them disagree."""
+        """Return the source that set one of these last and caused the conflict."""
         return sources[max(_setter(key, sources) for key in keys)][0]
 
     for number, block in enumerate(config["matrix"]):
@@ -338,7 +338,7 @@ def _check_steps(config: Mapping[str, Any], where: Where, sources: Sequence[Sour
 
 
 def _setter(key: str, sources: Sequence[Source]) -> int:
-    """Number of the last source that sets the dotted key; -1: none."""
+    """Return the index of the last source that sets the dotted key; -1: none."""
     path = key.split(".")
     return max((n for n, (_, content) in enumerate(sources) if _at(path, content) is not _ABSENT), default=-1)
 
@@ -352,7 +352,7 @@ def _leaves(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterable[
 
 
 def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """One configuration on top of another: mappings merge, all else is replaced."""
+    """Merge one configuration over another: mappings merge, other values are replaced."""
     merged = copy.deepcopy(dict(under))
     for key, value in over.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
@@ -361,12 +361,12 @@ def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, An
 
 
 def _holder(path: Sequence[Any], config: Mapping[str, Any], sources: Sequence[Source]) -> str:
-    """The source to look into for `path`: the last that holds its longest part that any holds as it was merged."""
+    """Return the source to check for `path`: the last with its longest part, as merged, that any source has."""
     for length in range(len(path), 0, -1):
         merged = _at(path[:length], config)
         for name, content in reversed(sources):
             value = _at(path[:length], content)
-            # A file's mapping is a part of what was merged; any other value of it is in force or was replaced.
+            # A file's mapping is part of the merged one; any other value is in effect or was replaced.
             if value is not _ABSENT and (value == merged or isinstance(value, Mapping)):
                 return name
     files = [name for name, _ in sources if name != COMMAND_LINE]
@@ -377,7 +377,7 @@ _ABSENT = object()
 
 
 def _at(path: Sequence[Any], content: Any) -> Any:
-    """The value at `path`, or `_ABSENT`."""
+    """Return the value at `path`, or `_ABSENT`."""
     for part in path:
         inside = isinstance(content, Mapping) and part in content
         inside |= isinstance(content, list) and isinstance(part, int) and part < len(content)

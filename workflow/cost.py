@@ -1,7 +1,7 @@
-"""What a configuration costs, what is missing, and what cannot fit: printed by `snakemake plan`, and read by the rules.
+"""Estimate what a configuration costs, and list what is missing or cannot fit, for `snakemake plan` and the rules.
 
-GPU-hours come from the finished runs of the tree, or from the seconds that the paper prints; nothing else is known, and
-what is unknown is None, never 0. Jobs that cost next to nothing (grading, tables) are counted and not timed. The
+GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
+unknown values are None, never 0. Jobs of negligible cost (grading, tables) are counted but not timed. The
 command's exit code is 1 if something is missing or wrong.
 """
 
@@ -35,23 +35,23 @@ from workflow.config import Config
 from workflow.matrix import Planned
 from workflow.plan import CACHE, GIB, RESULTS, Asked
 
-# GiB of memory as the driver reports it, less what it keeps; of the L40S with ECC.
+# GiB of memory that the driver reports, minus its reserve; for the L40S with ECC.
 CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
 
 # Figure 2b prints 338 (TEPO) and 357 s (GRPO) a step of 512 responses. Model and GPUs are not stated: 7B on 8 GPUs is
-# assumed, and other sizes take time by their parameters.
+# assumed, and time for other sizes scales with their parameters.
 PRINTED_SECONDS, PRINTED_TOKENS = 350 * 8 / 512 / 7.6e9, 8192  # of a GPU, by response and parameter; longest response
 PRINTED = "the paper's Figure 2b (338 to 357 s a step), assumed to be 7B on 8 GPUs; other sizes by parameters"
 
-# Bytes. A parameter in bfloat16 on the hub, in float32 in a checkpoint, and with AdamW's two moments in a state.
+# Bytes per parameter: bfloat16 on the hub, float32 in a checkpoint, and with AdamW's two moments in a state.
 HUB, CHECKPOINT, STATE = 2, 4, 12
-TINY = 2e5  # parameters of a model made here
+TINY = 2e5  # parameters of a model built here
 
 
-# Memory, from sizes alone. Bytes of a pass were fitted to live tensors on a CPU, to 10 %; a GPU's own are assumed.
+# Memory, from sizes alone. Bytes of a pass were fitted to live tensors on a CPU, to 10 %; GPU values are assumed.
 
 CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB  # a process; vLLM that sleeps; vLLM beside its weights
-FRAGMENTATION = 1.08  # what the allocator holds beyond its tensors
+FRAGMENTATION = 1.08  # memory that the allocator reserves beyond its tensors
 
 
 def gpu_memory(shape: Shape, training: Training, method: Method, card: float) -> dict[str, float]:
@@ -77,8 +77,8 @@ def gpu_memory(shape: Shape, training: Training, method: Method, card: float) ->
 def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, float]:
     """Return bytes of a forward and backward pass with gradient checkpointing, at its two peaks.
 
-    In both every layer's input is kept. head: a chunk of logits (two tensors in float32) and the head's gradient, whose
-    sum over chunks is in float32. layer: one layer computed again, its gradients and, with sdpa over packed sequences,
+    Every layer's input is kept in both. head: a chunk of logits (two tensors in float32) and the head's gradient, whose
+    sum over chunks is in float32. layer: one recomputed layer, its gradients and, with sdpa over packed sequences,
     a mask of tokens x tokens, as bool and in the precision of the pass. width: bytes of a number.
     """
     inputs = width * tokens * shape.hidden_size
@@ -103,7 +103,7 @@ def largest_batch(training: Training, method: Method) -> int:
 
 
 def memory_here() -> int:
-    """Return MB that programs may still take on this machine."""
+    """Return MB that are available to programs on this machine."""
     return int(psutil.virtual_memory().available // 10**6)
 
 
@@ -114,13 +114,13 @@ class Job(NamedTuple):
     """A run to train or a checkpoint to evaluate."""
 
     done: bool
-    seconds: float | None  # times GPUs; cores for models made here
+    seconds: float | None  # times GPUs; cores for models built here
     source: str | None  # of `seconds`
 
 
 def train_jobs(asked: Asked) -> list[Job]:
-    """Return a job per run, whose seconds grow with the sequences that it trains on."""
-    measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds of one sequence
+    """Return a job per run; its seconds are proportional to the sequences that it trains on."""
+    measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
     sequences = {}
     for planned in asked.planned:
         training = matrix.training(asked.config, planned)
@@ -145,7 +145,7 @@ def train_jobs(asked: Asked) -> list[Job]:
 
 
 def generate_jobs(asked: Asked) -> list[Job]:
-    """Return a job per checkpoint that is evaluated, timed by the model's checkpoints that are there."""
+    """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
     measured: dict[str, list[float]] = {}
     for checkpoint in asked.checkpoints:
         if (path := asked.samples(checkpoint)).is_file():
@@ -161,7 +161,7 @@ def generate_jobs(asked: Asked) -> list[Job]:
 
 
 def counts(asked: Asked) -> dict[str, tuple[int, int]]:
-    """Return kind of job -> (how many there are in all, how many are still to do)."""
+    """Return kind of job -> (total number, number left to do)."""
     data, models = asked.data_file, asked.cache / "models"
     outputs: dict[str, Iterable[Path]] = {
         "clean": {models / build.clean / "clean.json" for build in asked.builds.values()},
@@ -180,16 +180,16 @@ def counts(asked: Asked) -> dict[str, tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something that is not there and that Snakemake fetches."""
+    """A missing input that Snakemake fetches."""
 
     name: str
-    command: str  # that fetches it now
+    command: str  # fetches it now
     download: float  # bytes
-    disk: float  # bytes of what it becomes
+    disk: float  # bytes after conversion
 
 
 def missing(asked: Asked) -> list[Missing]:
-    """Return what is still to be fetched."""
+    """Return the inputs that still have to be fetched."""
     found = []
     for model, folder in asked.fetched.items():
         if not (folder / "base.json").is_file():
@@ -221,7 +221,7 @@ def parameters(model: str) -> float:
 
 
 def disk(asked: Asked, gpus: int) -> dict[str, float]:
-    """Return what -> bytes still to be written, but for responses. gpus: how many there are, or cores."""
+    """Return what -> bytes still to be written, except responses. gpus: number of GPUs, or cores."""
     trained = [Checkpoint(planned.run, step) for planned in asked.planned for step in planned.steps]
     unsaved = [c.run.model for c in trained if not asked.results.weights(c).is_dir()]
     # The states of as many runs as may train at once, of the largest model: a run's end removes its states, and a new
@@ -236,13 +236,13 @@ def disk(asked: Asked, gpus: int) -> dict[str, float]:
     }
 
 
-# What is wrong: checks for runs that would fail or hang.
+# Checks for runs that would fail or hang.
 
 
 def problems(asked: Asked, gpus: int) -> list[str]:
-    """Return a sentence for each thing that is missing or wrong, once for many runs. gpus: how many there are."""
+    """Return a sentence for each problem, once for many runs. gpus: number of GPUs."""
     cluster = asked.config["cluster"]
-    found: dict[str, str] = {}  # what is wrong -> the same with the first run it holds for
+    found: dict[str, str] = {}  # problem -> its text with the first run it applies to
     for planned in asked.planned:
         if sentence := _refusal(asked, planned):
             found.setdefault(sentence, f"run {planned.run.path}: {sentence}")
@@ -252,7 +252,7 @@ def problems(asked: Asked, gpus: int) -> list[str]:
 
 
 def _refusal(asked: Asked, planned: Planned) -> str | None:
-    """Why a run's specification, its trainer, its machine or its GPU's memory refuses it."""
+    """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else a job brings the CPUs
     try:
         run = spec.check(matrix.specification(asked.config, planned, "base", "prompts"), "config")
@@ -272,7 +272,7 @@ def _refusal(asked: Asked, planned: Planned) -> str | None:
 
 
 def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
-    """Return what does not fit on a GPU and the key that changes it; None: it fits. sizes: key of the model's."""
+    """Return what exceeds a GPU's memory and the key that changes it; None: it fits. sizes: key of the model's size."""
     gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
     engine = training.rollout_memory * gib
     cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
@@ -296,7 +296,7 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
 
 
 def _memory_problems(asked: Asked) -> Iterator[str]:
-    """The first run of a fetched model that needs more memory than this machine has left."""
+    """Yield the first run of a fetched model that needs more memory than this machine has available."""
     free = memory_here()
     for planned in asked.planned:
         needed = asked.need(planned).memory
@@ -315,9 +315,9 @@ def _disk_problems(asked: Asked, gpus: int) -> Iterator[str]:
 
 
 def memory_limit(asked: Asked) -> dict[str, int]:
-    """Return the MB that runs of fetched models on this machine's CPU share, as Snakemake's resource; else nothing.
+    """Return the MB that runs of fetched models share on this machine's CPU, as a Snakemake resource; else nothing.
 
-    Raises `ConfigError` for memory or disk that they lack.
+    Raises `ConfigError` when memory or disk is too small for them.
     """
     if asked.config["cluster"] is not None or not asked.fetched:
         return {}
@@ -330,7 +330,7 @@ def memory_limit(asked: Asked) -> dict[str, int]:
 
 
 def lines(asked: Asked, gpus: int) -> list[str]:
-    """Return the plan as text. gpus: how many there are (cores, for models made here)."""
+    """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
     trains, generates = train_jobs(asked), generate_jobs(asked)
     unit = "GPU" if asked.config["cluster"] else "core"
     text = [
@@ -369,7 +369,7 @@ def lines(asked: Asked, gpus: int) -> list[str]:
 
 
 def _hours(jobs: Sequence[Job]) -> str:
-    """Hours as text; unknown as soon as those of one job are: a sum without it would look like the whole."""
+    """Return hours as text; unknown if one job's are unknown, since a partial sum would look complete."""
     known = [job.seconds for job in jobs if job.seconds is not None]
     return f"{sum(known) / 3600:,.1f}" if len(known) == len(jobs) else "unknown"
 

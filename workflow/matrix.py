@@ -1,4 +1,4 @@
-"""From the configuration to runs and checkpoints: what trains, what is evaluated, with which resolved settings.
+"""Derive runs and checkpoints from the configuration: what is trained and evaluated, with which resolved settings.
 
 A run is keyed by content: two rows of two tables that resolve to one method, model and seed are one run.
 """
@@ -29,20 +29,20 @@ class Planned:
     """A run of the matrix."""
 
     run: Run
-    row: str  # the method as the configuration names it, with the block's variant; `run.method` is its canonical key
+    row: str  # the configured method name with the block's variant; `run.method` is its canonical key
     steps: tuple[int, ...]
-    unevaluated: frozenset[int] = frozenset()  # of `steps`, those that only blocks with `evaluate: false` keep
+    unevaluated: frozenset[int] = frozenset()  # the subset of `steps` that only blocks with `evaluate: false` keep
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """Those that are evaluated."""
+        """The evaluated checkpoints."""
         return tuple(Checkpoint(self.run, step) for step in self.steps if step not in self.unevaluated)
 
 
 def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
-    """The canonical key of `text` (a catalog key with options), with the scale's `settings` for that method applied.
+    """Return the canonical key of `text` (a catalog key with options), with the scale's `settings` for that method.
 
-    An option written in `text` itself wins over `settings`. `where` and `key` are for errors.
+    An option in `text` takes precedence over `settings`. `where` and `key` are for errors.
     """
     name, *options = text.split("+")
     if "@" in text:
@@ -60,11 +60,11 @@ def _anywhere(path: list[Any]) -> str:
 
 
 def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str, Any]]:
-    """The matrix, with `models`, `methods` and `seeds` of the configuration applied.
+    """Return the matrix, with `models`, `methods` and `seeds` of the configuration applied.
 
-    Of each block the models and methods asked for are kept; with `methods`, no block of a control. One that no block
-    has joins the first block (of each model, for a method). A method asked for by its name alone is the matrix's own
-    form of it, where a model has only `tepo+beta=1`: that is the paper's row of this model.
+    Each block keeps the requested models and methods; with `methods`, control blocks are dropped. A model or method in
+    no block is added to the first block (of each model, for a method). A method requested by its plain name means
+    the matrix's form of it, where a model has only `tepo+beta=1`: that is the paper's row of this model.
     """
     wanted, methods, seeds = config["models"], config["methods"], config["seeds"]
     for number, block in enumerate(config["matrix"]):
@@ -77,7 +77,7 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     for name in config["settings"]:
         canonical(config, name, where(["settings", name]), "settings")
 
-    # One block a model, so that a method may be another one's row with another model.
+    # One block a model, so that a method may be another's row with another model.
     single = [block | {"models": [model]} for block in config["matrix"] for model in block["models"]]
     listed = {block["models"][0] for block in single}
     first = next((block for block in config["matrix"] if block.get("variant") is None), config["matrix"][0])
@@ -114,14 +114,14 @@ def _check_known(where: str, key: str, given: Iterable[str], known: Collection[s
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
-    """The rows of a model that are the method `text`: equal to it or, if it has no option, forms of it."""
+    """Return the rows of a model that are the method `text`: equal to it or, if it has no option, forms of it."""
     asked = canonical(config, text, "")
     equal = [row for row in rows if row == text or canonical(config, row, "") == asked]
     return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text]
 
 
 def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
-    """All runs of the configuration, each once, in a stable order; unknown names raise, naming the nearest."""
+    """Return all runs of the configuration, each once, in a stable order; raise for unknown names, with the nearest."""
     steps: dict[Run, set[int]] = {}
     evaluated: dict[Run, set[int]] = {}
     rows: dict[Run, str] = {}
@@ -133,7 +133,7 @@ def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
                 f"{where(['variants', variant, 'reward'])}: variants.{variant}.reward: {body['reward']}: has no "
                 "meaning with trainer: verl, which trains on true rewards only; allowed: trainer: trl"
             )
-        at = "" if variant is None else f"@{variant}"  # ends the method's name: `tepo@hot`
+        at = "" if variant is None else f"@{variant}"  # suffix of the method's name: `tepo@hot`
         for model in block["models"]:
             for text in block["methods"]:
                 method = canonical(config, text, where(["matrix"]), "matrix.methods")
@@ -149,23 +149,23 @@ def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
 
 
 def baseline(config: Mapping[str, Any], where: Where = _anywhere) -> str:
-    """The canonical key of the method that others are compared with."""
+    """Return the canonical key of the method that others are compared with."""
     return canonical(config, config["baseline"], where(["baseline"]), "baseline")
 
 
 def trainer(config: Mapping[str, Any], planned: Planned) -> str:
-    """The trainer of a run: its variant's, or the scale's."""
+    """Return the trainer of a run: its variant's, or the scale's."""
     return str(_settings(config, planned.run).get("trainer", config["trainer"]))
 
 
 def rewards(config: Mapping[str, Any], planned: Planned) -> dict[str, str]:
-    """Dotted names of a run's reward and, where its variant names one, of the placebo that it trains on."""
+    """Return the dotted names of a run's reward and, where its variant has one, of the placebo it trains on."""
     name = _settings(config, planned.run).get("reward")
     return {"reward": REWARD} | ({} if name is None else {"placebo": placebo.dotted(name)})
 
 
 def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
-    """The `training` settings of a run: the scale's, the cluster's for its model, its variant's laid over them; no
+    """Return the `training` settings of a run: the scale's, the cluster's for its model, then its variant's; no
     rollouts means up to its last checkpoint."""
     own = _settings(config, planned.run).get("training", {})
     merged = {**config["training"], **hardware(config, planned), **own}
@@ -173,13 +173,13 @@ def training(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
 
 
 def hardware(config: Mapping[str, Any], planned: Planned) -> dict[str, Any]:
-    """What `cluster` gives a run of this model's size; nothing for a model made here."""
+    """Return the `cluster` settings for a run's model size; empty for a model built here."""
     cluster, size = config["cluster"], models.model(planned.run.model).size
     if size is None or cluster is None:
         return {}
     if size not in cluster["sizes"]:
         raise unknown("config", f"cluster.sizes (for {planned.run.model})", size, cluster["sizes"])
-    # `gpu` and `gpus` are only for the plan: in a specification they would make every run be trained again.
+    # `gpu` and `gpus` are only for the plan: in a specification they would cause every run to be retrained.
     shared = ("gpus_per_node", "rollout_memory", "max_tokens_per_gpu", "attention")
     return {**{key: cluster[key] for key in shared}, **cluster["sizes"][size]}
 
@@ -189,7 +189,7 @@ def _settings(config: Mapping[str, Any], run: Run) -> Mapping[str, Any]:
 
 
 def check_benchmarks(config: Mapping[str, Any], where: Where = _anywhere) -> None:
-    """Raise for a benchmark that the registry does not know."""
+    """Raise for a benchmark that is not in the registry."""
     keys = config["evaluation"]["benchmarks"]
     _check_known(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", keys, benchmarks.keys())
 
@@ -199,25 +199,25 @@ def models_of(config: Mapping[str, Any]) -> list[str]:
 
 
 def base_of(run: Run) -> Checkpoint:
-    """The base that a run starts from: its seed's own of a model made here, the same for all seeds of a hub model."""
+    """Return the base that a run starts from: one per seed for a model built here, one for all seeds of a hub model."""
     made_here = models.model(run.model).made_here is not None
     return Checkpoint.base(run.model, run.seed) if made_here else Checkpoint.base(run.model)
 
 
 def bases(config: Mapping[str, Any]) -> list[Checkpoint]:
-    """The base of every planned run, each once, model by model and by seed."""
+    """Return the base of every planned run, each once, ordered by model and seed."""
     found = {base_of(planned.run) for planned in plan(config)}
     order = models_of(config)
     return sorted(found, key=lambda base: (order.index(base.run.model), base.run.seed))
 
 
 def checkpoints(config: Mapping[str, Any]) -> list[Checkpoint]:
-    """Everything that is evaluated: the bases first, then every planned checkpoint."""
+    """Return everything that is evaluated: the bases first, then every planned checkpoint."""
     return bases(config) + [checkpoint for planned in plan(config) for checkpoint in planned.checkpoints]
 
 
 def specification(config: Mapping[str, Any], planned: Planned, base: str, prompts: str) -> dict[str, Any]:
-    """What `python -m methods.train` gets: see docs/architecture.md, "A run specification"."""
+    """Return the input of `python -m methods.train`: see docs/architecture.md, "A run specification"."""
     run = planned.run
     return {
         "scale": config["scale"],
@@ -237,16 +237,16 @@ def specification(config: Mapping[str, Any], planned: Planned, base: str, prompt
 
 @dataclass(frozen=True)
 class Build:
-    """What makes the base of one seed here."""
+    """How the base of one seed is built here."""
 
     model: str
     seed: int
-    clean: str  # folder of the clean model that it continues: its own model's or another's
-    number: int  # of that clean model: as a seed, it names the same one whatever else is planned
+    clean: str  # folder of the clean model that it continues: of its own model or another
+    number: int  # of that clean model: as a seed, it gives the same one whatever else is planned
 
 
 def builds(config: Mapping[str, Any]) -> dict[str, Build]:
-    """By folder of the base, for every base that is made here."""
+    """Return the builds of all bases built here, by folder of the base."""
     ladder, found = config["base"]["ladder"], {}
     for run in (base.run for base in bases(config)):
         if models.model(run.model).made_here is not None:
@@ -257,7 +257,7 @@ def builds(config: Mapping[str, Any]) -> dict[str, Build]:
 
 
 def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
-    """Folder of a seed's base in the cache: `<key>-<hash of its recipe>`; of a fetched model `<key>-<version>`."""
+    """Return the cache folder of a seed's base: `<key>-<hash of its recipe>`; if fetched, `<key>-<version>`."""
     known = models.model(model)
     if known.made_here is not None:
         return recipe.base_name(model, config["base"]["ladder"], seed)
@@ -265,18 +265,18 @@ def base_name(config: Mapping[str, Any], model: str, seed: int) -> str:
 
 
 def prompt_limit(config: Mapping[str, Any], run: Run) -> int:
-    """Tokens of a run's longest prompt, to which a data set's problems are cut: its variant may have its own."""
+    """Return the tokens of a run's longest prompt, the cut-off for a data set's problems; variants may override it."""
     own = {**config["training"], **_settings(config, run).get("training", {})}
     return int(own.get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default))
 
 
 def prompts_name(config: Mapping[str, Any], model: str, seed: int, limit: int) -> str:
-    """File of a run's training prompts in the cache. Generated problems are one file for all models and seeds; a data
-    set's problems are in the chat template of the base, and cut to `limit` tokens."""
+    """Return the cache file of a run's training prompts. Generated problems are one file for all models and seeds; a
+    data set's problems are in the chat template of the base, and cut to `limit` tokens."""
     given = config["prompts"]
     digest = training_prompts.code(given["source"]).hash
     if given["source"] in benchmarks.GENERATED:
-        # As many as the run that needs most, oversampling included. An adapter that draws more goes round again.
+        # As many as the largest run needs, including oversampling. An adapter that draws more starts over.
         settings = [training(config, planned) for planned in plan(config)]
         needed = max(s["rollouts"] * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in settings)
         return f"{given['ladder'] or config['base']['ladder']}-{needed}-{digest}.jsonl"
@@ -285,13 +285,13 @@ def prompts_name(config: Mapping[str, Any], model: str, seed: int, limit: int) -
 
 
 def data_name(config: Mapping[str, Any]) -> str:
-    """`<source>-<commit>` of the data set that the prompts are chosen from."""
+    """Return `<source>-<commit>` of the data set that the prompts are chosen from."""
     return f"{config['prompts']['source']}-{config['prompts']['revision'] or UNPINNED}"
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """By dotted key, what all runs and scores of one tree share: with other values they would not stand beside each
-    other."""
+    """Return, by dotted key, what all runs and scores of one tree share: with other values they would not be
+    comparable."""
     used = {planned.run.variant for planned in plan(config)}
     evaluation = config["evaluation"]
     parts: dict[str, Mapping[str, Any]] = {
@@ -305,9 +305,9 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The content of `matrix.json`: what should be in the results, for the report to compare with what is.
+    """Return the content of `matrix.json`: the expected results, for the report to compare with the actual ones.
 
-    kept: what else of an earlier matrix.json is in the tree (`workflow.tree`).
+    kept: other content of an earlier matrix.json that stays in the tree (`workflow.tree`).
     """
     planned = plan(config)
     methods = {p.run.method: p.row for p in planned}
@@ -370,7 +370,7 @@ def matrix(config: Mapping[str, Any], kept: Mapping[str, Any] | None = None) -> 
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two entries are about one model, method, run or checkpoint."""
+    """Return whether two entries refer to the same model, method, run or checkpoint."""
     return all(one.get(key) == other.get(key) for key in ("key", "model", "method", "seed", "step"))
 
 
@@ -381,6 +381,6 @@ def _title(config: Mapping[str, Any], method: str) -> str:
 
 
 def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a variant sets, by dotted key."""
+    """Return a variant's settings by dotted key."""
     changes = {key: body[key] for key in ("trainer", "reward", "stream") if key in body}
     return changes | {f"training.{key}": value for key, value in body.get("training", {}).items()}

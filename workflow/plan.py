@@ -1,7 +1,7 @@
-"""The experiment as one value: what a configuration plans beside what its results tree holds already.
+"""Compute the plan of an experiment: what a configuration requires, given what its results tree already has.
 
 `plan` computes it from the configuration files, the options of the command line and the tree's matrix.json and
-sweep/choice.csv. It writes nothing.
+sweep/choice.csv. It does not write files.
 """
 
 import json
@@ -30,7 +30,7 @@ from workflow import matrix, sweep, tree
 from workflow.matrix import Build, Planned
 
 RESULTS = Path("results")  # folder of all trees
-# Not in the scale's folder: base models and prompts are named by what they are made of, and all scales share them.
+# Not in the scale's folder: names of base models and prompts derive from their recipes, and all scales share them.
 CACHE = RESULTS / "cache"
 GIB = 2**30
 LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured
@@ -38,7 +38,7 @@ LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured
 
 @dataclass(frozen=True)
 class Need:
-    """What one job requests of the machine it runs on; the site's part is in the profile."""
+    """Resources that one job requests from its machine; the site's part is in the profile."""
 
     gpus: int = 0  # on all nodes
     nodes: int = 1
@@ -48,23 +48,23 @@ class Need:
 
 
 def train_need(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
-    """Return the need of a run with these `training` settings (`matrix.training`). On GPUs it is assumed.
+    """Return the need of a run with these `training` settings (`matrix.training`). Values for GPUs are assumptions.
 
-    shape: of a model that is fetched.
+    shape: of a fetched model.
     """
     nodes, per_node = settings.get("nodes", 1), settings.get("gpus_per_node", 1)
     if settings.get("device", "cpu") == "cpu":
         if shape is None:
             return Need()
         return Need(memory=ceil(1074 * cpu_memory(shape, validated(Training, settings, "training"))), minutes=480)
-    # Ten minutes a rollout, where Figure 2 prints six for 7B, leave room for slower GPUs, larger models and saving.
+    # Ten minutes a rollout, where Figure 2 prints six for 7B, allow for slower GPUs, larger models and saving.
     minutes = 60 + 10 * settings["rollouts"]
     return Need(nodes * per_node, nodes, cores=8 * per_node, memory=100_000 * per_node, minutes=minutes)
 
 
 def generate_need(config: Mapping[str, Any]) -> Need:
-    """Return the need of drawing one checkpoint's responses."""
-    # transformers takes a GPU where it finds one, so it asks for one wherever training has some.
+    """Return the need of generating one checkpoint's responses."""
+    # transformers uses a GPU if one is available, so generation requests one wherever training does.
     gpus = config["cluster"] is not None or config["training"].get("device") == "cuda"
     if gpus or config["evaluation"]["backend"] == "vllm":
         return Need(1, cores=8, memory=100_000, minutes=480)
@@ -74,8 +74,8 @@ def generate_need(config: Mapping[str, Any]) -> Need:
 def cpu_memory(shape: Shape, training: Training) -> float:
     """Return GiB of a run that TRL trains in float32 on a CPU.
 
-    16 bytes a parameter (weights, gradients, two moments), 8 more for two copies of the weights that movement is
-    measured with, the libraries, and every layer's activations of a micro-batch at its longest, which are all kept.
+    The sum has 16 bytes a parameter (weights, gradients, two moments), 8 for two copies of the weights that measure
+    movement, the libraries, and every layer's activations of a micro-batch at its longest, which are all kept.
     """
     heads, groups = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     layer = 6 * shape.hidden_size + 4 * shape.intermediate_size + 3 * heads + 4 * groups  # numbers per token
@@ -87,7 +87,7 @@ def cpu_memory(shape: Shape, training: Training) -> float:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a checked configuration asks for, and where that lies."""
+    """Jobs that a checked configuration requests, and their paths."""
 
     config: Mapping[str, Any]
     results: Results
@@ -99,7 +99,7 @@ class Asked:
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """Those that are evaluated, the bases first."""
+        """The evaluated checkpoints, the bases first."""
         return matrix.checkpoints(self.config)
 
     @cached_property
@@ -108,20 +108,20 @@ class Asked:
 
     @cached_property
     def builds(self) -> Mapping[str, Build]:
-        """The bases that are made here, by folder; those of accepted runs too, as their records have them."""
+        """The bases that are built here, by folder; those of accepted runs too, taken from their records."""
         found = dict(matrix.builds(self.config))
         for run, spec in self.accepted.items():
             folder = Path(spec["base"])
             if folder.name not in found and registry.model(run.model).made_here is not None:
                 record = read_json(folder / "base.json") if (folder / "base.json").is_file() else {}
                 start = record.get("recipe", {}).get("start", {})
-                clean = record.get("clean", f"{run.model}-clean-{'0' * 12}")  # removed: nothing is made of it
+                clean = record.get("clean", f"{run.model}-clean-{'0' * 12}")  # removed: it is not needed again
                 found[folder.name] = Build(run.model, run.seed, clean, start.get("number", 0))
         return found
 
     @cached_property
     def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
-        """With `accept_code`, the specifications of finished runs: other code may have made their bases and prompts."""
+        """With `accept_code`, the specifications of finished runs: their bases and prompts may come from other code."""
         if not self.config.get("accept_code"):
             return {}
         records = {planned.run: self.results.run(planned.run) / "run.json" for planned in self.planned}
@@ -129,7 +129,7 @@ class Asked:
 
     @property
     def fetched(self) -> dict[str, Path]:
-        """The folder of each model that is fetched, one for all seeds."""
+        """The folder of each fetched model, one for all seeds."""
         return {model: self.base(model, 0) for model in self.models if registry.model(model).made_here is None}
 
     @property
@@ -143,7 +143,7 @@ class Asked:
         return Path(self.config["evaluation"]["data"], f"{benchmark}.jsonl")
 
     def record(self, planned: Planned) -> Path:
-        """The file whose presence means that a run is finished."""
+        """Return the file whose presence means that a run is finished."""
         return self.results.run(planned.run) / "run.json"
 
     def is_finished(self, planned: Planned) -> bool:
@@ -153,10 +153,10 @@ class Asked:
         return self.results.samples(checkpoint) / "samples.json"
 
     def need(self, planned: Planned) -> Need:
-        """What a run's settings request: size of the model, cluster and variant decide it."""
+        """Return the resources of a run: size of the model, cluster and variant decide them."""
         return train_need(matrix.training(self.config, planned), registry.model(planned.run.model).shape)
 
-    # Cached, since rules call them once per job, and not computed before, since few jobs need them: the names hold
+    # Cached, since rules call them once per job, and lazy, since few jobs need them: the names contain
     # hashes over code.
     @cached_property
     def base(self) -> Callable[[str, int], Path]:
@@ -168,7 +168,7 @@ class Asked:
     @cached_property
     def prompts(self) -> Callable[[Run], Path]:
         """The file of a run's training prompts."""
-        # By what decides the name: there may be a thousand runs, and a name takes a look at all of them.
+        # Keyed by what decides the name: there may be a thousand runs, and each name inspects all of them.
         name = cache(lambda base, limit: matrix.prompts_name(self.config, base.model, base.seed, limit))
 
         def prompts(run: Run) -> Path:
@@ -181,16 +181,16 @@ class Asked:
 
 @dataclass(frozen=True)
 class Plan(Asked):
-    """What one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
+    """Files that one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
     checkpoints."""
 
-    kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays and is not planned now
+    kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays but is not planned now
     matrix: Mapping[str, Any]  # the content of matrix.json
     notes: Sequence[str]  # lines for the user
 
     @cached_property
     def runs(self) -> Mapping[str, Planned]:
-        """By `<model>/<method>/seed<k>`."""
+        """The planned runs by `<model>/<method>/seed<k>`."""
         return {planned.run.path.as_posix(): planned for planned in self.planned}
 
     @property
@@ -199,8 +199,8 @@ class Plan(Asked):
 
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
-        """By name, path and text of what commands read of the plan: all of it may be longer than a command line."""
-        # Without `log` and `accept_code`, which change nothing that is planned.
+        """Path and text, by name, of files that pass the plan to commands: it may exceed a command line's length."""
+        # Without `log` and `accept_code`, which do not change the plan.
         config = {key: value for key, value in self.config.items() if key not in ("log", "accept_code")}
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
@@ -208,14 +208,14 @@ class Plan(Asked):
             "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
-        # A folder for each text: another question may be asked while jobs of this one run, and Snakemake locks nothing
-        # for a target without files (`plan`). And a rule whose params have the path sees the content, not its time.
+        # One folder per text: another call may start while jobs of this one run, and Snakemake takes no lock for a
+        # target without files (`plan`). And a rule whose params contain the path tracks the content, not its time.
         return {
             name: (f"{self.logs}/asked/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()
         }
 
     def path(self, name: str) -> str:
-        """Of such a file; another text has another path."""
+        """Return the path of such a file; another text has another path."""
         return self.files[name][0]
 
     def write(self) -> None:
@@ -224,7 +224,7 @@ class Plan(Asked):
 
     @cached_property
     def several_nodes(self) -> set[str]:
-        """Models whose runs lie on several nodes; `ConfigError` for one that has runs on one node too."""
+        """Return models whose runs use several nodes; `ConfigError` for one that also has runs on one node."""
         nodes: dict[str, int] = {}
         for planned in self.planned:
             model, wanted = planned.run.model, self.need(planned).nodes
@@ -235,22 +235,22 @@ class Plan(Asked):
         return {model for model, wanted in nodes.items() if wanted > 1}
 
     def specification(self, planned: Planned, prompts: str) -> str:
-        """What `python -m methods.train` gets, as one line of JSON."""
+        """Return the input of `python -m methods.train`, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
         return json.dumps(matrix.specification(self.config, planned, base, prompts), sort_keys=True)
 
     def weights(self, checkpoint: Checkpoint) -> Path:
-        """The folder that is evaluated: a trained checkpoint, or the base in the cache."""
+        """Return the folder that is evaluated: a trained checkpoint, or the base in the cache."""
         run = checkpoint.run
         return self.base(run.model, run.seed) if run.method == BASE else self.results.weights(checkpoint)
 
     def ready(self, checkpoint: Checkpoint) -> Path:
-        """The file whose presence means that those weights are finished."""
+        """Return the file whose presence means that those weights are finished."""
         is_base = checkpoint.run.method == BASE
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
     def codes(self) -> Iterator[tuple[str, Path, str]]:
-        """(stage, record, hash of the code that it is made with) of all that is trained, drawn and graded."""
+        """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
         for planned in self.planned:
             rewards = matrix.rewards(self.config, planned).values()
             codes = code_of(planned.run.key, matrix.trainer(self.config, planned), *rewards)
@@ -263,7 +263,7 @@ class Plan(Asked):
             yield "grading", self.results.grades(checkpoint) / "grades.json", graded
 
     def outdated(self) -> tuple[list[str], list[str]]:
-        """Files of the tree that are made again whatever Snakemake has noted of them, and a line why for each stage."""
+        """Return files of the tree that are rebuilt whatever Snakemake has recorded, and one reason for each stage."""
         return tree.outdated(self.codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
 
 
@@ -273,7 +273,7 @@ def _hash(code: Code) -> str:
 
 
 def _check_data(asked: Asked, where: Where) -> None:
-    """Refuse problems of another file than `prompts.sha256` names: Snakemake takes what somebody imported."""
+    """Refuse problems from another file than that of `prompts.sha256`: Snakemake accepts any imported file."""
     wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
     if not wanted or file is None or not file.is_file():
         return
@@ -312,10 +312,10 @@ def plan(
     job: bool = False,
     here: bool = False,
 ) -> Plan:
-    """The plan of configuration files, later ones on top, and of what `--config` sets.
+    """Return the plan of configuration files, later ones on top, and of the `--config` options.
 
     root: the folder of all trees. job: for a job of a plan that has begun. here: jobs run on this machine. Raises
-    `BenchError` for the first thing wrong.
+    `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
     matrix.check_benchmarks(config, where)
@@ -332,7 +332,7 @@ def plan(
     if not job:
         tree.check(content["settings"], before, kept, results, where)
         _check_data(asked, where)
-    notes = configuration.replaced(files[1:])  # the first is the Snakefile's own
+    notes = configuration.replaced(files[1:])  # the first is the Snakefile's default
     notes += [problem] if problem else []
     if lost := tree.gone(before):
         notes.append(f"{results.root}: runs of {', '.join(lost)} are in no table: no such model or method any more")
@@ -343,5 +343,5 @@ def plan(
         )
     made = Plan(config, results, CACHE, kept, content, notes)
     if config.get("accept_code") and (lines := made.outdated()[1]):
-        content["accepted_code"] = lines  # the tree is marked: pages and `report.verify` show them
+        content["accepted_code"] = lines  # marks the tree: pages and `report.verify` show it
     return made

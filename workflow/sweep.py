@@ -1,16 +1,16 @@
-"""A sweep: values to try by `training.<key>` or by an option of a method, chosen on some seeds, compared on others.
+"""Expand sweeps: values of `training.<key>` or of a method's option, chosen on some seeds, compared on others.
 
     sweep:
       training.learning_rate: [5.0e-5, 1.0e-4, 2.0e-4]
       select_seeds: [1, 2]   # default: the seeds of the matrix
-      test_seeds: [3, 4]     # default: as many seeds after the last of them; none of the two may be in both
-      by: [score]            # or area: what a value is chosen by
+      test_seeds: [3, 4]     # default: as many seeds after the last of them; the two must not overlap
+      by: [score]            # or area: the measure that chooses a value
       fresh: [chosen]        # or chosen, own: on the test seeds also each method at the scale's own value; or none: the
                              # sweep only compares methods at equal movement
 
-It makes blocks of the matrix. Every method is trained with every value on the selection seeds (not evaluated where the
-area chooses); `report.sweep --choose` then writes `sweep/choice.csv`, and with that file there the same command trains
-each method with its chosen value on the test seeds. Blocks with a variant of their own are not swept.
+A sweep expands into blocks of the matrix. Every method is trained with every value on the selection seeds (not
+evaluated where the area chooses). `report.sweep --choose` then writes `sweep/choice.csv`, and with that file the same
+command trains each method with its chosen value on the test seeds. Blocks with a variant are not swept.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ SETTINGS = ("select_seeds", "test_seeds", "by", "fresh")  # keys of `sweep` that
 MEASURES = ("score", "area")
 FRESH = ("chosen", "own", "none")  # values that the second round may train
 CHOICE = "sweep/choice.csv"
-COLUMNS = ("model", "row", "method", "chosen", "question")  # of it that are read here; `report.sweep` writes it
+COLUMNS = ("model", "row", "method", "chosen", "question")  # its columns that are read here; `report.sweep` writes it
 TRAINING = "training."
 
 
 def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[str, Any]:
-    """`matrix`, `variants` and `swept` of the configuration with its sweep applied; nothing without a sweep.
+    """Return `matrix`, `variants` and `swept` of the configuration with its sweep applied; empty without a sweep.
 
     config: with `matrix.blocks` applied.
     """
@@ -59,7 +59,7 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
             continue
         for text, (method, values) in ((t, p) for t in block["methods"] for p in _points(t, axes)):
             training = {a.removeprefix(TRAINING): v for a, v in values.items() if a.startswith(TRAINING)}
-            # With the scale's own values a run is what it is without a sweep, and is not trained twice.
+            # With the scale's own values a run is the same as without a sweep, and is not trained twice.
             own = {key: config["training"].get(key, Training.model_fields[key].default) for key in training}
             variant = {} if training == own else {"variant": variant_name(training)}
             for name in variant.values():
@@ -82,7 +82,7 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
 
 
 def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at: str) -> dict[str, Any]:
-    """`select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
+    """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
     if wrong := [value for value in fresh if value not in FRESH]:
         raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
@@ -104,7 +104,7 @@ def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at:
 
 
 def _points(text: str, axes: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each combination of the values that a method has: the method with its options, and the values by axis."""
+    """Yield each combination of a method's values: the method with its options, and the values by axis."""
     written = {option.partition("=")[0] for option in text.split("+")[1:]}
     own = {a: v for a, v in axes.items() if a.startswith(TRAINING) or (a in _options(text) and a not in written)}
     for combination in product(*own.values()):
@@ -119,7 +119,7 @@ def _options(text: str) -> tuple[str, ...]:
 
 
 def variant_name(training: Mapping[str, Any]) -> str:
-    """`learning_rate-2e-4_passes-4`: what a folder may be called."""
+    """Return `learning_rate-2e-4_passes-4`, a valid folder name."""
     return "_".join(f"{key}-{_spelt(value)}" for key, value in training.items())
 
 
@@ -128,7 +128,7 @@ def _spelt(value: Any) -> str:
         return str(value)
     digits, _, exponent = f"{value:.12e}".partition("e")
     digits, power = digits.replace(".", "").rstrip("0") or "0", int(exponent)
-    # no dot is allowed in the name of a variant: 2.5e-4 is 25e-5
+    # the name of a variant must not contain a dot: 2.5e-4 is 25e-5
     return f"{digits}e{power - len(digits) + 1}"
 
 
@@ -139,7 +139,7 @@ def _title(training: Mapping[str, Any]) -> str:
 
 
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
-    """Blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
+    """Yield blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
     if not is_chosen(swept, results) or not swept["test_seeds"]:
         return
     chosen = {(row["model"], row["method"]) for row in _choice(results) if row["chosen"] == "yes"}
@@ -151,12 +151,12 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
 
 
 def is_own(point: Mapping[str, Any]) -> bool:
-    """Whether a point is the method as the scale has it without the sweep."""
+    """Return whether a point is the method as the scale has it without the sweep."""
     return bool(point["method"] == point["base"])
 
 
 def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A point for each run of the second round, at most: its cost is known before the values are."""
+    """Return a point for each run of the second round, at most: its cost is known before the values are."""
     points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
     if "own" in swept["fresh"]:
         points += [point for point in swept["points"] if is_own(point) and point["values"]]
@@ -164,18 +164,18 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
-    """Whether the values are chosen. A choice.csv of another sweep does not count: this one selects first."""
+    """Return whether the values are chosen. A choice.csv of another sweep does not count: this one selects first."""
     there = (results.root / CHOICE).is_file()
     return there and {row["question"] for row in _choice(results)} == {swept["question"]}
 
 
 def _choice(results: Results) -> list[dict[str, str]]:
-    """The rows of choice.csv, checked against the hash beside it; older ones have none."""
+    """Return the rows of choice.csv."""
     return read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
 
 
 def _question(swept: Mapping[str, Any]) -> str:
-    """What a choice answers: a choice of other points, seeds or another measure is another sweep's."""
+    """Return what a choice depends on: other points, seeds or another measure belong to another sweep."""
     points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
     parts = [points, swept["select_seeds"], swept["by"]]
     return sha256_bytes(repr(parts).encode())[:12]

@@ -1,6 +1,6 @@
-"""A results tree that is there already: another question adds to it, and never overwrites what it holds.
+"""Extend an existing results tree: a further question adds to it and never overwrites its content.
 
-What the tree's matrix.json lists stays in its tables as far as it is finished. Other settings are refused.
+Finished entries of the tree's matrix.json stay in its tables. Other settings are refused.
 """
 
 from base64 import urlsafe_b64encode
@@ -23,7 +23,7 @@ PARTS = ("models", "methods", "runs", "checkpoints")
 
 
 def recorded(results: Results) -> tuple[Recorded | None, str | None]:
-    """The tree's matrix.json, or None and, where it cannot be read, why."""
+    """Return the tree's matrix.json, or None and, where it cannot be read, the reason."""
     if not results.matrix.is_file():
         return None, None
     try:
@@ -36,7 +36,7 @@ def recorded(results: Results) -> tuple[Recorded | None, str | None]:
 
 
 def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Recorded | None) -> list[dict[str, Any]]:
-    """Blocks for the checkpoints that a planned run has in the tree beyond those asked for: it keeps them."""
+    """Return blocks for further checkpoints that a planned run has in the tree beyond those requested."""
     asked = {p.run: p for p in planned}
     extra = []
     for entry in before["runs"] if before else []:
@@ -53,11 +53,11 @@ def with_steps(config: Mapping[str, Any], planned: Sequence[Planned], before: Re
 def check(
     settings: Mapping[str, Any], before: Recorded | None, stays: Recorded, results: Results, where: Where
 ) -> None:
-    """Refuse settings other than those that the finished runs of the tree have. stays: what `kept` found."""
+    """Refuse settings that differ from those of the tree's finished runs. stays: result of `kept`."""
     if before is None or not any(_finished(results, entry) for entry in before["runs"]):
         return
     old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
-    # A variant that the last question did not use has its entry alone. Whole: what one of two lacks is another setting.
+    # A variant that the last call did not use has only its entry. Compared whole: a key that one lacks is a difference.
     for name, body in before.get("variants", {}).items():
         prefix = f"variants.{name}."
         then = {prefix + key: value for key, value in body.get("changes", {}).items()}
@@ -65,8 +65,8 @@ def check(
         if then and now:
             old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
     for key, value in settings.items():
-        # A setting that the older record lacks came with a newer version of this project: no other question. Nor is
-        # one more benchmark where all runs are asked for: each is evaluated on it too.
+        # A setting missing from the older record came with a newer version of this project and is not a difference.
+        # Neither is an additional benchmark where all runs are requested: each is evaluated on it too.
         more = key == "evaluation.benchmarks" and set(old.get(key, [])) <= set(value) and not stays["runs"]
         if key in old and old[key] != value and not more:
             shown = [", ".join(map(str, v)) if isinstance(v, list) else v for v in (value, old[key])]
@@ -79,15 +79,15 @@ def check(
 def outdated(
     codes: Iterable[tuple[str, Path, str]], results: Results, plan: Mapping[str, Any], *, accept: bool
 ) -> tuple[list[str], list[str]]:
-    """Files of a tree that are made again, whatever Snakemake has noted of them, and one line why for each stage.
+    """Return files of a tree that are rebuilt whatever Snakemake has recorded, and one reason per stage.
 
-    codes: stage, record and the hash of the code that it is planned with. Those whose record names another one, unless
-    they are accepted; matrix.json if it is not `plan`; and all that are there if Snakemake has no note of the tree,
-    because `.snakemake` was removed or the tree was moved here: each command then keeps what holds.
+    codes: stage, record and the hash of the planned code. Rebuilt are records with another hash, unless
+    they are accepted; matrix.json if it is not `plan`; and all existing ones if Snakemake has no metadata of the tree,
+    because `.snakemake` was removed or the tree was moved here: each command then keeps what is valid.
     """
     if not results.matrix.is_file():
         return [], []
-    there: dict[str, list[tuple[str, bool]]] = {}  # stage -> record, whether other code made it
+    there: dict[str, list[tuple[str, bool]]] = {}  # stage -> record, whether its code differs
     for stage, path, code in codes:
         if path.is_file():
             there.setdefault(stage, []).append((path.as_posix(), _code(path) != code))
@@ -110,12 +110,12 @@ def outdated(
 
 
 def _noted(path: Path) -> bool:
-    """Whether Snakemake has a note of how a file was made (`snakemake.persistence.file`)."""
+    """Return whether Snakemake has metadata on how a file was made (`snakemake.persistence.file`)."""
     return Path(".snakemake", "metadata", urlsafe_b64encode(path.as_posix().encode()).decode()).is_file()
 
 
 def _code(path: Path) -> str | None:
-    """The hash of the code that a record names; None where it names none, or cannot be read."""
+    """Return the code hash in a record; None where it has none, or cannot be read."""
     try:
         record = read_json(path, "record")
         inputs = record.get("inputs", {})
@@ -125,7 +125,7 @@ def _code(path: Path) -> str | None:
 
 
 def gone(before: Recorded | None) -> list[str]:
-    """Models and methods of the tree that this project no longer has: their runs cannot stand in its tables."""
+    """Return models and methods of the tree that this project no longer has: its tables cannot contain their runs."""
     if before is None:
         return []
     names = [entry["key"] for entry in before["models"] if entry["key"] not in set(registry.keys())]
@@ -138,7 +138,7 @@ def gone(before: Recorded | None) -> list[str]:
 
 
 def kept(planned: Sequence[Planned], before: Recorded | None, results: Results) -> Recorded:
-    """The part of the tree's matrix.json that is finished and not asked for now; `matrix.matrix` adds it."""
+    """Return the finished part of the tree's matrix.json that is not requested now; `matrix.matrix` adds it."""
     stays: Recorded = {part: [] for part in PARTS} | {"variants": {}}
     if before is None:
         return stays

@@ -1,4 +1,4 @@
-"""A bare loop on transformers: no trainer around it. One process, one micro-batch per minibatch."""
+"""Bare loop on transformers, without a trainer around it. One process, one micro-batch per minibatch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from methods.training.spec import Spec, Training
 
 
-# In place of the model's own defaults (generation_config.json), of which the log-probs know nothing.
+# In place of the model's defaults (generation_config.json), which the log-probs do not apply.
 NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
 
 
@@ -97,18 +97,18 @@ class _Loop:
         t, n = self.spec.training, self.spec.training.samples_per_prompt
         drawn = order(len(self.prompts), number * t.prompts_drawn, self.spec.seed)[-t.prompts_drawn :]
         rows = [self.prompts[index] for index in drawn for _ in range(n)]
-        # a prompt is whole: many tokenizers would add a second begin token
+        # prompts are complete: many tokenizers would add a second begin token
         texts = [row["prompt"] for row in rows]
         asked = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
         width = asked["input_ids"].shape[1]
-        torch.manual_seed(derive(stream_seed(self.spec), "rollout", number))  # nothing else decides what is sampled
+        torch.manual_seed(derive(stream_seed(self.spec), "rollout", number))  # the samples depend on nothing else
         ids = self.model.generate(
             **asked, do_sample=True, temperature=t.temperature, max_new_tokens=t.max_completion_tokens,
             pad_token_id=self.tokenizer.pad_token_id, **NEUTRAL,
         )  # fmt: skip
         ends = torch.tensor(self.model.generation_config.eos_token_id).flatten()
         ended = torch.isin(ids[:, width:], ends)
-        mask = ended.long().cumsum(1) - ended.long() == 0  # up to and with the end token
+        mask = ended.long().cumsum(1) - ended.long() == 0  # up to and including the end token
         responses = [
             self.tokenizer.decode(row[keep], skip_special_tokens=True)
             for row, keep in zip(ids[:, width:], mask, strict=True)
@@ -153,7 +153,7 @@ class _Loop:
             )  # fmt: skip
 
     def _score(self, ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """(B, T) log-probs at the sampling temperature and entropies of the responses."""
+        """Return (B, T) log-probs at the sampling temperature, and entropies, of the responses."""
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
         full = (logits[:, width - 1 : -1] / self.spec.training.temperature).log_softmax(-1)
@@ -177,7 +177,7 @@ class _Loop:
 
 
 def loss_of(method: Method, batch: Batch, seed: int, update: int) -> Tensor:
-    """What `train` minimises. The random numbers of a selection depend on run and update only."""
+    """Return the loss that `train` minimises. Random numbers of a selection depend only on run and update."""
     import torch
 
     return method.loss(batch, generator=torch.Generator().manual_seed(derive(seed, "selection", update)))

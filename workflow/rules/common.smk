@@ -1,4 +1,4 @@
-# What every stage needs: the plan of this call, the paths, the environment of jobs.
+# Shared by all stages: the plan of this call, the paths, the environment of jobs.
 import re
 import signal
 import sys
@@ -14,8 +14,8 @@ from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 
-# Quiet about both, Snakemake ends a dry run after the counts of jobs, which take it a quarter of the time. It would not print
-# them if its logger were as quiet, so that this comes after the logger was made.
+# Quiet about both, Snakemake ends a dry run after the job counts, which takes a quarter of the time. It would not
+# print them if its logger were as quiet, so this comes after the logger was created.
 if workflow.output_settings.dryrun and workflow.output_settings.quiet == command_line.QUIET:
     workflow.output_settings.quiet = {Quietness.RULES, Quietness.PROGRESS}
 
@@ -24,12 +24,12 @@ ONE_MACHINE = workflow.global_resources["_nodes"].value is None
 HERE = MAIN and ONE_MACHINE
 
 with command_line.one_line():
-    # Snakemake lists the files of the command line first, in their order, and the Snakefile's own last.
+    # Snakemake lists the command line's files first, in order, and the Snakefile's default last.
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
     SEVERAL_NODES = PLAN.several_nodes
-    if MAIN and command_line.makes_files():  # what differs in its code is made again
+    if MAIN and command_line.makes_files():  # results of changed code are rebuilt
         OUTDATED, REASONS = PLAN.outdated()
         command_line.FORCED.update(OUTDATED)
         print(*REASONS, sep="\n", end="\n" if REASONS else "", file=sys.stderr)
@@ -41,18 +41,18 @@ RESULTS, LOGS, CHECKPOINTS = PLAN.results, PLAN.logs, PLAN.checkpoints
 CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
-# The records that runs, samples and grades end with. A rule asks for a record alone, which is written last: Snakemake looks
-# up every input of every job, and thousands of curves and parquet files would cost more than all else in a dry run.
+# The final records of runs, samples and grades. A rule requests only a record, which is written last: Snakemake checks
+# every input of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in CHECKPOINTS]
 GRADES = [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS]
 
-# Snakemake lowers every request to what there is; `--resources gpu=N` wins.
+# Snakemake caps every request at the available resources; `--resources gpu=N` takes precedence.
 if HERE:
-    # One GPU: nothing tells a job which of several is its own, so each would take the first.
+    # One GPU: jobs are not assigned separate GPUs, so each would use the first.
     LIMITS = {"gpu": 1}
     if command_line.makes_files() and not workflow.output_settings.dryrun:
-        from workflow import cost  # imports what a dry run does not need
+        from workflow import cost  # imports modules that a dry run does not need
 
         with command_line.one_line():
             LIMITS |= cost.memory_limit(PLAN)
@@ -60,13 +60,13 @@ if HERE:
         if resource not in workflow.global_resources:
             workflow.register_resource(resource, amount)
 
-# Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee have to
-# outlive training's last save, and inherit this.
+# Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee
+# inherit this setting, because they must outlive training's last save.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# The environment of a job's shell, which replaces Snakemake's own strict mode: without pipefail, `| tee {log}` would hide
-# that a command failed. One thread per process and parallelism by jobs: OpenMP threads that spin against each other cost
-# 3-30x on busy cores.
+# Environment of a job's shell, in place of Snakemake's strict mode: without pipefail, `| tee {log}` would hide
+# that a command failed. One thread per process and parallelism by jobs: OpenMP threads that spin against each other
+# cost 3-30x on busy cores.
 VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -75,16 +75,16 @@ VARIABLES = {
     "HF_HUB_OFFLINE": "1",  # everything a job needs is on disk
     "HF_DATASETS_OFFLINE": "1",
     "PYTHONUNBUFFERED": "1",
-    "PYTHONUTF8": "1",  # libraries open files in the locale's encoding, and under LC_ALL=C that is ASCII
+    "PYTHONUTF8": "1",  # libraries open files in the locale's encoding, which is ASCII under LC_ALL=C
     "PYTHONPATH": ".",
 }
 OF_THE_SHELL = {
-    "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",  # rules that fetch go by the user's HF_HUB_OFFLINE
-    "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: asking for a logger makes nothing again
-    "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # a container may forbid to write the user's home
+    "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",  # rules that fetch use the user's HF_HUB_OFFLINE
+    "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: adding a logger does not rebuild anything
+    "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # the home folder may be read-only in a container
 }
 EXPORTS = " ".join(f"{name}={value}" for name, value in (OF_THE_SHELL | VARIABLES).items())
-# What takes long or is looked at goes to terminal and log (tee); of a cheap job (`quiet LOG COMMAND`) only a failure's log.
+# Long or watched jobs print to terminal and log (tee); a cheap job (`quiet LOG COMMAND`) prints its log on failure.
 QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
 shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
 
@@ -93,18 +93,18 @@ if HERE and command_line.makes_files() and not workflow.output_settings.dryrun:
     worker.start(Path(LOGS, "worker.log"), {**VARIABLES, **trl.VARIABLES})
 
 
-# In the params of scores, tables and pages, which are cheap: Snakemake makes them again when it changes. What is trained,
-# drawn and graded has the hash in its record instead (`Plan.outdated`). A function: few jobs of a cluster need it.
+# A param of scores, tables and pages, which are cheap: Snakemake rebuilds them when it changes. Trained, generated and
+# graded results have the hash in their record instead (`Plan.outdated`). A function: few cluster jobs need it.
 def made_by(stage):
     return Code(stage).hash
 
 
 def any_of(models):
-    """A wildcard constraint that matches these names, and nothing if there are none."""
+    """Return a wildcard constraint that matches these names only; without names it never matches."""
     return "|".join(sorted(map(re.escape, models))) or "(?!)"
 
 
-# No slash in any of them, so that a path has one reading; a model or benchmark that is not planned matches no rule.
+# No slash in any of them, so that a path parses in one way; a model or benchmark outside the plan matches no rule.
 wildcard_constraints:
     model=any_of({checkpoint.run.model for checkpoint in CHECKPOINTS}),
     method=r"[A-Za-z0-9_.+=@-]+",  # a key of the catalog with +options and @variant
@@ -125,6 +125,6 @@ def train_need(wc):
     return PLAN.need(planned_of(wc))
 
 
-# `snakemake --report` shows outputs with the words of report/captions: one caption file for all reads this.
+# `snakemake --report` shows outputs with the text of report/captions, through one caption file for all.
 def caption(name):
     return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])

@@ -1,12 +1,12 @@
 from evals.benchmark import benchmark
 
-# Samples, grades, scores: one generation job and one grading job per checkpoint, all benchmarks in each.
+# Samples, grades, scores: one generation job and one grading job per checkpoint, each for all benchmarks.
 
 AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = planning.generate_need(config)
 
 
-# Cheap jobs, which on a cluster run where Snakemake does; only that machine needs a network.
+# Cheap jobs that on a cluster run on Snakemake's machine; only that one needs a network.
 localrules:
     benchmark_data,
     score,
@@ -24,10 +24,10 @@ rule benchmark_data:
         "quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder:q}"
 
 
-# One job draws for all benchmarks, since loading a model takes longer than many of them.
+# One job generates for all benchmarks, since loading a model takes longer than many of them.
 rule generate:
     input:
-        # The record and not the weights' folder: it is written last, and its presence says that training is finished.
+        # The record and not the weights' folder: it is written last and marks training as finished.
         trained=lambda wc: PLAN.ready(checkpoint_of(wc)),
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
@@ -43,7 +43,7 @@ rule generate:
     resources:
         gpu=GENERATE.gpus,
         mem_mb=GENERATE.memory,
-        # A later attempt gets more time, and keeps the benchmarks that are finished.
+        # A later attempt gets more time and keeps the finished benchmarks.
         runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
@@ -71,7 +71,7 @@ rule grade:
         f"{LOGS}/grade/{AT}.log",
     threads: 1
     resources:
-        # More at each attempt: responses that run into the grader's time limit add up.
+        # More at each attempt: responses that hit the grader's time limit add up.
         runtime=lambda wc, attempt: 60 * attempt,
     params:
         samples=subpath(input.samples, parent=True),
@@ -88,7 +88,7 @@ rule score:
     log:
         f"{LOGS}/score.log",
     params:
-        # A param: what an earlier question left in the tree is scored again, and no rule makes it. Its path has its hash.
+        # A param: results of earlier questions are scored again, and no rule makes them. Its path contains its hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),

@@ -1,4 +1,4 @@
-# `snakemake plan`: what will run, what it will cost, what is missing. It makes no file, so it always runs.
+# `snakemake plan`: what will run, its cost, and what is missing. It makes no file, so it always runs.
 
 
 localrules:

@@ -1,10 +1,10 @@
-# Tables, figures, audit, claims and the page: cheap jobs that run where Snakemake does.
+# Tables, figures, audit, claims and the page: cheap jobs that run on Snakemake's machine.
 from report import figures as figure_spec
 from methods import catalog
 from report import rows as table_rows
 from evals.tree import Tree
 
-# Before anything is trained: a method misspelt in tables.yaml would otherwise show as "not run" in the end.
+# Before training: a method misspelt in tables.yaml would otherwise only show as "not run" at the end.
 with command_line.one_line():
     for table in table_rows.tables().values():
         table_rows.check(table, catalog)
@@ -12,12 +12,12 @@ with command_line.one_line():
 
 # The tables and figures that this configuration has runs for.
 TREE = Tree(RESULTS.root)
-TREE.matrix = PLAN.matrix  # as matrix.json will say
+TREE.matrix = PLAN.matrix  # the future content of matrix.json
 TABLES = table_rows.offered()
 FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 
 
-# Of a sweep. The choice is the last job of the first of its two rounds: from then on, whoever reads the Snakefile plans
+# For sweeps. The choice is the last job of the first of two rounds: afterwards, every reading of the Snakefile plans
 # the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
 SWEEP = PLAN.matrix.get("sweep")
 CHOICE = []
@@ -44,9 +44,9 @@ rule matrix:
         RESULTS.matrix,
     log:
         f"{LOGS}/matrix.log",
-    priority: 100  # what is planned tells `report.show runs` how far it is
+    priority: 100  # `report.show runs` needs the plan to show progress
     params:
-        # A param, whose path has a hash, and no input: the times of what the plan is made of say nothing of it.
+        # A param, whose path contains a hash, and not an input: the times of the plan's sources are irrelevant.
         content=PLAN.path("matrix.json"),
     shell:
         "quiet {log} cp {params.content} {output}"
@@ -54,10 +54,10 @@ rule matrix:
 
 rule table:
     input:
-        # Names the scale's models and methods, and which runs are planned: a cell without a score may be "not run".
+        # Lists the scale's models and methods, and the planned runs: a cell without a score may be "not run".
         matrix=RESULTS.matrix,
         scores=RESULTS.scores,
-        # The table of all runs has columns of the learning curves too.
+        # The table of all runs also has columns of the learning curves.
         runs=lambda wc: RUNS if wc.number == "runs" else [],
     output:
         report(
@@ -85,11 +85,11 @@ rule table:
 
 rule figure:
     input:
-        # Only the runs of its panels, so that a figure is there before all training is. run.json: the curve is whole.
+        # Only the runs of its panels, so that a figure exists before all training ends. run.json: the curve is whole.
         lambda wc: [
             f"{RESULTS.run(run)}/run.json"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
-            if run.path.as_posix() in PLAN.runs  # what an earlier question left is there, and no rule makes it
+            if run.path.as_posix() in PLAN.runs  # results of earlier questions exist, and no rule makes them
         ],
         matrix=RESULTS.matrix,
     output:
@@ -137,7 +137,7 @@ rule sweep_table:
 rule sweep_choice:
     input:
         table=rules.sweep_table.output,
-        last=RESULTS.report,  # with a choice the plan is another one: all but the manifest, which lists it, is made before
+        last=RESULTS.report,  # a choice changes the plan: all but the manifest, which lists it, is made before
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
     log:
@@ -169,7 +169,7 @@ rule convergence:
         "quiet {log} python -m report.convergence --results {RESULTS.root}"
 
 
-# The same for all results, so it stands in this repository: this writes paper/audit.csv there again.
+# Common to all results, so it is kept in this repository: this rule rewrites paper/audit.csv.
 rule audit:
     log:
         f"{LOGS}/audit.log",
@@ -199,7 +199,7 @@ rule claims:
         "quiet {log} python -m paper.claims --results {RESULTS.root}"
 
 
-# The page shows what these rules wrote and computes nothing.
+# The page shows the output of these rules and computes nothing.
 rule report:
     input:
         matrix=RESULTS.matrix,
@@ -220,7 +220,7 @@ rule report:
         "python -m report.page --results {RESULTS.root} --data {DATA:q} 2>&1 | tee {log}"
 
 
-# Last: it lists what all others wrote.
+# Last: it lists the files of all other rules.
 rule manifest:
     input:
         rules.report.output,
@@ -235,7 +235,7 @@ rule manifest:
         "quiet {log} python -m report.manifest --results {RESULTS.root}"
 
 
-# Without input: nothing is made again before it is looked at.
+# Without input: nothing is rebuilt before it is checked.
 rule verify:
     log:
         f"{LOGS}/verify.log",

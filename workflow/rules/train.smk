@@ -1,11 +1,11 @@
-# Base models and prompts (fetched or made once, cached by content), then one job per run.
+# Base models and prompts (fetched or built once, cached by content), then one job per run.
 from models import registry as models
 
 SOURCE = config["prompts"]
 LADDER = config["base"]["ladder"]
 
 
-# On a cluster these run where Snakemake does: cheap, or in need of a network.
+# On a cluster these run on Snakemake's machine: cheap, or in need of a network.
 localrules:
     fetch_model,
     training_data,
@@ -13,14 +13,14 @@ localrules:
     hub_prompts,
 
 
-# The name holds the recipe's hash: another recipe is another file, and a model that is there is never out of date.
+# The name contains the recipe's hash: another recipe is another file, and an existing model is never out of date.
 rule clean:
     output:
         f"{CACHE}/models/{{model}}-clean-{{recipe}}/clean.json",
     log:
         "logs/cache/clean-{model}-{recipe}.log",
     wildcard_constraints:
-        model="[^/]+",  # also one that nothing is trained from, whose clean models another one continues
+        model="[^/]+",  # also one without training runs, whose clean models another one continues
         recipe="[0-9a-f]{12}",
     priority: 2  # many runs wait for it
     threads: config["base"]["threads"]
@@ -37,7 +37,7 @@ rule clean:
 
 rule base:
     input:
-        # ancient: a base that is there stays, whatever became of the clean model.
+        # ancient: an existing base stays, whatever happens to the clean model.
         ancient(lambda wc: f"{CACHE}/models/{PLAN.builds[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
@@ -86,7 +86,7 @@ rule training_data:
         " --out {output} 2>&1 | tee {log}"
 
 
-# Seed 0 for all: runs of every seed read the same prompts and shuffle them by their own.
+# Seed 0 for all: runs of every seed read the same prompts and shuffle them by their seed.
 rule prompts:
     output:
         f"{CACHE}/prompts/{{ladder}}-{{prompts}}-{{digest}}.jsonl",
@@ -105,7 +105,7 @@ rule prompts:
 rule hub_prompts:
     input:
         data=f"{CACHE}/data/{{data}}.jsonl",
-        # Its tokenizer and chat template: each model reads the same problems in its own words.
+        # For its tokenizer and chat template: each model reads the same problems in its template.
         base=f"{CACHE}/models/{{base}}/base.json",
     output:
         f"{CACHE}/prompts/{{data}}-{{prompts}}-{{seed}}-{{limit}}-{{digest}}/{{base}}.jsonl",
@@ -134,7 +134,7 @@ rule train:
         f"{LOGS}/train/{{model}}/{{method}}/seed{{seed}}.log",
     wildcard_constraints:
         model=any_of(set(PLAN.models) - SEVERAL_NODES),
-    # Functions, because models differ in what they need.
+    # Functions, because models have different needs.
     threads: lambda wc: train_need(wc).cores
     resources:
         gpu=lambda wc: train_need(wc).gpus,
@@ -144,14 +144,14 @@ rule train:
         spec=lambda wc, input: PLAN.specification(planned_of(wc), input.prompts),
         folder=subpath(output.run, parent=True),
         launch="",
-    # Preemption sends SIGTERM to all of a job: training saves and ends by itself, and nothing before it.
-    # --wait: a job that is started again may begin while the one before it still saves and holds the run's lock.
+    # Preemption sends SIGTERM to all processes of a job: training saves and then exits, and nothing exits before it.
+    # --wait: a restarted job may begin while the previous one still saves and holds the run's lock.
     shell:
         "trap '' TERM; {params.launch} python -m methods.train --spec {params.spec:q} --out {params.folder} --wait 600 2>&1 | tee {log}"
 
 
-# Over several nodes: no GPU request but the nodes' own (profiles/slurm), since Slurm would count tasks by GPU; `mpi` makes the
-# rule's shell run on the first node, where it starts its own job steps.
+# Over several nodes: the only GPU request is that of the nodes (profiles/slurm), since Slurm would count tasks by GPU;
+# with `mpi` the rule's shell runs on the first node, where it starts its job steps.
 use rule train as train_nodes with:
     wildcard_constraints:
         model=any_of(SEVERAL_NODES),
