@@ -24,6 +24,6 @@ FOLDERS = {
 
 
 def engine_caches(default: Path) -> dict[str, str]:
-    """Return the variables to set before importing such a library. default: the folder without `TEPO_ENGINE_CACHE`."""
+    """Return the variables to set before importing such a library. default: folder if `TEPO_ENGINE_CACHE` is unset."""
     root = Path(os.environ.get(VARIABLE) or default).absolute()
     return {name: os.environ.get(name) or str(root / folder) for name, folder in FOLDERS.items()}

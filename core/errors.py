@@ -116,7 +116,7 @@ def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         try:
-            value = int(text) if len(text) <= 20 else None  # Python refuses some thousand digits in other words
+            value = int(text) if len(text) <= 20 else None  # avoids Python's error on huge digit strings
         except ValueError:
             value = None
         if value is None or not least <= value <= most:

@@ -35,7 +35,7 @@ def split(method: str) -> tuple[str, str | None]:
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """Training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
+    """A training run: a model trained by a method with a seed. `method` is `<canonical key>[@<variant>]`."""
 
     model: str
     method: str
@@ -64,7 +64,7 @@ class Run:
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """State of a run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
+    """A run after `step` rollouts; a base model is `Checkpoint(Run(model, "base", seed), 0)`."""
 
     run: Run
     step: int
@@ -90,7 +90,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Results:
-    """Tree of one scale, rooted at `results/<scale>`."""
+    """The tree of one scale, rooted at `results/<scale>`."""
 
     root: Path
 

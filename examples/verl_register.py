@@ -70,7 +70,7 @@ def register(key: str) -> str:
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, float]]:
-        """All (B, T): one micro-batch. The losses of a minibatch's micro-batches are summed, ranks are averaged."""
+        """Return loss and metrics of one micro-batch, inputs (B, T). Micro-batch losses are summed, ranks averaged."""
         check(method)
         if loss_agg_mode != "token-mean":  # verl's default
             raise tepo_bench.ConfigError(f"verl: loss_agg_mode: {loss_agg_mode!r} is not read; allowed: token-mean")

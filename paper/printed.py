@@ -133,7 +133,7 @@ Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
 def read(folder: Path | str = TABLES) -> dict[str, Row]:
-    """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid cells."""
+    """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid data."""
     listed = Path(folder, "rows.csv")
     about = {row["row"]: row for row in read_csv(listed, "what the printed rows are", _ROWS)}
     with cells_of(listed):

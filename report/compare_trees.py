@@ -43,7 +43,7 @@ class Overlap:
         found = set()
         for run in self.runs:
             curves = [learning_curves.read_curve(tree.layout.run(run) / "curve.csv") for tree in self.trees]
-            a, b = map(learning_curves.rollout_rows, curves)  # a reference keeps no rows by update
+            a, b = map(learning_curves.rollout_rows, curves)  # a reference does not keep rows by update
             common = [name for name in a[0] if name in b[0] and not name.startswith(TIMES)]
             if [[row[name] for name in common] for row in a] != [[row[name] for name in common] for row in b]:
                 found.add(run)

@@ -24,7 +24,7 @@ from evals.tree import Tree, open_tree
 from methods import catalog
 from methods.training.movement import MOVEMENT
 
-if TYPE_CHECKING:  # numpy: `--help` answers before it is imported
+if TYPE_CHECKING:  # numpy: keeps `--help` fast
     from evals.stats.compare import Comparison, Estimate
     from methods.parts import Part
 

@@ -60,7 +60,7 @@ class Figure:
     title: str
     panels: Mapping[str, str]  # id -> key of the quantity
     quantities: Mapping[str, Quantity]
-    lines: Mapping[str, int]  # method as the configuration names it -> position in `draw.STYLES`
+    lines: Mapping[str, int]  # configured method name -> position in `draw.STYLES`
     model: str  # slot
     paper: str  # the paper's model of that slot
     source: str

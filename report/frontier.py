@@ -39,7 +39,7 @@ MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
-    """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median, None if not recorded."""
+    """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, or None."""
     rows = []
     for point in found:
         row = dict.fromkeys(ARMS) | row_of(tree, point, _measured(found, point.model))
@@ -120,7 +120,7 @@ def _against(
 
 
 def _movement(point: Point) -> float | None:
-    """Return the geometric mean over seeds; None where a seed has no movement."""
+    """Return the geometric mean over seeds; None where a seed has no recorded movement."""
     values = [value for value in point.movement.values() if value]
     if len(values) < len(point.movement):
         return None

@@ -104,7 +104,7 @@ def bases(tree: Tree) -> dict[str, list[Run]]:
 
 
 def single_files(tree: Tree) -> dict[str, dict[str, Path]]:
-    """Return prompts and benchmarks by name, each by sha256 with a record that lists it; several hashes disagree."""
+    """Return prompts and benchmarks by name, each by sha256 with a record that lists it; two hashes are a conflict."""
     found: dict[str, dict[str, Path]] = {}
     for run in tree.finished:
         name, digest = _of_run(tree, run, "spec").get("prompts"), _of_run(tree, run, "inputs").get("prompts")

@@ -24,7 +24,7 @@ HERE = ROOT / "report"
 DATA = ("report/table.md.j2", "report/table.tex.j2")
 COLLAPSED = "†"
 ALPHA = 0.05  # level of every comparison, after Holm's correction
-WIDE = 0.5  # a wider interval, in points, is useless, such as one of two seeds (12.7 standard errors to each side)
+WIDE = 0.5  # a fraction; a wider interval hardly informs, such as one of two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods of a correlation
 
 

@@ -1,4 +1,4 @@
-"""`python -m report.page --results results/quick`: the report, one HTML file and the responses beside it.
+"""`python -m report.page --results results/quick`: the report, one HTML file and the responses next to it.
 
 `report.html` needs no network; `report.data/` holds the responses and pictures that it loads on demand. Every number
 comes from a file that another command wrote; a missing file is reported with its command.

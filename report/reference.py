@@ -38,8 +38,8 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
 
     data: folder of the benchmarks' problems, for the golds of the sample of responses; None: the manifest's path.
     partial: accept missing runs or uncommitted code; the README then states it.
-    Raises ConfigError for such a tree without `partial` and for unexpected files, CorruptInputError for a tree
-    that differs from its manifest and for a file that contains a local path.
+    Raises ConfigError for such a tree without `partial`, above the size limit or if `out` has other files;
+    CorruptInputError for a tree that differs from its manifest and for a file that contains a local path.
     """
     if tree.kept is not None:
         raise ConfigError(f"{tree.kept}: is a kept tree already: name a results tree")

@@ -259,7 +259,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
         table = pa.table({n: pa.array(c, pa.int64() if n == "tokens" else pa.string()) for n, c in columns.items()})
         table = table.replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
         out = io.BytesIO()
-        # One row group: similar answers of all checkpoints to one problem compress together.
+        # Few large pages: similar answers of all checkpoints to one problem compress together.
         pq.write_table(
             table, out, compression="zstd", compression_level=19, use_dictionary=False, data_page_size=1 << 28,
             row_group_size=1 << 24, write_statistics=False,
