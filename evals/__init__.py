@@ -1,1 +1,1 @@
-"""Measuring: the benchmark registry, generation, grading, statistics."""
+"""Evaluation: the benchmark registry, generation, grading, statistics."""

@@ -1,4 +1,4 @@
-"""Adopt responses that another tool drew: a results tree as `python -m evals.run` leaves it, graded and scored here.
+"""Adopt responses that another tool drew: write a results tree as `python -m evals.run` does, graded and scored here.
 
     python -m evals.adopt --from lm-eval out/my-model/samples_aime24_*.jsonl --out TREE
     python -m evals.adopt --from jsonl a.jsonl b.jsonl --fields response=text,gold=answer --benchmark mine --out TREE
@@ -6,8 +6,8 @@
 Formats: lm-eval (--log_samples), inspect (.json), jsonl. One FILE is one model on one benchmark; another call adds to
 TREE. Each response keeps the tool's verdict (`tool_correct`).
 
-A benchmark is called as the log calls it. With the problems and golds of a registered one in --data, it is that one;
-else TREE/data defines it by the golds of the log.
+A benchmark keeps its name in the log. With the problems and golds of a registered one in --data, it is that one;
+otherwise TREE/data defines it by the golds of the log.
 """
 
 import argparse
@@ -45,13 +45,13 @@ class Survey:
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """Responses by the tool's verdict."""
+        """Number of responses by the tool's verdict."""
         counts = self.rows["tool_correct"].map({True: "correct", False: "wrong"}).fillna("unknown").value_counts()
         return {name: int(counts.get(name, 0)) for name in ("correct", "wrong", "unknown")}
 
 
 def survey(log: Log, model: str, key: str, rows: Iterable[Record], given: Mapping[str, str]) -> Survey:
-    """Make a survey of a log's rows. Raises ConfigError for what is ambiguous, CorruptInputError for contradictions."""
+    """Make a survey of a log's rows. Raises ConfigError for ambiguous rows, CorruptInputError for contradictions."""
     first: dict[str, Record] = {}  # by the log's id
     ids: dict[str, str] = {}  # item_id by the log's id
     copies: Counter[str] = Counter()
@@ -100,9 +100,9 @@ def _name(text: str, log: Log, option: str) -> str:
 
 
 def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None) -> Path:
-    """Write the tree and grade it; the path of its scores.
+    """Write the tree, grade it and return the path of its scores.
 
-    source: folder with the items of registered benchmarks. All is written beside the tree and moved there at the end,
+    source: folder with the items of registered benchmarks. Everything is written beside the tree and moved there last,
     so that an error leaves the tree as it was.
     """
     run.check_out(results)
@@ -122,10 +122,10 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
                 entry["data"] = {"file": str(results.data / name), "sha256": sha256_file(file)}
                 record["benchmarks"][one.key] = entry
                 record["adopted"]["from"] = tool
-                # by benchmark as well: tools write files of one name into several folders
+                # by benchmark as well: tools write files with the same name into several folders
                 entry["log_sha256"] = record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
             write_json(fresh.samples(at) / "samples.json", record | {"code": Code("adopt").hash})
-        # Records last: their presence means finished.
+        # Records last: their presence marks a finished model.
         for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
             target = results.root / path.relative_to(fresh.root)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
 
 
 def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict[str, Any]:
-    """samples.json of one model as it is, or a new one. ConfigError for responses that are there already."""
+    """Return samples.json of one model, or a new one. ConfigError for responses that are already there."""
     path = results.samples(at) / "samples.json"
     if not path.is_file():
         name = next(one.log.model for one in surveys if one.model == at)
@@ -155,7 +155,7 @@ def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict
 
 
 def _check_together(surveys: Sequence[Survey], results: Results) -> None:
-    """ConfigError unless the logs of one benchmark, and what the tree has of it, can stand in one table."""
+    """Raise ConfigError unless the logs of one benchmark, and the tree's items for it, fit into one table."""
     rows: dict[str, tuple[int, str]] = {}
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
         for key, entry in store.read_record(path).items():
@@ -183,7 +183,7 @@ def _check_together(surveys: Sequence[Survey], results: Results) -> None:
 
 
 def _different(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
-    """The first item that is not on both sides with the same gold; empty: there is none."""
+    """Return the first item that is not on both sides with the same gold; empty if there is none."""
     for id in [*ours, *theirs]:
         if id not in ours or id not in theirs:
             return f"{(ours.get(id) or theirs[id]).problem[:60]!r} is in one only"
@@ -193,7 +193,7 @@ def _different(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
 
 
 def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> None:
-    """The benchmark's items in `fresh`, unless the tree has them: the registered set, or the log's own golds."""
+    """Write the benchmark's items to `fresh`, unless the tree has them: the registered set, or the log's golds."""
     path = fresh.data / f"{key}.jsonl"
     if (results.data / path.name).is_file():
         there = {item.item_id: item for item in data.load(defined(key, results.data), results.data)}
@@ -219,7 +219,7 @@ def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
 
 
 def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
-    """Write the responses of a log; their entry for samples.json."""
+    """Write the responses of a log and return their entry for samples.json."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -235,7 +235,7 @@ def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
 
 
 def fields_of(text: str | None) -> dict[str, str]:
-    """`response=text,gold=doc.answer` as a mapping; ConfigError for another form or an unknown role."""
+    """Parse `response=text,gold=doc.answer`; ConfigError for another form or an unknown role."""
     found: dict[str, str] = {}
     for part in filter(None, (text or "").split(",")):
         role, equals, name = part.partition("=")

@@ -12,12 +12,12 @@
 
 The first six are arithmetic. All of it but `add2` is modulo 10, left to right, without precedence. Operands of `*` are
 3, 7 and 9, the units modulo 10: with free digits zero absorbs, and a constant answer scores 0.47; with units every step
-is a bijection, and chance is 0.10 (`add2`: about 0.03). The last three are of another nature, so that benchmarks are
-different abilities: to follow a state (`swap`; chance 0.20), to change a list (`sort`; below 0.02), to look up in a
-table (`iter`; 0.17). Each written step of any family is one fact with a short result, so that a model of 0.2 M
+is a bijection, and chance is 0.10 (`add2`: about 0.03). The last three are of a different kind, so that benchmarks
+test different abilities: to follow a state (`swap`; chance 0.20), to change a list (`sort`; below 0.02), to look up
+in a table (`iter`; 0.17). Each written step of any family is one fact with a short result, so that a model of 0.2 M
 parameters can learn the facts.
 
-Whether a prompt belongs to the test part depends on its hash alone, not on the family, because an `as` prompt is also a
+Whether a prompt belongs to the test part depends only on its hash, not on the family, because an `as` prompt is also a
 `mix` prompt. Base training and RL draw only from the other four fifths, benchmarks only from the test part.
 """
 
@@ -32,7 +32,7 @@ from core.errors import ConfigError, unknown
 
 BOS = "<bos>"
 STYLES = ("worked", "direct", "check")
-CHECK_AT_MOST = 4  # steps; longer solutions in style `check` would pass 64 tokens and fall back to `worked`
+CHECK_AT_MOST = 4  # steps; longer solutions in style `check` would exceed 64 tokens and fall back to `worked`
 ENUMERATE_AT_MOST = 100_000  # prompts; larger spaces are sampled, never listed
 
 _DIGITS = tuple("0123456789")
@@ -46,7 +46,7 @@ _APPLY: dict[str, Callable[[int, int], int]] = {
 _UNDO = {"+": "-", "-": "+"}
 _CUPS = "12345"
 _PAIRS = tuple(f"{a}{b}" for a, b in itertools.combinations(_CUPS, 2))
-_POINTS = "123456"  # what the function of `iter` maps; 6! functions are too many to learn by heart
+_POINTS = "123456"  # what the function of `iter` maps; 6! functions are too many to memorise
 _FUNCTIONS = tuple("".join(images) for images in itertools.permutations(_POINTS))
 
 
@@ -54,7 +54,7 @@ _FUNCTIONS = tuple("".join(images) for images in itertools.permutations(_POINTS)
 class Problem:
     """One problem of a family."""
 
-    prompt: str  # the bare text; what a model reads is `prompt_string(prompt)`
+    prompt: str  # the bare text; the model input is `prompt_string(prompt)`
     answer: str
     family: str
     k: int  # difficulty: operations, swaps, digits to sort; for `seq` and `iter` the commas
@@ -62,9 +62,9 @@ class Problem:
 
 @dataclass
 class Paper:
-    """What is written down while solving."""
+    """The steps written while solving."""
 
-    noise: float = 0.0  # probability per step that the result is a random one, with which the solution continues
+    noise: float = 0.0  # probability per step of a random result, with which the solution continues
     rng: random.Random | None = None
     steps: list[str] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Paper:
         return result
 
     def step(self, expression: str, result: int) -> int:
-        """`write` a number; a slip is a digit."""
+        """Write a number with `write`; a slip is a digit."""
         return int(self.write(expression, str(result), _DIGITS))
 
     def apply(self, left: int, sign: str, right: int) -> int:
@@ -85,13 +85,13 @@ class Paper:
 
 @dataclass(frozen=True)
 class Family:
-    """Independent choices per part of a prompt, the text composed of them, and the way to solve that text."""
+    """Independent choices for each part of a prompt, the text composed of them, and a solver of that text."""
 
     slots: Callable[[int], Sequence[Sequence[str]]]  # difficulty -> the choices for each part
     work: Callable[[str, Paper], str]  # writes the steps for a prompt, returns the answer
     answers: Callable[[int], Sequence[str]] = lambda k: _DIGITS  # difficulty -> every text that can be an answer
     write: Callable[[Sequence[str]], str] = lambda parts: "".join(parts) + "?"  # chosen parts -> prompt
-    only_k: int | None = None  # its one difficulty; None: 1 and more
+    only_k: int | None = None  # the only difficulty; None: 1 and more
 
 
 def _write_sequence(parts: Sequence[str]) -> str:
@@ -184,7 +184,7 @@ _FAMILIES = {
 
 
 def family(key: str, k: int) -> Family:
-    """The family `key`; ConfigError for an unknown key or a difficulty the family does not have."""
+    """Return the family `key`; ConfigError for an unknown key or a difficulty that the family does not have."""
     if key not in _FAMILIES:
         raise unknown("evals/arithmetic.py", "family", key, _FAMILIES)
     only = _FAMILIES[key].only_k
@@ -195,29 +195,29 @@ def family(key: str, k: int) -> Family:
 
 
 def space(key: str, k: int) -> int:
-    """How many prompts the family has at difficulty `k`, test part included."""
+    """Return how many prompts the family has at difficulty `k`, including the test part."""
     return math.prod(len(slot) for slot in family(key, k).slots(k))
 
 
 def prompts(key: str, k: int) -> Iterator[str]:
-    """Every prompt of the family at difficulty `k`, in a fixed order."""
+    """Return every prompt of the family at difficulty `k`, in a fixed order."""
     entry = family(key, k)
     return (entry.write(parts) for parts in itertools.product(*entry.slots(k)))
 
 
 def read(prompt: str, key: str, k: int) -> Problem:
-    """The problem whose text is `prompt`."""
+    """Return the problem whose text is `prompt`."""
     return Problem(prompt, family(key, k).work(prompt, Paper()), key, k)
 
 
 def problem(rng: random.Random, key: str, k: int) -> Problem:
-    """A uniformly drawn problem, from either part."""
+    """Draw a problem uniformly, from either part."""
     entry = family(key, k)
     return read(entry.write([rng.choice(slot) for slot in entry.slots(k)]), key, k)
 
 
 def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: random.Random | None = None) -> str:
-    """The answer text, without the end token.
+    """Return the answer text, without the end token.
 
     style: `worked`, `check` (each step written twice; at most 4 steps, else worked) or `direct` (only the box).
     noise: probability per written step of a random result, with which the solution continues; for `direct`, of a
@@ -241,7 +241,7 @@ def box(answer: str) -> str:
 
 
 def prompt_string(prompt: str) -> str:
-    """What a model reads: the one place that decides it for base training, RL and evaluation.
+    """Return the model input for a prompt; base training, RL and evaluation all use this function.
 
     >>> prompt_string("7*3?")
     '<bos>7*3?'
@@ -250,17 +250,17 @@ def prompt_string(prompt: str) -> str:
 
 
 def is_test(prompt: str) -> bool:
-    """Whether the bare prompt belongs to the held-out fifth of all texts."""
+    """Return whether the bare prompt belongs to the held-out fifth of all texts."""
     return int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "big") % 5 == 0
 
 
 def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
-    """`n` different test problems in a seeded order.
+    """Return `n` different test problems in a seeded order.
 
-    ConfigError when the test part is smaller than `n`; where the space is too large to list, when `n` is more than a
+    Raises ConfigError when the test part is smaller than `n`, or, in a space too large to list, when `n` is more than a
     tenth of the whole space, because drawing until nearly all of the test part has come up would take too long.
     """
-    # a text as seed: Python hashes it with SHA-512, so that it gives the same numbers in every process
+    # A string as seed: Python hashes it with SHA-512, so that it gives the same numbers in every process.
     rng = random.Random(f"held-out {key} {k} {seed}")
     if space(key, k) <= ENUMERATE_AT_MOST:
         test = [prompt for prompt in prompts(key, k) if is_test(prompt)]
@@ -278,7 +278,7 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
 
 
 # (family, k), drawn uniformly; add2 is twice in `wide` because it is the only family of its kind there.
-# The lengths go up to the benchmarks' longest: models this small do not extrapolate in length (measured).
+# The lengths reach the benchmarks' longest: models this small do not extrapolate in length (measured).
 _WIDE = (
     ("as", 3), ("as", 4), ("mix", 3), ("mix", 4), ("mix", 5), ("add2", 2), ("add2", 2), ("inv", 2),
     ("seq", 1), ("seq", 2), ("swap", 2), ("swap", 3), ("swap", 4), ("sort", 2), ("sort", 3), ("sort", 4), ("iter", 1),
@@ -291,15 +291,15 @@ LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
         ("as", 2), ("as", 3), ("mul", 3), ("mul", 4), ("mix", 2), ("mix", 3), ("add2", 2), ("inv", 2), ("seq", 1),
     ),
     "wide": _WIDE,
-    # Looking up in a table is learnt last or not at all; drawn three times as often, it is learnt with the rest.
+    # Table look-up is learnt last or not at all; drawn three times as often, it is learnt with the rest.
     "lookups": (*_WIDE, *[entry for entry in _WIDE if entry[0] == "iter"] * 2),
-    # RL on it leaves two families of a `wide` base untrained: their benchmarks say what carries over.
+    # RL on it leaves two families of a `wide` base untrained: their benchmarks measure transfer.
     "taught": tuple((key, k) for key, k in _WIDE if key not in UNTAUGHT),
 }  # fmt: skip
 
 
 def training_problem(rng: random.Random, ladder: str) -> Problem:
-    """A problem of the ladder from the part that training may see."""
+    """Draw a problem of the ladder from the training part."""
     if ladder not in LADDERS:
         raise unknown("evals/arithmetic.py", "ladder", ladder, LADDERS)
     key, k = rng.choice(LADDERS[ladder])
@@ -310,6 +310,6 @@ def training_problem(rng: random.Random, ladder: str) -> Problem:
 
 
 def training_prompts(ladder: str, count: int, seed: int) -> list[Problem]:
-    """`count` training problems in a fixed order; a longer list with the same seed begins with the shorter one."""
+    """Return `count` training problems in a fixed order; a longer list from the same seed extends the shorter one."""
     rng = random.Random(f"training {ladder} {seed}")
     return [training_problem(rng, ladder) for _ in range(count)]

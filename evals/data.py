@@ -1,8 +1,8 @@
-"""Items of a benchmark: read, checked against the registry, given ids that do not depend on order or numbering.
+"""Items of a benchmark: read, verified against the registry, given ids independent of order and numbering.
 
 A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
 tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `python -m evals.fetch` writes it, and
-`<key>.jsonl.sha256` beside it, which covers the facts too; a file from elsewhere is held against the registry alone.
+`<key>.jsonl.sha256` beside it, which covers the facts too; a file from elsewhere is verified only against the registry.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from evals.benchmark import Adopted, Benchmark, Item, Row
 
-# Names that mirrors written by other evaluation code use, and ours for them.
+# Field names used by mirrors of other evaluation code, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
-_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # what decides responses and verdicts
+_GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # the fields that affect responses and verdicts
 
 
 def item_id(problem: str) -> str:
-    """The first 16 hexadecimal digits of the text's sha256; spacing and Unicode composition do not count.
+    """Return the first 16 hexadecimal digits of the text's sha256; spacing and Unicode composition do not count.
 
     >>> item_id("What is  $1+1$?\\n") == item_id("What is $1+1$?")
     True
@@ -33,13 +33,13 @@ def item_id(problem: str) -> str:
 
 
 def numbered(digest: str, copies: Counter[str]) -> str:
-    """Count one more copy of a problem and return its id: that of the second copy is the first one's with `-2`."""
+    """Count one more copy of a problem and return its id: the second copy has the first one's id with `-2`."""
     copies[digest] += 1
     return digest if copies[digest] == 1 else f"{digest}-{copies[digest]}"
 
 
 def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
-    """Items in the given order, with ids by `numbered`.
+    """Return items in the given order, with ids by `numbered`.
 
     Raises CorruptInputError for a row without a problem or answer text.
     """
@@ -69,7 +69,7 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
 
 
 def text(items: Iterable[Item]) -> str:
-    """The content of a data file: fields at their default are left out."""
+    """Return the content of a data file: fields at their default are left out."""
     lines = []
     for item in items:
         graded = {name: value for name in _GRADED if (value := getattr(item, name)) not in (None, False)}
@@ -78,7 +78,7 @@ def text(items: Iterable[Item]) -> str:
 
 
 def content_sha256(items: Iterable[Item]) -> str:
-    """Digest of everything that generation and grading read, in order; facts and file format do not count."""
+    """Return the digest of everything that generation and grading read, in order, without facts and file format."""
     digest = hashlib.sha256()
     for item in items:
         graded = {name: getattr(item, name) for name in _GRADED}
@@ -87,9 +87,9 @@ def content_sha256(items: Iterable[Item]) -> str:
 
 
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
-    """CorruptInputError unless the items are the registry's."""
+    """Raise CorruptInputError unless the items are the registry's."""
     advice = _again(benchmark)
-    if len(items) != benchmark.n:  # first, because a count says more to the reader than a digest
+    if len(items) != benchmark.n:  # first, because a count is more informative than a digest
         raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {advice}")
     digest = content_sha256(items)
     if digest != benchmark.sha256:
@@ -103,13 +103,13 @@ def _again(benchmark: Benchmark) -> str:
 
 
 def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:
-    """The benchmark's file in a folder, under its key or one of its other names."""
+    """Return the benchmark's file in a folder, under its key or one of its other names."""
     names = [f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
     return next((path for name in names if (path := Path(folder, name)).is_file()), None)
 
 
 def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
-    """`path_in`; MissingInputError, saying the command that fetches, when there is none."""
+    """Return `path_in`; raise MissingInputError, with the command that fetches, when there is none."""
     if path := path_in(folder, benchmark):
         return path
     raise MissingInputError(
@@ -119,9 +119,9 @@ def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
 
 
 def load(benchmark: Benchmark, folder: Path | str, limit: int | None = None) -> list[Item]:
-    """The verified items of a benchmark, the first `limit` of them.
+    """Return the verified items of a benchmark, the first `limit` of them.
 
-    Raises MissingInputError (saying the command that fetches) and CorruptInputError.
+    Raises MissingInputError (with the command that fetches) and CorruptInputError.
     """
     path = found_in(folder, benchmark)
     loaded = items(read_jsonl(path, f"data of {benchmark.key}"), str(path))

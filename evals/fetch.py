@@ -3,10 +3,10 @@
     python -m evals.fetch --benchmarks all --data data                       download
     python -m evals.fetch --benchmarks math500 --data data --mirror FOLDER   offline, from a folder of files
     python -m evals.fetch --benchmarks math500 --data data --from FILE       offline, one set from one file
-    python -m evals.fetch --benchmarks all --explain                         say what would be downloaded, then stop
+    python -m evals.fetch --benchmarks all --explain                         print what would be downloaded, then stop
     python -m evals.fetch --describe FILE                                    n and sha256 for a new benchmark's file
 
-No source is trusted: the content's sha256 and the row count must be the registered ones, or nothing is written.
+No source is trusted: nothing is written unless the content's sha256 and the row count are the registered ones.
 """
 
 import os
@@ -31,7 +31,7 @@ from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile,
 def fetch(
     benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None = None, file: Path | str | None = None
 ) -> Path:
-    """Write the verified items of a benchmark to `folder`; a file that is there and right is left alone.
+    """Write the verified items of a benchmark to `folder`; keep a file that is already there and correct.
 
     mirror: a folder to take the file from instead of the network; file: the file itself. Raises MissingInputError when
     the items cannot be obtained, CorruptInputError when they are not the registered ones. Then nothing is written.
@@ -53,7 +53,7 @@ def fetch(
 
 
 def _is_right(benchmark: Benchmark, path: Path) -> bool:
-    """Whether `path` holds the registered items in the project's own format (a mirror's file has no item_id)."""
+    """Return whether `path` holds the registered items in the project's format (a mirror's file has no item_id)."""
     try:
         rows = read_jsonl(path)
         data.verify(benchmark, data.items(rows, str(path)), str(path))
@@ -63,7 +63,7 @@ def _is_right(benchmark: Benchmark, path: Path) -> bool:
 
 
 def _read(benchmark: Benchmark, path: Path, source: Source) -> list[Item]:
-    """Items of a file with rows as `source` stores them, or already in the project's format ({problem, answer})."""
+    """Return items of a file whose rows are as `source` stores them, or in the project's format ({problem, answer})."""
     assert isinstance(source, RepositoryFile | HubFile)
     rows: list[Row] = []
     for number, row in enumerate(read_jsonl(path, f"data of {benchmark.key}"), 1):
@@ -81,7 +81,7 @@ def _read(benchmark: Benchmark, path: Path, source: Source) -> list[Item]:
 
 
 def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
-    """`<key>.jsonl`, another known name, or the path in the upstream repository's own tree, inside the mirror."""
+    """Return `<key>.jsonl`, another known name, or the path in the upstream repository, inside the mirror."""
     candidates = [folder / f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
     if isinstance(benchmark.source, RepositoryFile):
         candidates.append(folder / benchmark.source.repository / benchmark.source.path)
@@ -91,7 +91,7 @@ def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
 
 
 def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
-    """Items from the source, or from the first alternative that holds the same content; and the source's name."""
+    """Return items, and their source's name, from the source or the first alternative with the same content."""
     failures: list[BenchError] = []
     for source in (benchmark.source, *benchmark.alternatives):
         assert isinstance(source, RepositoryFile | HubFile)
@@ -102,7 +102,7 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
             return items, str(source)
         except BenchError as error:
             failures.append(error)
-    # The main source decides the kind of error: an alternative that fails adds nothing to what went wrong there.
+    # The main source decides the kind of error: a failing alternative adds nothing to the cause.
     kind = CorruptInputError if isinstance(failures[0], CorruptInputError) else MissingInputError
     raise kind(
         f"{benchmark.key}: not fetched: {'; '.join(map(str, failures))}. Get the file on another machine and run:"
@@ -110,9 +110,9 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
     )
 
 
-# Downloading one file, whatever is in it.
+# Downloading one file, whatever its content.
 #
-# huggingface_hub knows the hub's address (`HF_ENDPOINT`, `HF_HUB_OFFLINE`). For files of public git repositories,
+# huggingface_hub resolves the hub's address (`HF_ENDPOINT`, `HF_HUB_OFFLINE`). For files of public git repositories,
 # REPOSITORY_FILE is the only place that names a host; the environment variable `TEPO_REPOSITORY_FILE` replaces it.
 
 REPOSITORY_FILE = "https://raw.githubusercontent.com/{repository}/{revision}/{path}"
@@ -121,7 +121,7 @@ TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
 
 @contextmanager
 def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
-    """A temporary copy of the file. MissingInputError, with address and reason, when it cannot be downloaded."""
+    """Yield a temporary copy of the file. Raises MissingInputError with address and reason when the download fails."""
     with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
         if isinstance(source, HubFile):
             yield _from_hub(source, Path(folder))
@@ -130,7 +130,7 @@ def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
 
 
 def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
-    """ConfigError when `TEPO_REPOSITORY_FILE` is no template of an http(s) address."""
+    """Download from the repository; ConfigError when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address."""
     from tqdm import tqdm
 
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
@@ -173,7 +173,7 @@ FROM_A_COPY = "; set --from to a copy made where there is a network"
 
 
 def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] = "model") -> str:
-    """The commit that a branch, tag or commit names now. `MissingInputError` with one line when the hub cannot say."""
+    """Return the current commit of a branch, tag or commit; MissingInputError in one line if the hub is unavailable."""
     if COMMIT.fullmatch(revision):
         return revision
     import huggingface_hub
@@ -187,7 +187,7 @@ def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] 
 
 @contextmanager
 def hub_errors(failure: str, advice: str = "") -> Iterator[None]:
-    """Whatever keeps the hub from answering, as one line: the failure, the reason, and what to do."""
+    """Turn any hub failure into one line: the failure, the reason, and what to do."""
     import httpx
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
@@ -204,7 +204,7 @@ MEGABYTES_PER_ITEM = 0.0014  # upstream files carry solutions; measured: 6.2 MB 
 
 
 def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
-    """What a download would bring: one line per set, and where it would lie."""
+    """Describe what a download would fetch: one line per set, and where it would be stored."""
     lines = [f"{'set':<14} {'items':>5} {'responses':>9}  licence; source"]
     for b in benchmarks:
         revision = "" if isinstance(b.source, Generated) else f" @ {b.revision[:8]}"

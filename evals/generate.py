@@ -2,14 +2,14 @@
 
     python -m evals.generate --model FOLDER --benchmarks K [K ...] --data DIR --seed N --out SAMPLES_DIR
 
-The model is loaded once for all benchmarks, and not at all when nothing is left to do: finished benchmarks are kept
-in `SAMPLES_DIR/.work` under a digest of everything that decides them. Columns and samples.json: docs/results.md.
+The model is loaded once for all benchmarks, and not at all when nothing is left to do: finished benchmarks are kept in
+`SAMPLES_DIR/.work` under a digest of all their inputs. Columns and samples.json: docs/results.md.
 """
 
 from core import worker
 
 if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes
-    # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
+    # Before the other imports, which the worker already has: they take longer than handing over, for every checkpoint.
     from evals.generation import LIBRARIES
 
     worker.hand_over("evals.generate", LIBRARIES)
@@ -42,15 +42,15 @@ from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
 DONE = "done.json"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # with another number the same code gives other bits
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a different thread count changes the last bits
 
 
 @dataclass(frozen=True)
 class Slot:
     """A folder for the finished responses to one plan.
 
-    Its name is a digest of everything that decides them, code and thread variables included: a finished slot is never
-    drawn again, and a changed plan never finds the responses to an older one.
+    The name is a digest of all its inputs, code and thread variables included: a finished slot is never drawn again,
+    and a changed plan never finds the responses to an older one.
     """
 
     folder: Path
@@ -60,7 +60,7 @@ class Slot:
         return self.folder / "samples.parquet"
 
     def finished(self) -> dict[str, Any] | None:
-        """The record of a finished slot; None when it was never finished or is damaged, which is printed."""
+        """Return the record of a finished slot; None when unfinished or damaged, which is printed."""
         path = self.folder / DONE
         if not path.is_file():
             return None
@@ -74,14 +74,14 @@ class Slot:
             return None
 
     def drop_journals(self) -> None:
-        """Remove responses that are kept while others are missing, also those of the greedy probe."""
+        """Remove the partial responses of an unfinished slot, including those of the greedy probe."""
         for journal in self.folder.rglob(JOURNAL):
             journal.unlink()
 
     def publish(self, target: Path) -> None:
-        """Put the parquet where results lie: a second name of the same file where the file system can, else a copy."""
+        """Publish the parquet among the results: as a hard link where the file system allows, else a copy."""
         with atomic(target) as temporary:
-            temporary.unlink()  # a link cannot take a name that exists
+            temporary.unlink()  # a link cannot replace an existing name
             try:
                 os.link(self.parquet, temporary)
             except OSError:
@@ -101,17 +101,17 @@ def generate(
     work: Path | str | None = None,
     model: Engine | None = None,
 ) -> Path:
-    """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; the path of the latter.
+    """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; return the path of the latter.
 
-    limit: the first so many items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
-    reading: how prompts are made (`evals.generation.prompts`). model: the engine of these settings, where it is there
-    already. Raises MissingInputError, CorruptInputError or ConfigError before the model is loaded wherever it can.
+    limit: only the first `limit` items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
+    reading: how prompts are made (`evals.generation.prompts`). model: an existing engine of these settings. Raises
+    MissingInputError, CorruptInputError or ConfigError, where possible before the model is loaded.
     """
     keys = [benchmark.key for benchmark in benchmarks]
     used = code(keys, backend)
     began = used.hash
     model = model or engine(backend, settings)
-    identity = model.identity()  # before anything is read of a folder that may be damaged
+    identity = model.identity()  # before reading from a folder that may be damaged
     out = Path(out)
     work = Path(work) if work is not None else out / ".work"
     changes = dict(changes or {})
@@ -119,12 +119,12 @@ def generate(
         make_plan(model, benchmark, items_of.load(benchmark, data, limit), changes=changes, reading=reading)
         for benchmark in benchmarks
     ]
-    # One length for all plans, because the model is loaded once. As short as possible: vLLM reserves memory for it.
+    # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
     entries = {}
     for plan in plans:
-        # Of this benchmark alone: one more beside it is no reason to draw it again.
+        # Of this benchmark alone: adding another one is not a reason to draw it again.
         made_by = code([plan.benchmark.key], backend).hash
         threads = [os.environ.get(name) for name in THREADS]
         facts = json.dumps([identity, model.describe(), plan.task_hash, made_by, threads], sort_keys=True)
@@ -153,7 +153,7 @@ def generate(
 
 
 def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
-    """Draw the responses of one benchmark, check and store them; the entry that goes into samples.json."""
+    """Draw the responses of one benchmark, check and store them; return the entry for samples.json."""
     label = Path(model.settings.model).name
     model.lm(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
@@ -165,7 +165,7 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
         try:
             draw.check(plan.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
         except CorruptInputError:
-            slot.drop_journals()  # the next call would find the same copies again
+            slot.drop_journals()  # else the next call would find the same copies
             raise
     tokens: list[Any] = [response.tokens for response in responses]
     if empty := sum(not response.response.strip() for response in responses):
@@ -186,7 +186,7 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
         "response_tokens": None if None in tokens else sum(tokens),
         "seconds": round(seconds, 3),
     }
-    write_json(slot.folder / DONE, entry)  # last: its presence means finished
+    write_json(slot.folder / DONE, entry)  # last: its presence marks the slot as finished
     slot.drop_journals()
     return entry
 
@@ -219,13 +219,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(args: argparse.Namespace) -> Settings:
-    """The engine's settings; ConfigError for values no engine could use."""
+    """Return the engine's settings; ConfigError for values that no engine could use."""
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
     return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
 
 
 def request_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `generate` that select the items and decide their prompts and decoding."""
+    """Return the options of `generate` that select the items and decide their prompts and decoding."""
     given = {name: getattr(args, name) for name in DECODING}
     changes = {name: value for name, value in given.items() if value is not None}
     for benchmark in select(args.benchmarks):
@@ -242,14 +242,14 @@ def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
         if not sign or not name:
             raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {pair!r}")
         try:
-            arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a truth value
+            arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a boolean
         except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
     return arguments
 
 
 def one_line_per_job(backend: str) -> None:
-    """Keep the libraries' own progress bars out of a log that several jobs share.
+    """Keep the libraries' progress bars out of a log that several jobs share.
 
     Must run before any of the libraries is imported. Not for vllm: it divides by the time its bar has been running,
     which is 0 for a bar that is off.

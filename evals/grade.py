@@ -1,15 +1,15 @@
-"""Grade stored responses: one verdict each, again whenever the grader changes, without the model.
+"""Grade stored responses, one verdict each; regrade after a grader change without the model.
 
     python -m evals.grade --samples SAMPLES_DIR --data DIR --out GRADES_DIR
 
-A benchmark that was graded already, with these samples and right answers and by this grader, is left alone; so a killed
-run continues with the benchmark that it was at.
+A benchmark already graded with these samples, right answers and grader is skipped, so a killed run continues with the
+benchmark that it was grading.
 """
 
 from core import worker
 
 if __name__ == "__main__":
-    # Before the other imports, which the worker has: they take longer than handing over, once for each checkpoint.
+    # Before the other imports, which the worker already has: they take longer than handing over, for every checkpoint.
     worker.hand_over("evals.grade", ("pydantic", "yaml", "pandas", "pyarrow.dataset", "pyarrow.parquet"))
 
 from collections import Counter
@@ -35,8 +35,8 @@ SCHEMA = 1
 def grade(samples: Path, folder: Path, out: Path) -> None:
     """Grade all benchmarks in `samples`. folder: data folder with the items.
 
-    Raises MissingInputError and CorruptInputError naming the file at fault; nothing is written for a benchmark that
-    cannot be graded whole.
+    Raises MissingInputError and CorruptInputError naming the file at fault; no file is written for a benchmark that
+    cannot be graded completely.
     """
     samples_json = samples / "samples.json"
     sampled = read_record(samples_json)
@@ -68,7 +68,7 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
-            # after each benchmark: a killed run keeps those that are finished
+            # after each benchmark: a killed run keeps the finished ones
             facts = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}
             record = {**facts, "benchmarks": entries, "code": began, **warning_entry((code, began))}
             write_json(out / "grades.json", record)
@@ -84,7 +84,7 @@ def _gold(item: Item, key: str) -> Gold:
 
 
 def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None:
-    """CorruptInputError for a response to an item that the data do not hold."""
+    """Raise CorruptInputError for a response to an item missing from the data."""
     if strange := sorted(set(file.item_ids) - set(items)):
         hit = nearest(strange[0], items)
         raise CorruptInputError(
@@ -94,9 +94,9 @@ def _check_items(file: SampleFile, items: dict[str, Item], folder: Path) -> None
 
 
 def _current(out: Path, key: str, entry: dict[str, Any] | None, sample_entry: dict[str, Any], answers: str) -> bool:
-    """Whether there are undamaged grades of exactly these samples by exactly this grader, with exactly these answers.
+    """Return whether there are undamaged grades of exactly these samples by this grader, with these answers.
 
-    answers: sha256 of the file of the items.
+    answers: sha256 of the items file.
     """
     path = out / f"{key}.parquet"
     return (

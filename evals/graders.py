@@ -1,16 +1,16 @@
-"""Graders side by side: ours, other people's and the tool's own verdicts on one set of responses.
+"""Compare graders: ours, third-party ones and the tool's own verdicts on one set of responses.
 
     python -m evals.graders TREE                              a tree with samples and grades
     python -m evals.graders TREE --graders ours,math_verify   only these
     python -m evals.graders TREE --labels FILE.jsonl          also against labels: lines {gold, output, label}
 
 `ours` is the verdict in the tree's grades, `tool` the column `tool_correct` that an adopted tree may have; the others
-are those of `evals.grading.others`. A grader that cannot run here is named with the reason. Equal pairs of gold and
-response are graded once. Columns `label` and `tool_correct` hold true, false or nothing: unknown.
+are those of `evals.grading.others`. Graders that cannot run here are listed with the reason. Equal pairs of gold and
+response are graded once. Columns `label` and `tool_correct` hold true, false or nothing (unknown).
 
 Writes TREE/graders:
 
-    accuracy.csv       checkpoint, benchmark, grader: responses called right, score with its 95 % interval, timeouts,
+    accuracy.csv       checkpoint, benchmark, grader: responses graded right, score with its 95 % interval, timeouts,
                        errors; with labels: agreement, its interval, and the errors in both directions
     pairs.csv          checkpoint, benchmark, two graders: right by a alone, by b alone
     differences.csv    every response on which graders differ, one row per grader: verdict, rule, extracted answer
@@ -65,7 +65,7 @@ Found = tuple[str, str, str | None]
 
 
 def key(gold: str, response: str) -> str:
-    """One name for equal pairs of gold and response."""
+    """Return one key for equal pairs of gold and response."""
     return hashlib.sha256(store.clean(f"{gold.strip()}\0{response}").encode()).hexdigest()
 
 
@@ -77,7 +77,7 @@ def plain(right: bool, extracted: str | None = None) -> Found:
 
 
 def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame:
-    """The responses of a checkpoint to a benchmark by item and sample. data: folder of the problems.
+    """Read the responses of a checkpoint to a benchmark by item and sample. data: folder of the problems.
 
     Columns: item_id, sample, problem (equal for copies of one problem), gold, text, key, label, and for `ours` and
     `tool` what they found (`Found`, or None where unknown). Raises MissingInputError or CorruptInputError naming the
@@ -115,7 +115,7 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
 
 
 def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
-    """Columns of a samples or grades file by item and sample; tool_correct and label: true, false or None (unknown)."""
+    """Read columns of a samples or grades file by item and sample; tool_correct and label: true, false or None."""
     import pyarrow.parquet as pq
 
     table = store.read_table(file, columns, entry)
@@ -130,7 +130,7 @@ def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.Da
 
 
 def read_labels(path: Path) -> dict[str, bool]:
-    """Labels by `key`. Lines hold gold, label, and the response as `output` or `response`."""
+    """Read labels by `key`. Lines hold gold, label, and the response as `output` or `response`."""
     found: dict[str, bool] = {}
     for number, row in enumerate(read_jsonl(path, "labels"), 1):
         text = row.get("output", row.get("response"))
@@ -145,9 +145,9 @@ def read_labels(path: Path) -> dict[str, bool]:
 
 
 class Judges(AbstractContextManager["Judges"]):
-    """Other people's graders that run here; keep one for many calls. A context manager.
+    """Third-party graders available here; keep one for many calls. A context manager.
 
-    names: those wanted. packages: folder that workers search first for modules. `not_run`: name -> reason.
+    names: the graders wanted. packages: folder that workers search first for modules. `not_run`: name -> reason.
     """
 
     def __init__(self, names: Iterable[str], *, packages: Path | None = None):
@@ -171,7 +171,7 @@ class Judges(AbstractContextManager["Judges"]):
         self.pool.close()
 
     def judge(self, responses: pd.DataFrame) -> None:
-        """Add what every grader found as columns. responses: key, gold, text."""
+        """Add the findings of every grader as columns. responses: key, gold, text."""
         for name in self.names:
             new = responses[[(name, pair) not in self.known for pair in responses["key"]]].drop_duplicates("key")
             self.pool.cpu_seconds = OTHERS[name].seconds
@@ -190,14 +190,14 @@ Parts = Mapping[str, pd.DataFrame]
 
 
 def right(found: pd.Series) -> pd.Series:
-    """Whether a grader calls each response right; None: unknown."""
+    """Return whether a grader accepts each response; None: unknown."""
     return found.map(lambda one: None if one is None else one[0] == Verdict.CORRECT).astype(object)
 
 
 def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str, Any]:
-    """A row of ACCURACY without its place; of several benchmarks pooled.
+    """Return a row of ACCURACY without its place; of several benchmarks pooled.
 
-    policies: what counts of copies of a problem, by benchmark (`evals.score.policies`).
+    policies: policy for copies of a problem, by benchmark (`evals.score.policies`).
     """
     every = pd.concat(parts.values(), ignore_index=True)
     called = {name: right(frame[grader]) for name, frame in parts.items()}
@@ -221,9 +221,9 @@ def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str
 
 
 def share(parts: Parts, values: Mapping[str, pd.Series], policies: Mapping[str, str]) -> Estimate:
-    """The share of responses of which the value is true, with its interval over problems, as in scores.csv.
+    """Return the share of responses whose value is true, with its interval over problems, as in scores.csv.
 
-    Its value is None where one is unknown.
+    The share's value is None where any is unknown.
     """
     cells: dict[str, Samples] = {}
     for benchmark, frame in parts.items():
@@ -237,7 +237,7 @@ def share(parts: Parts, values: Mapping[str, pd.Series], policies: Mapping[str, 
 
 
 def pairs(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of PAIRS without their place."""
+    """Return rows of PAIRS without their place."""
     found = []
     for a, b in combinations(names, 2):
         both = pd.DataFrame({"a": right(frame[a]), "b": right(frame[b])}).dropna().astype(bool)
@@ -247,7 +247,7 @@ def pairs(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def verdicts(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row with gold, label and VERDICTS for each response and grader whose verdict is known."""
+    """Return a row with gold, label and VERDICTS for each response and grader with a known verdict."""
     return [
         {name: row[name] for name in ("item_id", "sample", "gold", "label")}
         | {"grader": grader, **dict(zip(("verdict", "rule", "extracted"), row[grader], strict=True))}
@@ -274,9 +274,9 @@ def write_verdicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
 def compare(
     tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """Grade every response of the tree by all graders, and write the files; their rows by name, and what was not run.
+    """Grade every response of the tree by all graders, write the files, and return their rows and the graders not run.
 
-    Raises ConfigError when no label is of a response of the tree, and as `read`.
+    Raises ConfigError when no label belongs to a response of the tree, and as `read`.
     """
     given = read_labels(labels) if labels else {}
     table: dict[str, list[dict[str, Any]]] = {"accuracy": [], "pairs": [], "differences": []}
@@ -325,7 +325,7 @@ def compare(
 
 
 def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[str, str]) -> str:
-    """Scores, disagreements and agreement with labels as Markdown tables; then what was not run, with the reasons."""
+    """Render scores, disagreements and agreement with labels as Markdown tables, then the graders not run and why."""
     cells = {(row["checkpoint"], row["benchmark"], row["grader"]): row for row in table["accuracy"]}
     names = sorted({name for *_, name in cells}, key=GRADERS.index)
     places = {place[:2]: row["responses"] for place, row in cells.items()}
@@ -348,7 +348,7 @@ def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[
 
 
 def _percent(row: Mapping[str, Any], *names: str) -> str:
-    """`88.0 [68.9–96.2]`; what is unknown is a dash."""
+    """Format as `88.0 [68.9–96.2]`; unknown values are a dash."""
     value, low, high = (None if row.get(name) is None else f"{100 * row[name]:.1f}" for name in names)
     return "–" if value is None else value if low is None else f"{value} [{low}–{high}]"
 

@@ -2,8 +2,8 @@
 
 Definitions. r_1 ... r_N is a run's reward by rollout (share of right responses among all sampled), N the planned
 rollouts. A collapsed run was stopped with its reward near zero: its rollouts after that count as reward 0 in every
-measure. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky rollout reaches nothing.
-A run that is not finished has no figures, and a figure that does not exist is None.
+measure. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky rollout is not enough.
+An unfinished run has no figures, and a figure that does not exist is None.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from core.files import read_csv
 from core.layout import REFERENCE, Checkpoint, Run
 from evals.tree import Tree
 
-# One run's curve.csv: a row per update, made into one figure per rollout.
+# One run's curve.csv: a row per update, aggregated into one figure per rollout.
 
 INDEX = ("rollout", "update", "minibatch")
 
-# How the updates of a rollout become one figure; each is given the values of all wanted columns, in order, by update.
+# How the updates of a rollout become one figure; each function gets the values of all requested columns, by update.
 SECONDS = ("seconds_rollout", "seconds_update")
 AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "first": lambda values: values[0],  # for figures of the rollout itself: each of its rows repeats them
+    "first": lambda values: values[0],  # for figures of the rollout itself: every row repeats them
     "mean": lambda values: math.fsum(values) / len(values),
     "sum": math.fsum,
 }
@@ -37,13 +37,13 @@ AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """Rows of a curve.csv by rollout. Everything is still text: only the columns that are read must be numbers."""
+    """Rows of a curve.csv by rollout. Cells are still text: only columns that are read must be numbers."""
 
     path: Path
     rollouts: tuple[tuple[Mapping[str, str], ...], ...]
 
     def series(self, columns: Sequence[str], aggregate: str = "mean") -> list[float | None]:
-        """One figure per rollout; None where none of the columns has one.
+        """Return one figure per rollout; None where none of the columns has one.
 
         Raises for a missing column, and for a value that is not a finite number, naming line and column.
         """
@@ -67,13 +67,13 @@ class Curve:
         return value
 
 
-BY_ROLLOUT = ("rollout", "updates")  # of a curve as a reference keeps it
+BY_ROLLOUT = ("rollout", "updates")  # of a curve in a kept tree
 
 
 def rollout_rows(curve: Curve) -> list[dict[str, str]]:
-    """Make one row of each rollout: sums of seconds, means of what its updates differ in, with their number `updates`.
+    """Aggregate one row per rollout: sums of seconds, means of columns that vary by update, and their number `updates`.
 
-    `Curve.series` of these rows is that of the curve, apart from the rounding of sums.
+    `Curve.series` of these rows equals that of the curve, apart from the rounding of sums.
     """
     return [
         dict(rows[0])
@@ -93,7 +93,7 @@ def _joined(curve: Curve, rows: Sequence[Mapping[str, str]], column: str) -> str
 
 
 def read_curve(path: Path | str) -> Curve:
-    """The curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
+    """Read the curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
     rows = read_csv(path, "the learning curve", ("rollout",))
     joined = "updates" in rows[0]  # a row per rollout, as a kept tree has it
     for column in BY_ROLLOUT if joined else INDEX:
@@ -125,19 +125,19 @@ UNDEFINED = "not defined for this method"
 @dataclass(frozen=True)
 class FinishedRun:
     reward: Sequence[float]  # over all N planned rollouts
-    curve: Curve  # as far as the run went
+    curve: Curve  # up to the run's last rollout
     target: Fraction | str  # last running mean of GRPO/DAPO's run of the same model, seed and settings; or why none
     cpu_seconds: float | None  # of the whole run
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that every finished run has, or a reason why it has none."""
+    """A figure that every finished run has, or a reason for its absence."""
 
     key: str
     title: str
     unit: str
-    of: Callable[[FinishedRun], float | str]  # the figure, or in words why there is none
+    of: Callable[[FinishedRun], float | str]  # the figure, or the reason for its absence
     top: float = math.inf  # the figure lies between 0 and top
 
 
@@ -148,7 +148,7 @@ class RunMeasures:
     run: Run
     title: str  # of its method
     finished: bool
-    planned: int | None  # rollouts; None until the run has ended, as the next one
+    planned: int | None  # rollouts; this and the next are None until the run has ended
     rollouts: int | None  # trained: fewer than planned when it collapsed
     collapsed_at: int | None
     values: Mapping[str, float | None]  # by measure
@@ -156,21 +156,21 @@ class RunMeasures:
 
 
 def running_mean(reward: Sequence[float]) -> list[float]:
-    """Of each rollout from the third on and the two before it."""
+    """Return the means of each rollout from the third on and the two before it."""
     return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
 
 
 def _exact_running_mean(reward: Sequence[float]) -> list[Fraction]:
-    """The same as fractions: equal counts of right responses in another order would differ in their last bit.
+    """Return running means as fractions: equal counts of right responses in another order would differ in the last bit.
 
-    A reward is a share of at most a million responses, so that only one such fraction lies next to its float.
+    A reward is a share of at most a million responses, so only one such fraction is next to its float.
     """
     shares = [Fraction(share).limit_denominator(10**6) for share in reward]
     return [sum(shares[n - WINDOW : n], Fraction()) / WINDOW for n in range(WINDOW, len(shares) + 1)]
 
 
 def first_reaching(reward: Sequence[float], target: Fraction) -> int | None:
-    """The first rollout (1-based) whose running mean is `target` or more; None: never."""
+    """Return the first rollout (1-based) whose running mean is at least `target`; None: never."""
     return next((n for n, mean in enumerate(_exact_running_mean(reward), WINDOW) if mean >= target), None)
 
 
@@ -180,7 +180,7 @@ def _final(run: FinishedRun) -> float | str:
 
 
 def _reaching(target: Fraction | None, run: FinishedRun) -> float | str:
-    """None: the run's own target."""
+    """Return the first rollout that reaches `target` (None: the run's own target), or why none does."""
     wanted = run.target if target is None else target
     return wanted if isinstance(wanted, str) else first_reaching(run.reward, wanted) or "never reached"
 
@@ -194,7 +194,7 @@ def _mean(*columns: str, aggregate: str = "mean") -> Callable[[FinishedRun], flo
 
 
 def _movement(rollouts: slice, run: FinishedRun) -> float | str:
-    """The median over these rollouts, which one that runs away does not decide."""
+    """Return the median over these rollouts, which is robust to one that diverges."""
     if "kl_step" not in run.curve.rollouts[0][0]:
         return "not recorded by its trainer"
     values = [value for value in run.curve.series(["kl_step"])[rollouts] if value is not None]
@@ -210,7 +210,7 @@ def _cpu(run: FinishedRun) -> float | str:
     return "not recorded" if run.cpu_seconds is None else run.cpu_seconds / len(run.curve.rollouts)
 
 
-# Means "per rollout" are over the rollouts trained, not those planned: a collapsed run has no other.
+# Means "per rollout" are over the rollouts trained, not those planned: a collapsed run has no others.
 MEASURES: Mapping[str, Measure] = {
     measure.key: measure
     for measure in (
@@ -238,21 +238,21 @@ MEASURES: Mapping[str, Measure] = {
         Measure("movement_first", "first movement", "nats per token", partial(_movement, slice(1))),
         # Mean over the updates of the last rollout trained.
         Measure("entropy_end", "entropy at the end", "nats per token", _entropy_at_the_end),
-        # Wall seconds per rollout with its updates: of this machine, and of what else ran on it.
+        # Wall seconds per rollout with its updates: dependent on this machine and its other load.
         Measure("seconds_per_step", "seconds per step", "seconds", _mean(*SECONDS, aggregate="sum")),
-        # CPU seconds of the run, its start included, per rollout: wall seconds on a busy machine hide them.
+        # CPU seconds of the run, its start included, per rollout: not affected by other load, unlike wall seconds.
         Measure("cpu_seconds_per_step", "CPU seconds per step", "seconds", _cpu),
     )
 }
 
 
 def measures(tree: Tree) -> list[RunMeasures]:
-    """One per planned run, in the matrix's order."""
+    """Return the measures of each planned run, in the matrix's order."""
     return [measure_run(tree, run) for run in tree.runs]
 
 
 def measure_run(tree: Tree, run: Run) -> RunMeasures:
-    """The figures of one run."""
+    """Return the figures of one run."""
     title = str(tree.methods[run.method]["title"])
     record = tree.record(run)
     if record is None:
@@ -268,10 +268,10 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
 
 
 def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:
-    """A measure of the run's learning curve, or a score of the checkpoint; None where there is none yet.
+    """Return a measure of the run's learning curve, or a score of the checkpoint; None where there is none yet.
 
-    key: of MEASURES, else a benchmark or an average. A measure is read from the curve alone, so that a tree without an
-    evaluation has it.
+    key: of MEASURES, else a benchmark or an average. A measure needs only the curve, so a tree without an evaluation
+    has it.
     """
     if key in MEASURES:
         found: RunMeasures = tree.once(measure_run, checkpoint.run)
@@ -283,10 +283,10 @@ def figure(tree: Tree, checkpoint: Checkpoint, key: str) -> float | None:
 def by_model_and_seed(
     tree: Tree, method: str, measure: str, *, models: Collection[str] | None = None, step: int | None = None
 ) -> dict[tuple[str, int], float]:
-    """A method's measure by model and seed, of every finished run that has it; without a sweep's fresh seeds.
+    """Return a method's measure by model and seed, of every finished run that has it; without a sweep's fresh seeds.
 
-    method: its key, or its name in the configuration. measure: as in `figure`; a score is that after `step` rollouts,
-    or the scale's own number of them. models: keys of those that count, default all. Empty where the tree does not plan
+    method: its key, or its name in the configuration. measure: as in `figure`; a score is taken after `step` rollouts,
+    or after the scale's own number. models: keys of those that count, default all. Empty where the tree does not plan
     the method or that measure.
     """
     key, found = tree.method_for(method), {}
@@ -300,7 +300,7 @@ def by_model_and_seed(
 
 
 def _rewards(tree: Tree, run: Run, curve: Curve) -> list[float]:
-    """Reward by planned rollout; 0 after a collapse. Raises when the curve of a finished run has another length."""
+    """Return reward by planned rollout; 0 after a collapse. Raises when a finished run's curve has another length."""
     record = tree.record(run) or {}
     planned = record["spec"]["training"]["rollouts"]
     trained = record.get("collapsed_at") or planned
@@ -327,6 +327,6 @@ def _target(tree: Tree, run: Run) -> Fraction | str:
 
 
 def reference(method: str) -> str:
-    """GRPO/DAPO under the settings of `method`: of `tepo@hot` it is `grpo@hot`."""
+    """Return GRPO/DAPO under the settings of `method`: for `tepo@hot` it is `grpo@hot`."""
     _, at, variant = method.partition("@")
     return REFERENCE + at + variant

@@ -1,11 +1,11 @@
-"""Placebo rewards: training sees numbers that say less about the answers than the true reward does, or the opposite.
+"""Placebo rewards: less informative about the answers than the true reward, or the opposite of it.
 
 A run's specification names one beside its reward: `"reward": "evals.reward:boxed", "placebo": "evals.placebo:coin"`.
-Each response still gets its true reward, which the curve records; the method trains on what the placebo makes of it.
-What a method gains under a placebo is no effect of the reward.
+Each response still gets its true reward, which the curve records; the method trains on the placebo's value.
+A gain of a method under a placebo is not an effect of the reward.
 
-A placebo sees one draw of a rollout: all its responses, group by group, and their true rewards. It is a pure function
-of these and of a seed that is derived from the run's seed, the rollout and the draw, so a resumed run gets the same.
+A placebo receives one draw of a rollout: all its responses, group by group, and their true rewards. It is a pure
+function of these and of a seed derived from the run's seed, the rollout and the draw, so a resumed run gets the same.
 """
 
 import random
@@ -17,12 +17,12 @@ from evals.grading.normalise import last_box
 Placebo = Callable[[Sequence[float], Sequence[str], int], list[float]]
 Name = Literal["coin", "format", "inverted", "shuffled"]  # as a variant of the configuration names it
 
-# The largest variance, and hardly a group of 8 with equal rewards: nearly all that is sampled may be trained on.
+# The largest variance, and hardly a group of 8 with equal rewards: nearly all samples may be trained on.
 HEADS = 0.5
 
 
 def coin(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list[float]:
-    """1.0 with probability `HEADS`, else 0.0, drawn for each response by its place: equal responses may differ.
+    """Return 1.0 with probability `HEADS`, else 0.0, drawn by place of the response: equal responses may differ.
 
     >>> coin([1.0, 1.0, 0.0, 0.0], ["a", "a", "b", "b"], seed=1)
     [1.0, 0.0, 0.0, 1.0]
@@ -32,7 +32,7 @@ def coin(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list[
 
 
 def boxes(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list[float]:
-    r"""1.0 for each response with a box that holds anything, right or wrong: the form that is asked for, and no more.
+    r"""Return 1.0 for each response with a non-empty box, right or wrong: only the required form counts.
 
     >>> boxes([0.0, 0.0], [r"so \boxed{5}", "5"], seed=1)
     [1.0, 0.0]
@@ -41,12 +41,12 @@ def boxes(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list
 
 
 def inverted(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list[float]:
-    """1 - reward: a right answer is punished as much as the true reward praises it."""
+    """Return 1 - reward: a right answer is penalised as much as the true reward rewards it."""
     return [1.0 - reward for reward in rewards]
 
 
 def shuffled(rewards: Sequence[float], responses: Sequence[str], seed: int) -> list[float]:
-    """The draw's true rewards, permuted over all its groups: the same mean, given to responses by chance."""
+    """Return the draw's true rewards, permuted over all its groups: the same mean, assigned to responses by chance."""
     given = list(rewards)
     random.Random(seed).shuffle(given)
     return given
@@ -56,7 +56,7 @@ CATALOG: dict[Name, Placebo] = {"coin": coin, "format": boxes, "inverted": inver
 
 
 def dotted(name: Name) -> str:
-    """How a run's specification names that placebo.
+    """Return the name of that placebo in a run's specification.
 
     >>> dotted("format")
     'evals.placebo:boxes'

@@ -1,10 +1,10 @@
-r"""Short questions for a small pretrained model: generated, with one right answer of a few tokens.
+r"""Short questions for a small pretrained model: generated, each with one right answer of a few tokens.
 
     largest: 40 9 73             73
     next number: 3 5 7 9         11
     second word: cat dog tree    dog
 
-A question begins with the key of its family. The model reads two solved questions of the same family before it, as
+A question begins with the key of its family. The model's prompt has two solved questions of the same family first, as
 plain text (docs/notebook/smollm.md compares forms):
 
     largest: 12 80 31
@@ -12,7 +12,7 @@ plain text (docs/notebook/smollm.md compares forms):
     ..
     largest: 40 9 73
 
-Each example ends with the end token, so that a response ends behind its box. The held-out part is that of
+Each example ends with the end token, so that a response ends after its box. The held-out part is that of
 `evals.arithmetic`: the fifth of all questions by a hash, and training never sees it.
 """
 
@@ -27,7 +27,7 @@ from evals.arithmetic import Problem, box, is_test
 
 FILE = "evals/questions.py"
 END = "<|im_end|>"  # of SmolLM2 and other models with this chat template
-MOST_DRAWS = 50  # for each problem that is wanted: a family with fewer held-out questions is refused
+MOST_DRAWS = 50  # for each requested problem: a family with fewer held-out questions is refused
 
 _NUMBERS = range(1, 100)
 _WORDS = (
@@ -39,11 +39,11 @@ Asked = tuple[str, object]  # what follows the family's key, and the answer
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of question, by what it begins with."""
+    """A kind of question, identified by its first words."""
 
     ks: tuple[int, ...]  # difficulties, the easiest first
     ask: Callable[[random.Random, int], Asked]  # draws a question of difficulty k
-    examples: tuple[tuple[str, str], ...]  # what every question is read after, with its answer
+    examples: tuple[tuple[str, str], ...]  # the examples before every question, with their answers
 
 
 def _listed(values: Sequence[object]) -> str:
@@ -51,7 +51,7 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _one_of(pool: Sequence[Any], choose: Callable[[list[Any]], object]) -> Callable[[random.Random, int], Asked]:
-    """List k different members of a pool, and name the one that is chosen from them."""
+    """Draw questions that list k different members of a pool; the answer is the chosen one."""
 
     def ask(rng: random.Random, k: int) -> Asked:
         values = rng.sample(pool, k)
@@ -64,19 +64,19 @@ _number, _word = partial(_one_of, _NUMBERS), partial(_one_of, _WORDS)
 
 
 def _next(rng: random.Random, k: int) -> Asked:
-    """Steps of at most 3 k."""
+    """Draw a sequence with steps of at most 3 k."""
     first, step = rng.randint(1, 40), rng.randint(1, 3 * k)
     return _listed([first + step * n for n in range(4)]), first + 4 * step
 
 
 def _repeated(rng: random.Random, k: int) -> Asked:
-    """k numbers, one of them twice."""
+    """Draw k numbers, one of them twice."""
     values = rng.sample(_NUMBERS, k - 1)
     return _listed(rng.sample([*values, values[0]], k)), values[0]
 
 
 def _different(rng: random.Random, k: int) -> Asked:
-    """One number k - 1 times, and another."""
+    """Draw one number k - 1 times, and another one."""
     other, same = rng.sample(_NUMBERS, 2)
     values = [same] * (k - 1)
     values.insert(rng.randrange(k), other)
@@ -84,7 +84,7 @@ def _different(rng: random.Random, k: int) -> Asked:
 
 
 def _neighbour(step: int) -> Callable[[random.Random, int], Asked]:
-    """Ask for the number beside one of k digits."""
+    """Ask for the number next to one of k digits."""
 
     def ask(rng: random.Random, k: int) -> Asked:
         value = rng.randrange(10 ** (k - 1), 10**k - 1)
@@ -110,7 +110,7 @@ FAMILIES = {
 
 
 def problem(rng: random.Random, key: str, k: int) -> Problem:
-    """Draw a question, from either part; ConfigError for an unknown family or a difficulty that it does not have."""
+    """Draw a question, from either part; ConfigError for an unknown family or a difficulty that it lacks."""
     if key not in FAMILIES:
         raise unknown(FILE, "family", key, FAMILIES)
     if k not in FAMILIES[key].ks:
@@ -120,14 +120,14 @@ def problem(rng: random.Random, key: str, k: int) -> Problem:
 
 
 def shown(question: Problem) -> bool:
-    """Whether its own prompt would hold its answer."""
+    """Return whether the question's prompt would contain its answer."""
     return any(question.prompt == f"{question.family}: {text}" for text, _ in FAMILIES[question.family].examples)
 
 
 def prompt_string(question: str) -> str:
-    r"""What a model reads: the one place that decides it for RL and evaluation.
+    r"""Return the model input for a question; RL and evaluation both use this function.
 
-    Raises ConfigError for a question of no family.
+    Raises ConfigError for a question of an unknown family.
     """
     key = question.partition(":")[0]
     if key not in FAMILIES:
@@ -137,7 +137,7 @@ def prompt_string(question: str) -> str:
 
 
 def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
-    """`n` different test questions in a seeded order; ConfigError where the family has too few."""
+    """Return `n` different test questions in a seeded order; ConfigError where the family has too few."""
     rng = random.Random(f"held-out {key} {k} {seed}")
     found: dict[str, Problem] = {}
     for _ in range(n * MOST_DRAWS):
@@ -149,7 +149,7 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     raise ConfigError(f"{FILE}: n: {key} k={k} has not {n} held-out questions")
 
 
-# (family, k), drawn uniformly. No family of UNTAUGHT is among them: two benchmarks show what carries over.
+# (family, k), drawn uniformly. No family of UNTAUGHT is among them: two benchmarks measure transfer.
 UNTAUGHT = ("smallest", "last word")
 LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
     "mixed": tuple((key, family.ks[0]) for key, family in FAMILIES.items() if key not in UNTAUGHT),
@@ -157,7 +157,7 @@ LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
 
 
 def training_prompts(ladder: str, count: int, seed: int) -> list[Problem]:
-    """`count` questions from the part that training may see, in a fixed order, without the examples themselves.
+    """Return `count` questions from the training part, in a fixed order, without the examples themselves.
 
     A longer list with the same seed begins with the shorter one. Raises ConfigError for an unknown ladder.
     """

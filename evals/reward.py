@@ -1,7 +1,7 @@
-"""The training reward: the evaluation's own grader, so that a policy is trained and evaluated by one rule.
+"""The training reward: the evaluation's grader, so that a policy is trained and evaluated by one rule.
 
-Named in a run specification as `evals.reward:boxed`. Comparing texts and exact numbers decides every integer answer, in
-microseconds and without another process. Answers that this leaves open go to a pool of workers, which is started when
+Named in a run specification as `evals.reward:boxed`. Comparing texts and exact numbers decides every integer answer in
+microseconds, without another process. Undecided answers go to a pool of workers, which is started when
 first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked child.
 """
 
@@ -18,16 +18,16 @@ from evals.grading.normalise import last_box
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
 # verl scores responses in several threads, and a grader serves one caller at a time. Reentrant, because a trainer that
-# limits the time of a reward takes it before it starts the clock.
+# limits the time of a reward acquires it before starting the clock.
 _LOCK = threading.RLock()
 
 
 def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str]) -> list[float | None]:
-    r"""1.0 for each response whose last box equals the answer, else 0.0; in the order given.
+    r"""Return 1.0 for each response whose last box equals the answer, else 0.0; in the given order.
 
-    None where grading itself failed (killed, out of memory, a bug, a machine that stood still): a trainer drops the
+    None where grading failed (killed, out of memory, a bug, a stalled machine): a trainer drops the
     response's group and counts it in `reward_timeouts`. Not an error, because a resumed run would meet the same answer
-    again. An answer that uses up the CPU seconds of its comparison is wrong.
+    again. An answer that exhausts the CPU seconds of its comparison is wrong.
     Raises CorruptInputError when the three lists differ in length.
 
     >>> boxed(["2+2?", "2+2?"], [r"so \boxed{4}", "4"], ["4", "4"])
@@ -42,13 +42,13 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
 
 
 def graded(questions: Sequence[Question]) -> list[Grade]:
-    """Grade by this process's own grader, which ends with the process."""
+    """Grade with this process's grader, which ends with the process."""
     with _LOCK:
         return _grader().grade(questions)
 
 
 def _reward(grade: Grade) -> float | None:
-    # A timeout without CPU seconds is one by the wall clock: the comparison never ran to its limit.
+    # A timeout without CPU seconds is one by the wall clock: the comparison never reached its limit.
     failed = grade.verdict is Verdict.ERROR or (grade.verdict is Verdict.TIMEOUT and not grade.seconds)
     return None if failed else float(grade.verdict is Verdict.CORRECT)
 

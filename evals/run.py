@@ -3,10 +3,10 @@
     python -m evals.run --model FOLDER --benchmarks all --backend hf --limit 5 --data DIR --out OUT
     python -m evals.run --model FOLDER,ANOTHER --benchmarks aime24,amc
 
-Leaves `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
+Writes `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
 intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
-Another model or benchmark adds to what OUT holds. Without --data it says what would have to be downloaded; --download
-does it. After an interruption, run it again: what is finished is kept.
+Another model or benchmark adds to OUT. Without --data it prints what would have to be downloaded; --download
+does it. After an interruption, run it again: finished parts are kept.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from evals.scores import read_scores, write_scores
 
 
 def checkpoint(model: Path | str) -> Checkpoint:
-    """The checkpoint whose weights folder `model` is; for a model from elsewhere its name, as an untrained one.
+    """Return the checkpoint of the weights folder `model`; an external model counts as untrained, under its name.
 
     >>> checkpoint("results/quick/runs/tiny/tepo/seed1/checkpoints/step12").path.as_posix()
     'tiny/tepo/seed1/step12'
@@ -40,12 +40,12 @@ def checkpoint(model: Path | str) -> Checkpoint:
         try:
             return Checkpoint.parse(Path(*parts[-5:-2], parts[-1]))
         except ConfigError:
-            pass  # an ordinary folder that happens to be called so
+            pass  # an ordinary folder of that name
     return Checkpoint.base(folder_name(parts[-1]) if parts else "model")
 
 
 def folder_name(text: str) -> str:
-    """A name of a model or benchmark as a folder may have it.
+    """Return a model's or benchmark's name as a valid folder name.
 
     >>> folder_name("minerva_math:algebra v2")
     'minerva_math-algebra-v2'
@@ -54,7 +54,7 @@ def folder_name(text: str) -> str:
 
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
-    """Verified items of every benchmark in `folder`. Raises MissingInputError when they would have to be downloaded."""
+    """Collect verified items of every benchmark in `folder`. Raises MissingInputError when a download is needed."""
     if mirror is not None and not Path(mirror).is_dir():
         raise MissingInputError(f"--data: {mirror}: no folder there")
     absent = [b for b in benchmarks if not b.synthetic and data.path_in(folder, b) is None]
@@ -81,7 +81,7 @@ def evaluate(
     models and benchmarks there.
 
     Returns the path of the scores. options: further arguments of `generate.generate`. Raises ConfigError when `out`
-    holds responses of another model of this name, or drawn by other settings: they could not stand in one table.
+    holds responses of another model of this name, or drawn with other settings: they cannot share a table.
     """
     results = Results(out)
     check_out(results)
@@ -95,20 +95,20 @@ def evaluate(
         settings, benchmarks, backend=backend, data=results.data, out=results.samples(at), model=model, **options
     )
     if before is not None:
-        # What was drawn earlier is still there; the record lists what this call drew.
+        # Earlier responses are still on disk, but the new record lists only those of this call.
         after = read_json(record, "record of samples")
         write_json(record, after | {"benchmarks": before["benchmarks"] | after["benchmarks"]})
     return grade_and_score(results, [at])
 
 
 def check_out(results: Results) -> None:
-    """ConfigError for a tree that Snakemake made: its matrix plans runs."""
+    """Raise ConfigError for a tree made by Snakemake: its matrix plans runs."""
     if results.matrix.is_file() and read_json(results.matrix, "the list of planned runs").get("runs"):
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 
 
 def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
-    """Grade the samples of these models and write scores and matrix.json of all; the path of the scores."""
+    """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores."""
     for at in models:
         grade.grade(results.samples(at), results.data, results.grades(at))
     write_scores(results.scores, score_all(results))
@@ -117,7 +117,7 @@ def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
 
 
 def matrix(results: Results) -> dict[str, Any]:
-    """The list of what was evaluated, as the report reads it: a tree without runs."""
+    """Return the list of evaluated checkpoints and benchmarks for the report: a tree without runs."""
     graded, keys = _graded(results)
     methods = sorted({at.run.method for at in graded} - {BASE})
     return {
@@ -137,7 +137,7 @@ def matrix(results: Results) -> dict[str, Any]:
 
 
 def _graded(results: Results) -> tuple[dict[Checkpoint, dict[str, Any]], list[str]]:
-    """The record of each model's grades, and the benchmarks of all."""
+    """Return the record of each model's grades, and all benchmarks."""
     records = {
         Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_json(path, "record of grades")
         for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
@@ -146,7 +146,7 @@ def _graded(results: Results) -> tuple[dict[Checkpoint, dict[str, Any]], list[st
 
 
 def score_all(results: Results) -> list[dict[str, Any]]:
-    """The rows of every model and benchmark that is graded. What a model was not asked is `not run`."""
+    """Return the rows of every graded model and benchmark. Combinations not evaluated are `not run`."""
     graded, keys = _graded(results)
     missing = [(at.path.as_posix(), key) for at, of in graded.items() for key in keys if key not in of["benchmarks"]]
     try:
@@ -158,8 +158,8 @@ def score_all(results: Results) -> list[dict[str, Any]]:
 
 
 def _check_drawn(results: Results, settings: generate.Settings, model: Engine, options: Mapping[str, Any]) -> None:
-    """ConfigError when responses in `results` were drawn by other options, or those of this model by another seed or
-    from other weights. How another tool drew adopted responses is unknown: they are not compared."""
+    """Raise ConfigError when responses in `results` were drawn with other options, or this model's with another
+    seed or weights. How another tool drew adopted responses is unknown: they are not compared."""
 
     def words(changes: Mapping[str, float], reading: str | None) -> str:
         given = [f"--{name.replace('_', '-')} {changes[name]:g}" for name in generate.DECODING if name in changes]
@@ -183,7 +183,7 @@ def _check_drawn(results: Results, settings: generate.Settings, model: Engine, o
 
 
 def table(path: Path) -> str:
-    """Scores in percent with their 95 % intervals, one line per model and benchmark or average."""
+    """Format scores in percent with their 95 % intervals, one line per model and benchmark or average."""
     rows = read_scores(path).to_dict("records")
     names = [Checkpoint(Run(r["model"], r["method"], r["seed"]), r["step"]).path.as_posix() for r in rows]
     width = max(map(len, ["model", *names]))
@@ -197,7 +197,7 @@ def table(path: Path) -> str:
 
 
 def next_steps(scores: Path, out: Path) -> str:
-    """Where the scores lie, and the commands that show more of the tree `out`."""
+    """Return the path of the scores, and the commands that show more of the tree `out`."""
     return (
         f"scores: {scores}\n"
         f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}\n"
@@ -221,7 +221,7 @@ def main() -> int:
     for name in names:
         settings = generate.settings(argparse.Namespace(**vars(args) | {"model": name}))
         models.append((settings, generate.engine(args.backend, settings)))
-        models[-1][1].identity()  # raises for a model that is missing or damaged, before anything is downloaded
+        models[-1][1].identity()  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
     for settings, model in models:
         path = evaluate(settings, benchmarks, args.out, backend=args.backend, model=model, **options)

@@ -1,6 +1,6 @@
-"""Read the sample logs of other tools as one kind of record; `python -m evals.adopt` makes a results tree of them.
+"""Read the sample logs of other tools as one kind of record; `python -m evals.adopt` turns them into a results tree.
 
-A format names the fields that its tool writes for each role (`ROLES`); `--fields` replaces a name, also by a path such
+A format maps each role (`ROLES`) to its tool's field names; `--fields` replaces a name, also with a path such
 as `doc.answer`. Errors name file and row.
 """
 
@@ -16,13 +16,13 @@ from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json, read_jsonl
 
 ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
-ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered as they follow in the file
+ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered in file order
 
 Row = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
 
-# A verdict as tools write it. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and a
-# table made into JSON lines, have numbers as text.
+# Verdicts as tools write them. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and
+# tables converted to JSON lines, have numbers as text.
 VERDICTS: Mapping[Any, bool] = {
     1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "true": True,
     "false": False, "1.0": True, "0.0": False, "-1.0": False, "1": True, "0": False, "-1": False,
@@ -35,12 +35,12 @@ class Record:
 
     where: str  # file and line
     id: str
-    sample: int  # as the log numbers them, from 0 or 1
+    sample: int  # as numbered in the log, from 0 or 1
     problem: str
     prompt: str
     gold: str
     response: str
-    correct: bool | None  # the tool's own verdict; None: unknown
+    correct: bool | None  # the tool's verdict; None: unknown
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Log:
     """One file of a tool: the responses of one model on one benchmark."""
 
     path: Path
-    model: str  # as the tool or the file's name has it
+    model: str  # from the tool or the file's name
     benchmark: str
     rows: Sequence[tuple[str, Row]]  # (file and row, content)
     names: Names  # usual field names by role, the likeliest first
@@ -57,9 +57,9 @@ class Log:
 
 
 def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None) -> Iterator[Record]:
-    """The responses of a log in file order. given: field by role, from `--fields`.
+    """Yield the responses of a log in file order. given: field by role, from `--fields`.
 
-    Raises ConfigError, naming the option to set, for what is ambiguous; CorruptInputError for a bad row.
+    Raises ConfigError, naming the option to set, for ambiguous fields; CorruptInputError for a bad row.
     """
     rows = _one_filter(log.rows, chosen_filter, log.path)
     counts: Counter[str] = Counter()
@@ -76,7 +76,7 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
         gold = _gold(_text(found["gold"], where, "gold"), where)
         responses = found["response"] if isinstance(found["response"], list) else [found["response"]]
         verdicts = [found.get("correct")] if len(responses) == 1 else [None] * len(responses)
-        # a list of a named field is a verdict for each response; a tool's metric may be a list of something else
+        # a list in a named field is a verdict per response; a tool's metric may be a list of something else
         if isinstance(listed := found.get("correct"), list) and (log.strict or "correct" in given):
             if len(listed) != len(responses):
                 raise CorruptInputError(
@@ -96,7 +96,7 @@ def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None
 
 
 def _one_filter(rows: Iterable[tuple[str, Row]], chosen: str | None, path: Path) -> Iterator[tuple[str, Row]]:
-    """The rows of one filter of lm-eval, which writes each document once for each filter."""
+    """Yield the rows of one filter of lm-eval, which writes each document once per filter."""
     first: tuple[str, Any] | None = None
     others: set[str] = set()
     for where, row in rows:
@@ -115,7 +115,7 @@ def _one_filter(rows: Iterable[tuple[str, Row]], chosen: str | None, path: Path)
 
 
 def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str, str]:
-    """The field of each role, decided by the first row."""
+    """Return the field of each role, decided by the first row."""
     chosen: dict[str, str] = {}
     for role in ROLES:
         listed = list(log.verdicts(row)) if role == "correct" else []
@@ -161,7 +161,7 @@ def _value(row: Row, path: str, absent: Any = None) -> Any:
 
 
 def _text(value: Any, where: str, role: str) -> str:
-    """A text, a number as text, a list of one, or the messages of a chat, one after the other."""
+    """Convert to text: a text, a number, a one-item list, or the messages of a chat joined in order."""
     if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], Mapping):
         value = value[0]
     if isinstance(value, list) and value and all(isinstance(message, Mapping) for message in value):
@@ -176,8 +176,8 @@ def _text(value: Any, where: str, role: str) -> str:
 
 
 def _gold(text: str, where: str) -> str:
-    """The answer in a gold: what follows `####`, as GSM8K writes its solutions; else the whole text."""
-    if re.match(r"\[\s*['\"]", text):  # lm-eval writes a list of targets as Python shows it
+    """Return the answer in a gold: the text after `####`, as GSM8K writes its solutions; else the whole text."""
+    if re.match(r"\[\s*['\"]", text):  # lm-eval writes a list of targets as a Python literal
         raise CorruptInputError(f"{where}: gold: {_short(text)} lists several; --fields gold=FIELD names one answer")
     answer = text.rpartition("####")[2].strip()
     if not answer:
@@ -217,7 +217,7 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 
 def jsonl(path: Path) -> Log:
-    """A file of JSON lines by whichever tool; model and benchmark are called as the file."""
+    """Read JSON lines from any tool; model and benchmark are named after the file."""
     names = {
         "response": ("response", "output", "completion", "generation"),
         "gold": ("gold", "answer", "target", "ground_truth"),
@@ -238,7 +238,7 @@ def _lines(path: Path) -> list[tuple[str, Row]]:
 
 
 def lm_eval(path: Path) -> Log:
-    """`<model>/samples_<task>_<date>.jsonl`; the responses are those before lm-eval's filters."""
+    """Read `<model>/samples_<task>_<date>.jsonl`; the responses are those before lm-eval's filters."""
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
     results = path.with_name(f"results_{name[2]}.json") if name else path
     recorded = read_json(results, "results of lm-eval") if name and results.is_file() else {}
@@ -264,7 +264,7 @@ def _metrics(row: Row) -> Sequence[str]:
 
 
 def inspect(path: Path) -> Log:
-    """A log of one task and model. Raises CorruptInputError for a run that did not end in success."""
+    """Read a log of one task and model. Raises CorruptInputError for a run that did not succeed."""
     if path.suffix != ".json":
         raise ConfigError(
             f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR {path.name}"
@@ -280,7 +280,7 @@ def inspect(path: Path) -> Log:
 
     rows = [(f"{path}: sample {number}", _object(sample, str(path))) for number, sample in enumerate(samples, 1)]
     for where, sample in rows:
-        if sample.get("error") is not None:  # tolerated by fail_on_error; inspect scores no such sample
+        if sample.get("error") is not None:  # tolerated by fail_on_error; inspect does not score such samples
             raise CorruptInputError(
                 f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
                 "type inspect eval-retry LOG and adopt the new log"

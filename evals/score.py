@@ -3,7 +3,7 @@
     python -m evals.score --results results/quick --checkpoints tiny/tepo/seed1/step12 tiny/base/seed0/step0 \
         --benchmarks syn_mix3 syn_as3 --out results/quick/scores.csv
 
-What the columns mean: `docs/results.md`; what the intervals mean: `docs/statistics.md`.
+The columns: `docs/results.md`; the intervals: `docs/statistics.md`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def rows(
     *,
     missing: Collection[NotRunKey] = (),
 ) -> list[dict[str, Any]]:
-    """One dict per row of `scores.csv`.
+    """Return one dict per row of `scores.csv`.
 
-    missing: benchmarks that a model or checkpoint was not run on, on purpose; any other missing file is an error.
+    missing: benchmarks intentionally not run on a model or checkpoint; any other missing file is an error.
     """
     _check_request(checkpoints, benchmarks, missing)
     policy = policies(results, benchmarks)
     graded = {c: _read(results, c, benchmarks, missing) for c in checkpoints}
-    responses: dict[str, int] = {}  # of the pool; equal for all, or averages would have other weights
+    responses: dict[str, int] = {}  # of the pool; equal for all, else averages would have different weights
     for checkpoint, cells in graded.items():
         for key, cell in cells.items():
             count = cell.samples.pool(policy[key]).responses
@@ -68,10 +68,10 @@ def paired(
     *,
     missing: Collection[NotRunKey] = (),
 ) -> dict[str, Comparison]:
-    """a - b, paired by problem, for every benchmark and both averages: is this checkpoint better than that one?
+    """Return a - b, paired by problem, for every benchmark and both averages: whether checkpoint a is better than b.
 
-    Benchmarks that either model was not run on (`missing`) have no entry; there is then no macro average either, and
-    the pooled one is over the benchmarks that both have.
+    Benchmarks not run on either model (`missing`) have no entry; there is then no macro average, and the pooled one
+    covers the benchmarks that both have.
     """
     from evals.stats.compare import compare, compare_macro, compare_pooled
 
@@ -83,16 +83,16 @@ def paired(
     pool_a, pool_b = ({k: side[k].samples.pool(policy[k]) for k in both} for side in (graded_a, graded_b))
     comparisons = {key: compare(column_a[key], column_b[key]) for key in both}
     comparisons[POOLED] = compare_pooled(pool_a, pool_b)
-    # A mean over fewer benchmarks would be another average under the same name.
+    # A mean over fewer benchmarks would be a different average under the same name.
     if len(both) == len(benchmarks):
         comparisons[MACRO] = compare_macro(column_a, column_b)
     return comparisons
 
 
 def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Comparison] | None:
-    """`paired` for two checkpoints of one results tree on all its benchmarks; None where grades are not kept.
+    """Return `paired` for two checkpoints of one results tree on all its benchmarks; None without stored grades.
 
-    Benchmarks that scores.csv declares as not run are left out.
+    Benchmarks declared as not run in scores.csv are left out.
     """
     if not all((tree.layout.grades(checkpoint) / "grades.json").exists() for checkpoint in (a, b)):
         return None
@@ -102,10 +102,10 @@ def paired_of_tree(tree: Tree, a: Checkpoint, b: Checkpoint) -> Mapping[str, Com
 
 
 def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoint) -> Comparison | None:
-    """a - b on one benchmark or average, paired by problem; None where either score is unknown.
+    """Return a - b on one benchmark or average, paired by problem; None where either score is unknown.
 
-    Without grades beside the scores there is a difference and no interval. Raises CorruptInputError when scores.csv and
-    the grades disagree.
+    Without grades the difference has no interval. Raises CorruptInputError when scores.csv and the grades
+    disagree.
     """
     from evals.stats.estimate import Comparison
 
@@ -113,7 +113,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     if score_a.value is None or score_b.value is None:
         return None
     difference = score_a.value - score_b.value
-    comparisons = tree.once(paired_of_tree, a, b)  # a table asks for the same pair once per column
+    comparisons = tree.once(paired_of_tree, a, b)  # a table requests the same pair once per column
     if comparisons is None:
         how = "no grades beside the scores: no paired interval"
         return Comparison(difference=difference, level="problem", how=how, n=int(score_a.items or 0))
@@ -127,7 +127,7 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
 
 
 def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
-    """What the registry, or the tree's own data folder, defines for copies of a problem, per benchmark."""
+    """Return the policy for copies of a problem, per benchmark, from the registry or the tree's data folder."""
     from evals.benchmark import defined
 
     return {key: defined(key, results.data).duplicates for key in benchmarks}
@@ -165,9 +165,9 @@ def _read(
 
 
 def check_model(path: Path, checkpoint: Checkpoint) -> None:
-    """CorruptInputError unless the samples of the record at `path` were drawn from this trained checkpoint.
+    """Raise CorruptInputError unless the samples of the record at `path` were drawn from this trained checkpoint.
 
-    By the end of the model's path alone: a tree may have been moved since.
+    Only the end of the model's path is compared: a tree may have been moved.
     """
     run, model = checkpoint.run, Path(str(store.read_folder(path).get("model")))
     end = run.model, run.method, f"seed{run.seed}", "checkpoints", f"step{checkpoint.step}"
@@ -176,7 +176,7 @@ def check_model(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def _keys(checkpoint: Checkpoint, benchmark: str) -> dict[str, Any]:
-    """A row with every column, of which only the key is filled."""
+    """Return a row with every column, of which only the key is filled."""
     run = checkpoint.run
     keys = {"model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "benchmark": benchmark}
     return dict.fromkeys(COLUMNS) | keys
@@ -227,7 +227,7 @@ def _average_rows(
     row |= _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
     lengths = [cell.tokens_each for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
-    # `_totals` counts responses, but this average weighs benchmarks: timeouts are averaged as the scores are.
+    # `_totals` counts responses, but this average weights benchmarks: timeouts are averaged like the scores.
     timeouts = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
     row["timeout_low"] = row["score"]
     row["timeout_high"] = None if absent else min(1.0, row["score"] + timeouts)
@@ -235,7 +235,7 @@ def _average_rows(
 
 
 def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]:
-    """Sums over benchmarks; `never_asked` responses widen the denominators of the shares only."""
+    """Return sums over benchmarks; `never_asked` responses widen only the denominators of the shares."""
     counts = {name: sum(cell.counts()[name] for cell in cells.values()) for name in store.VERDICTS}
     responses = sum(cell.samples.responses for cell in cells.values())
     tokens = [(cell.tokens_each, cell.samples.responses) for cell in cells.values()]

@@ -1,4 +1,4 @@
-"""`scores.csv`: its columns, written so that equal results give equal bytes, read so that no gap becomes a number."""
+"""`scores.csv`: its columns, a writer with equal bytes for equal results, a reader that keeps gaps as gaps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
 # `how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty.
 NOT_RUN = "not run"
 
-CODE = "code"  # hash of the code that computed the row; older tables have no such column
+CODE = "code"  # hash of the code that computed the row; older tables lack it
 KEYS = ("model", "method", "seed", "step", "benchmark")
-# The verdicts of `evals.grading` that score 0, in its order; written out because core imports no room.
+# The verdicts of `evals.grading` that score 0, in its order; repeated here because core imports no room.
 NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 def frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as a table in COLUMNS order, sorted: nullable integers, floats with nan for None, text."""
+    """Return rows as a sorted table in COLUMNS order: nullable integers, floats with nan for None, text."""
     import pandas as pd
 
     table = pd.DataFrame([[row[name] for name in COLUMNS] for row in sorted(rows, key=_place)], columns=list(COLUMNS))
@@ -46,19 +46,19 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
 
 
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
-    """Write rows sorted by key, averages after benchmarks, floats as the shortest text that reads back to the same."""
+    """Write rows sorted by key, averages after benchmarks, floats as the shortest text that round-trips."""
     write_text(Path(path), to_csv(COLUMNS, sorted(rows, key=_place)))
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:
-    """The rows of `scores.csv` as a table; errors as in `read_rows`."""
+    """Return the rows of `scores.csv` as a table; errors as in `read_rows`."""
     return frame(read_rows(path))
 
 
 def read_rows(path: Path | str) -> list[dict[str, Any]]:
-    """Every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
+    """Return every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
 
-    Refused: unknown or missing columns, values out of range, counts that do not add up, a key twice, a checkpoint that
+    Rejected: unknown or missing columns, values out of range, inconsistent counts, a repeated key, a checkpoint that
     lacks a benchmark or average the others have.
     """
     path = Path(path)

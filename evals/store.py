@@ -1,7 +1,7 @@
-"""Samples and grades on disk: `<folder>/<benchmark>.parquet`, and beside it one JSON record of the whole folder.
+"""Samples and grades on disk: `<folder>/<benchmark>.parquet`, and one JSON record of the whole folder.
 
 `samples.json` and `grades.json` hold an object `benchmarks` with one entry per parquet file. The entry has the file's
-sha256 and row count, which every reader checks before it makes a number of the rows. Columns: docs/results.md.
+sha256 and row count, which every reader verifies before computing from the rows. Columns: docs/results.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-STOPS = ("stop", "length", "unknown")  # ended by an end token, at the token limit, or the engine did not say
+STOPS = ("stop", "length", "unknown")  # ended by an end token, at the token limit, or not reported by the engine
 VERDICTS = tuple(verdict.value for verdict in Verdict)
 
 
@@ -62,15 +62,15 @@ def prompt_sha256(prompt: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text as UTF-8 can hold it: half of a surrogate pair, which JSON from a server may carry, becomes U+FFFD."""
+    """Make text encodable as UTF-8: half of a surrogate pair, possible in JSON from a server, becomes U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def sample_schema() -> pa.Schema:
-    """The columns of a samples file."""
+    """Return the columns of a samples file."""
     import pyarrow as pa
 
-    # Named types: a column of nothing but None (tokens of an endpoint) would otherwise have no type.
+    # Explicit types: a column of only None (tokens of an endpoint) would otherwise have none.
     types = {"str": pa.string(), "int": pa.int64(), "int | None": pa.int64()}
     return pa.schema([(field.name, types[str(field.type)]) for field in fields(Response)])
 
@@ -111,13 +111,13 @@ def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], versi
         "samples_sha256": samples.sha256,
         "grader_version": version,
         "verdicts": {str(verdict): counts[verdict] for verdict in Verdict},
-        # of the verdicts alone: equal where another grader version came to the same verdicts
+        # of the verdicts alone: equal where another grader version reached the same verdicts
         "verdicts_sha256": sha256_bytes("\n".join(str(grade.verdict) for grade in grades).encode()),
     }
 
 
-# Reading. Every reader of samples or grades goes through `read_table`. What would silently change a score is an error:
-# a changed file, a value of no meaning, a lost or repeated row.
+# Reading. Every reader of samples or grades uses `read_table`. Anything that would silently change a score is an error:
+# a changed file, an undefined value, a lost or repeated row.
 
 
 class ItemsFile(Recorded):
@@ -128,12 +128,12 @@ class ItemsFile(Recorded):
 
 
 class Entry(Recorded):
-    """What `samples.json` or `grades.json` says of one benchmark, as far as others read it."""
+    """The entry of one benchmark in `samples.json` or `grades.json`, with the fields that others read."""
 
     sha256: str
     rows: int
     data: ItemsFile | None = None  # samples.json
-    data_sha256: str | None = None  # grades.json: of the same file; None: of an older version
+    data_sha256: str | None = None  # grades.json: of the same file; None: from an older version
     samples_sha256: str | None = None
     grader_version: str | None = None
     verdicts_sha256: str | None = None
@@ -159,19 +159,19 @@ class Folder(Recorded):
 
 
 def read_folder(path: Path) -> dict[str, Any]:
-    """`samples.json` or `grades.json`; its keys are those of `Folder`. MissingInputError or CorruptInputError."""
+    """Read `samples.json` or `grades.json`, with the keys of `Folder`. MissingInputError or CorruptInputError."""
     value = read_json(path, f"record of the {path.stem}")
     validated(Folder, value, str(path), error=CorruptInputError)
     return dict(value)
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The entries of `samples.json` or `grades.json`, by benchmark. Raises MissingInputError or CorruptInputError."""
+    """Read the entries of `samples.json` or `grades.json`, by benchmark. MissingInputError or CorruptInputError."""
     return dict(read_folder(path)["benchmarks"])
 
 
 def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str, Any]:
-    """The entry of one benchmark among those of the record at `path`; MissingInputError with the nearest name."""
+    """Return one benchmark's entry in the record at `path`; raise MissingInputError with the nearest name."""
     if benchmark not in entries:
         there = ", ".join(sorted(entries)) or "none"
         hit = nearest(benchmark, entries)
@@ -183,11 +183,11 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 
 _VALUES = {"stop": STOPS, "verdict": VERDICTS}
 _MAY_BE_EMPTY = frozenset(("tokens", "seed", "extracted", "normalised", "tool_correct"))
-_WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold what is no UTF-8
+_WRITTEN_BY_MODELS = frozenset(("prompt", "response", "extracted", "normalised"))  # may hold invalid UTF-8
 
 
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
-    """Some columns of a samples or grades file whose sha256 and row count are those of its entry.
+    """Read some columns of a samples or grades file after verifying its sha256 and row count against its entry.
 
     Raises MissingInputError or CorruptInputError naming the file, also for empty cells and unknown values.
     """
@@ -197,7 +197,7 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
     if not path.is_file():
         raise MissingInputError(f"{path}: file is missing; its record has {entry.get('rows')} rows")
     try:
-        data = path.read_bytes()  # once: what is hashed is what is read
+        data = path.read_bytes()  # read once, so that the hashed bytes are those parsed
         if (digest := sha256_bytes(data)) != entry.get("sha256"):
             raise CorruptInputError(f"{path}: sha256 is {digest[:12]}, recorded is {str(entry.get('sha256'))[:12]}")
         # Not `pq.read_table`, which takes three times as long for files of this size. Threads would cost time here.
@@ -222,7 +222,7 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
 
 
 def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Sorted items, and the order that sorts the rows by (item, sample); error unless items x samples is complete."""
+    """Return sorted items, and the order that sorts rows by (item, sample); error unless the grid is complete."""
     import pandas as pd
 
     rows = pd.DataFrame({"item": table["item_id"].to_pylist(), "sample": table["sample"].to_pylist()})
@@ -241,9 +241,9 @@ def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]
 
 
 def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
-    """A text column; broken UTF-8 is replaced, not refused: a response is what the model wrote.
+    """Read a text column; broken UTF-8 is replaced, not refused, because a response is model output.
 
-    errors: what replaces it, as for `bytes.decode`.
+    errors: the replacement policy, as for `bytes.decode`.
     """
     import pyarrow as pa
 
@@ -252,7 +252,7 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
 
 
 def read_samples(folder: Path, benchmark: str, entry: Mapping[str, Any]) -> SampleFile:
-    """What grading needs of `<folder>/<benchmark>.parquet`.
+    """Read the columns that grading needs of `<folder>/<benchmark>.parquet`.
 
     Raises as `read_table` and `grid`.
     """

@@ -1,6 +1,6 @@
-"""A results tree: what should be there (matrix.json) and what is (scores, run records).
+"""A results tree: the planned contents (matrix.json) and the existing ones (scores, run records).
 
-A missing or broken file is an error naming it; what the matrix plans and nobody has run yet is none.
+A missing or broken file is an error naming it; planned runs that have not been run yet are not an error.
 """
 
 import sys
@@ -24,13 +24,13 @@ class PlannedModel(Declared):
     key: str
     title: str
     stands_for: str | None = None  # the paper's model
-    starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: no such
-    bases: str | None = None  # the family that they are of, in words; None: unknown
+    starts: int | None = None  # clean models that its bases continue: seed k has number k modulo these; None: none
+    bases: str | None = None  # their family, as text; None: unknown
 
 
 class PlannedMethod(Declared):
     key: str  # canonical, with variant
-    row: str  # as the configuration names it
+    row: str  # name in the configuration
     title: str
     variant: str | None = None
 
@@ -92,10 +92,10 @@ class Matrix(Declared):
     training: TrainingSettings = Field(default_factory=lambda: TrainingSettings())
     seeds: Tuple[int] = ()
     baseline: str | None = None  # canonical key of the method that others are compared with
-    settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, what all runs share
+    settings: dict[str, Any] = Field(default_factory=dict)  # by dotted key, shared by all runs
     sweep: dict[str, Any] | None = None  # axes, seeds and points of a sweep (`workflow.sweep`)
     base: str = BASE
-    accepted_code: Tuple[str] = ()  # lines on results that other code made and `accept_code` kept
+    accepted_code: Tuple[str] = ()  # lines on results of other code that `accept_code` kept
     record_sha256: str | None = None  # of older trees
 
 
@@ -112,7 +112,7 @@ class Listed(Recorded):
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
+    """Read manifest.json of the tree at `root`; its keys are those of `Listed`, and further ones."""
     path = root / MANIFEST
     value = read_json(path, "manifest (python -m report.manifest writes it)")
     validated(Listed, value, str(path), error=CorruptInputError)
@@ -120,7 +120,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 class Made(Recorded):
-    """How a result came to be, as `core.provenance.environment` says it."""
+    """The origin of a result, as recorded by `core.provenance.environment`."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -141,7 +141,7 @@ class RunSettings(Recorded):
 
 
 class RunRecord(Recorded):
-    """run.json, as far as others than the run's own folder read it; `methods.training.run_folder` writes it."""
+    """run.json, with the fields read outside the run's folder; `methods.training.run_folder` writes it."""
 
     spec: RunSettings
     method: MethodEntry | None = None
@@ -150,7 +150,7 @@ class RunRecord(Recorded):
     outputs: dict[str, str] = Field(default_factory=dict)
     updates: int | None = None
     collapsed_at: Annotated[int, Field(ge=1)] | None = None
-    no_update: str | None = None  # why the weights stayed what they were
+    no_update: str | None = None  # why the weights did not change
     wall_seconds: float | None = None
     cpu_seconds: float | None = None
     finished_at: str | None = None
@@ -158,7 +158,7 @@ class RunRecord(Recorded):
 
 @dataclass(frozen=True)
 class Score:
-    """One row of scores.csv. `value`, `low`, `high` are fractions; None is unknown, `not run` on purpose says `how`."""
+    """One row of scores.csv. `value`, `low`, `high` are fractions, None if unknown; `how`: `not run` if intentional."""
 
     value: float | None
     low: float | None
@@ -171,7 +171,7 @@ class Score:
 
 
 class Tree:
-    """`results/<scale>`, or a kept tree; each file is read when it is first needed, and once."""
+    """`results/<scale>`, or a kept tree; each file is read on first use, and once."""
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
@@ -184,7 +184,7 @@ class Tree:
 
     @property
     def given(self) -> Path:
-        """The folder that names the tree to a reader: of a kept one that with its archive, not the user's cache."""
+        """The folder that names the tree to a reader: for a kept one that with its archive, not the user's cache."""
         return self.kept or self.root
 
     @cached_property
@@ -192,10 +192,10 @@ class Tree:
         """The content of matrix.json; its keys are those of `Matrix`."""
         value = read_json(self.layout.matrix, "the list of planned runs")
         validated(Matrix, value, str(self.layout.matrix), error=CorruptInputError)
-        return dict(value)  # and not a Matrix: while Snakemake plans, `workflow.plan` has the same mapping
+        return dict(value)  # not a Matrix: while Snakemake plans, `workflow.plan` has the same mapping
 
     def once(self, compute: Callable[..., Any], *args: Any) -> Any:
-        """`compute(self, *args)`, computed at the first call; forgotten with the tree."""
+        """Return `compute(self, *args)`, cached for the life of the tree."""
         if (compute, args) not in self._computed:
             self._computed[compute, args] = compute(self, *args)
         return self._computed[compute, args]
@@ -225,8 +225,8 @@ class Tree:
         return scores
 
     def step(self, which: int | str | None) -> int | None:
-        """Rollouts of a row's checkpoint: the scale's own (None), its second look (`long`) if it has one, or as
-        given."""
+        """Return the rollouts of a row's checkpoint: the scale's own (None), its second look (`long`) if any, or
+        the given number."""
         steps = {None: self.matrix["table_step"], "long": self.matrix.get("long_step")}
         return which if isinstance(which, int) else steps[which]
 
@@ -236,23 +236,23 @@ class Tree:
         return {Run(run["model"], run["method"], run["seed"]): run for run in self.matrix["runs"]}
 
     def is_fresh(self, run: Run) -> bool:
-        """Whether a run of a sweep is on a seed that compares chosen values: a mean over it and the seeds that chose
-        would be too high."""
+        """Return whether a sweep's run is on a seed reserved for comparing chosen values: a mean over it and the seeds
+        that chose would be too high."""
         sweep = self.matrix.get("sweep")
         return sweep is not None and run.seed in sweep["test_seeds"] and (run.model, run.method) in self._swept
 
     @property
     def averaged(self) -> list[Run]:
-        """Planned runs that means over seeds are over, in the order of the matrix: without a sweep's fresh seeds."""
+        """Planned runs that enter means over seeds, in the order of the matrix: without a sweep's fresh seeds."""
         return [run for run in self.runs if not self.is_fresh(run)]
 
     @cached_property
     def chosen(self) -> dict[tuple[str, str], str]:
         """By model and method (its name in the configuration, or its key without the sweep) its key at the value that a
-        sweep chose for it, with which it is on the fresh seeds. Empty without a sweep and before its second round."""
+        sweep chose, which it uses on the fresh seeds. Empty without a sweep and before its second round."""
         sweep = self.matrix.get("sweep") or {"points": (), "test_seeds": ()}
         path, decided = self.root / "sweep" / "choice.csv", None
-        if path.is_file():  # in the tree may also be the runs of an earlier choice
+        if path.is_file():  # the tree may also contain the runs of an earlier choice
             rows = read_csv(path, "the choice of a sweep", ("model", "method", "chosen", "question"))
             if {row["question"] for row in rows} == {sweep.get("question")}:
                 decided = {(row["model"], row["method"]) for row in rows if row["chosen"] == "yes"}
@@ -261,7 +261,7 @@ class Tree:
             model, method, base = point["model"], point["method"], point["base"]
             if not any(Run(model, method, seed) in self.runs for seed in sweep["test_seeds"]):
                 continue
-            # The scale's own value may be there beside the chosen one, for what the single value costs.
+            # The scale's own value may exist beside the chosen one, to measure the cost of a single value.
             if (model, method) in decided if decided is not None else method != base or (model, base) not in found:
                 found |= {(model, base): method, (model, point["row"]): method}
         return found
@@ -276,11 +276,11 @@ class Tree:
 
     @cached_property
     def evaluated(self) -> frozenset[Checkpoint]:
-        """The planned checkpoints, to ask whether one is among them."""
+        """The planned checkpoints, for membership tests."""
         return frozenset(self.checkpoints)
 
     def base(self, model: str, seed: int) -> Checkpoint | None:
-        """What a model's runs of this seed start from: the seed's own base, or the only one; None: not evaluated."""
+        """Return the start of a model's runs of this seed: the seed's base, or the only one; None: not evaluated."""
         bases = self.bases.get(model, {})
         return bases.get(seed) or (next(iter(bases.values())) if len(bases) == 1 else None)
 
@@ -294,9 +294,9 @@ class Tree:
         return found
 
     def clean_models(self, model: str) -> dict[int, int] | None:
-        """By planned seed the number of the clean model that its base continues; None: a model that was made elsewhere.
+        """Return by planned seed the number of the clean model that its base continues; None: an external model.
 
-        Seeds of one clean model are no independent repetitions (`evals.stats.compare.by_clean_model`).
+        Seeds of one clean model are not independent repetitions (`evals.stats.compare.by_clean_model`).
         """
         return self.once(_clean_models, model)
 
@@ -314,7 +314,7 @@ class Tree:
         return {method["key"]: method for method in self.matrix["methods"]}
 
     def mixtures(self) -> list[str]:
-        """One sentence for each stage whose results come from different code or different package versions."""
+        """Return one sentence for each stage whose results come from different code or different package versions."""
         made: dict[str, dict[str, str]] = {}  # what -> value -> the first result with it
 
         def note(what: str, value: Any, of: Path) -> None:
@@ -322,7 +322,7 @@ class Tree:
                 made.setdefault(what, {}).setdefault(str(value), of.as_posix())
 
         def packages(record: Mapping[str, Any], trainer: str | None = None) -> dict[str, Any] | None:
-            """verl is imported by the runs that it trains and by nothing else: others may be older than it."""
+            """Return package versions; verl counts only for runs that it trains, so others may be older than it."""
             found = (record.get("environment") or {}).get("packages")
             return found and {name: number for name, number in found.items() if name != "verl" or trainer == name}
 
@@ -346,7 +346,7 @@ class Tree:
         ]
 
     def code_warnings(self) -> list[str]:
-        """One line for each result that other code than its record's may have computed (`core.code`)."""
+        """Return one line for each result that other code than its record's may have computed (`core.code`)."""
         records = [(run.path, self.record(run) or {}) for run in self.finished]
         for checkpoint in self.checkpoints:
             for name, folder in (("samples", self.layout.samples), ("grades", self.layout.grades)):
@@ -356,27 +356,27 @@ class Tree:
         return [*self.matrix.get("accepted_code", ()), *warnings]
 
     def record(self, run: Run) -> dict[str, Any] | None:
-        """run.json, or None while the run is not finished (the file is written last)."""
+        """Return run.json, or None while the run is not finished (the file is written last)."""
         path = self.layout.run(run) / "run.json"
         if not path.exists():
             return None
         value = read_json(path, "the run's record")
         validated(RunRecord, value, str(path), error=CorruptInputError)
         names = {"model": run.model, "method": run.key, "seed": run.seed, "variant": run.variant}
-        for name, ours in names.items():  # a record that is whole may be another run's
+        for name, ours in names.items():  # a complete record may belong to another run
             if (theirs := value["spec"].get(name, ours)) != ours:
                 raise CorruptInputError(f"{path}: spec: {name}: {theirs!r}, but this is the folder of {ours!r}")
         return dict(value)
 
     def check_written(self, name: str, *needed: str) -> None:
-        """Raise MissingInputError unless the files are there that a caller reads of what one command wrote."""
+        """Raise MissingInputError unless the files written by one command and needed by a caller exist."""
         for file in needed:
             if not (self.root / file).is_file():
                 raise MissingInputError(f"{self.root / file}: missing")
 
     @property
     def is_listed(self) -> bool:
-        """Whether there is a manifest: in a reference always, in a tree at work once all else is there."""
+        """Whether there is a manifest: always in a reference, in a working tree once everything else exists."""
         return (self.root / MANIFEST).is_file()
 
     @property
@@ -385,19 +385,19 @@ class Tree:
         return self.is_listed and bool(read_manifest(self.root)["left_out"])
 
     def model_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
-        """The scale's model that fills a slot of the paper, None when the scale has none."""
+        """Return the scale's model that fills a slot of the paper, None when the scale has none."""
         return _filling(self.models, slot, title, f"{self.layout.matrix}: models")
 
     def benchmark_for(self, slot: str, title: str) -> Mapping[str, Any] | None:
-        """The scale's benchmark that fills a column of the paper, None when the scale has none."""
+        """Return the scale's benchmark that fills a column of the paper, None when the scale has none."""
         return _filling(self.benchmarks, slot, title, f"{self.layout.matrix}: benchmarks")
 
     def method_for(self, name: str) -> str | None:
-        """Canonical key of the method that the configuration calls `name`; None when the scale does not train it."""
+        """Return the canonical key of the method `name` in the configuration; None when the scale does not train it."""
         if name == BASE:
             return BASE
         rows = [key for key, method in self.methods.items() if method.get("row") == name]
-        if len(rows) == 1:  # its name in the configuration, although another method may have that name as its key
+        if len(rows) == 1:  # a unique name, although another method may have it as its key
             return rows[0]
         if name in self.methods:
             return name
@@ -414,11 +414,11 @@ def _clean_models(tree: Tree, model: str) -> dict[int, int] | None:
     return None if starts is None else {run.seed: run.seed % starts for run in runs if run.model == model}
 
 
-CONTENTS = (kept.ARCHIVE, "matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has one of these
+CONTENTS = (kept.ARCHIVE, "matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has at least one
 
 
 def open_tree(root: Path | str) -> Tree:
-    """Return the tree at `root`. Raise MissingInputError where none is, naming the trees in it or beside it."""
+    """Return the tree at `root`. Raise MissingInputError where there is none, naming the trees in it or beside it."""
     root = Path(root)
     if not _holds_results(root):
         around, relation = (root, "in") if root.is_dir() else (root.parent, "beside")
@@ -433,7 +433,7 @@ def _holds_results(folder: Path) -> bool:
 
 
 def open_or_kept(root: Path) -> Tree:
-    """The tree at `root`, or while that is not there the kept reference of its name, which a line on stderr says."""
+    """Return the tree at `root`, or if missing the kept reference of its name, as a line on stderr reports."""
     reference = root.parent / "reference" / root.name
     if root.exists() or not reference.is_dir():
         return open_tree(root)
@@ -442,7 +442,7 @@ def open_or_kept(root: Path) -> Tree:
 
 
 def plain(text: object) -> str:
-    """Letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
+    """Return letters and digits only, lower case: `MATH-500` and `math500` name one benchmark."""
     return "".join(c for c in str(text).casefold() if c.isalnum())
 
 

@@ -1,8 +1,8 @@
-"""Drawing responses: prompts, the engines that answer, and what is drawn from them."""
+"""Draw responses: prompts, engines, and the responses drawn from them."""
 
 from methods import sampling
 
-# What drawing with `hf` imports of others: a worker (`core.worker`) does so once for many models.
+# External imports of drawing with `hf`: a worker (`core.worker`) makes them once for many models.
 LIBRARIES = (
     "pydantic", "yaml", "lm_eval.models.huggingface", "transformers.modeling_utils", "pandas", "pyarrow.dataset",
     "pyarrow.parquet", *sampling.LIBRARIES,

@@ -25,7 +25,7 @@ from evals.generation.engine import Engine
 from evals.generation.prompts import Prompt
 from evals.store import Response, clean, prompt_sha256
 
-PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as the evaluation behind the paper does
+PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the evaluation behind the paper
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Plan:
     benchmark: Benchmark
     items: tuple[Item, ...]
     prompts: tuple[Prompt, ...]
-    decoding: Decoding  # the registry's, with fewer tokens where the model is too short
+    decoding: Decoding  # the registry's, with fewer tokens where the model's context is too short
     seed: int
     chat: bool  # prompts are conversations as JSON, rendered by the engine's own template
-    deviations: tuple[str, ...]  # sentences on how this differs from the registry's entry
+    deviations: tuple[str, ...]  # sentences: differences from the registry's entry
 
     @property
     def task_hash(self) -> str:
-        """Digest of everything that decides the requests: items and prompts in order, decoding, seed."""
+        """Return the digest of everything that decides the requests: items and prompts in order, decoding, seed."""
         facts = {
             "benchmark": self.benchmark.key,
             "content": [[item.item_id, prompt.text] for item, prompt in zip(self.items, self.prompts, strict=True)],
@@ -61,7 +61,7 @@ def make_plan(
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
 ) -> Plan:
-    """The plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
+    """Make the plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
     reading, changes = reading or benchmark.prompt, changes or {}
 
     def prompt_of(problem: str, limit: int) -> Prompt:
@@ -72,7 +72,7 @@ def make_plan(
         return prompts.build(engine.tokenizer, reading, problem, limit)
 
     built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
-    # A prompt that was cut, or whose length only the server knows, takes all that it may.
+    # A prompt that was cut, or whose length only the server can count, gets the whole limit.
     longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
     limit, drawn, deviations = room(decoding(benchmark, changes), longest, engine.positions)
     for place, prompt in enumerate(built):
@@ -91,7 +91,7 @@ def make_plan(
 
 
 def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
-    """The registry's decoding with some fields replaced; ConfigError for greedy copies, with the options to set."""
+    """Return the registry's decoding with fields replaced; ConfigError for greedy copies, with the options to set."""
     try:
         return dataclasses.replace(benchmark.decoding, **changes)
     except ConfigError as error:
@@ -99,11 +99,11 @@ def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
 
 
 def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:
-    """Prompt limit, decoding and deviations when a model has `positions` positions (None: as many as needed).
+    """Return prompt limit, decoding and deviations for a model with `positions` positions (None: as many as needed).
 
-    longest: tokens of the longest prompt. A model too short for it and the response leaves it whole if at least half of
-    the positions remain for the response; else prompt and response get half each. Raises ConfigError when nothing is
-    left for one of them.
+    longest: tokens of the longest prompt. Where the model cannot hold it and the response, it stays whole if at least
+    half of the positions remain for the response; else prompt and response get half each. Raises ConfigError when no
+    token is left for one of them.
     """
     if positions is None or longest + decoding.max_tokens <= positions:
         return longest, decoding, ()
@@ -121,9 +121,9 @@ def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, 
 
 
 def arguments(decoding: Decoding, extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Generation arguments of lm-eval. extras: those that only some engines know (`top_k`).
+    """Return generation arguments for lm-eval. extras: those that only some engines accept (`top_k`).
 
-    A seed among them would make all samples of an item equal.
+    A seed among them would make all samples of an item identical.
     """
     sampling = {"temperature": float(decoding.temperature), "top_p": decoding.top_p, **extras}
     return {
@@ -135,10 +135,10 @@ def arguments(decoding: Decoding, extras: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label: str = "generate") -> list[Response]:
-    """All responses, items in order and samples in order within an item.
+    """Return all responses, items in order and samples in order within an item.
 
-    folder: where an engine may keep responses until all are there. max_length: the longest prompt and response
-    together, in tokens, over all plans that the engine will serve.
+    folder: where an engine may keep responses until all are complete. max_length: the longest prompt and response
+    together, in tokens, over all plans of the engine.
     """
     import numpy
     import torch
@@ -172,7 +172,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label
 
 def _response(engine: Engine, plan: Plan, place: int, sample: int, text: str) -> Response:
     prompt = plan.prompts[place].text
-    # what the engine did not observe, from encoding the text again
+    # not observed by the engine: from encoding the text again
     tokens, stop = engine.seen.take(text) or (None, "unknown")
     if tokens is None and engine.tokenizer is not None:
         tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
@@ -190,11 +190,11 @@ def _response(engine: Engine, plan: Plan, place: int, sample: int, text: str) ->
     )
 
 
-# Are k samples really k draws? A fixed seed that an engine uses for every sample would copy one draw k times.
+# Are k samples really k draws? An engine with a fixed seed for every sample would copy one draw k times.
 #
-# Equal samples alone prove nothing: a converged or collapsed policy repeats itself at temperature 0.6 too. But then it
-# repeats its likeliest answer, the greedy one. So where most items have all samples equal, some of these items are
-# drawn once more, greedily. Samples that equal each other but not the greedy response are copies of one draw.
+# Equal samples alone prove nothing: a converged or collapsed policy also repeats itself at temperature 0.6. But then it
+# repeats its most likely answer, the greedy one. So where most items have all samples equal, some of these items are
+# drawn again greedily. Samples that equal each other but not the greedy response are copies of one draw.
 
 SUSPECT = 0.5  # share of items: below it, a fixed seed is ruled out, since it would make all items suspect
 PROBED = 20  # items drawn once more: few enough to cost little, enough to see a share
@@ -202,7 +202,7 @@ FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 
 
 def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
-    """item_id -> the texts of its samples, in order."""
+    """Return the texts of the samples by item_id, in order."""
     texts: dict[str, list[str]] = defaultdict(list)
     for response in responses:
         texts[response.item_id].append(response.response)
@@ -210,20 +210,20 @@ def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
 
 
 def distinct_fraction(responses: Sequence[Response]) -> float | None:
-    """Mean over items of (different responses - 1) / (samples - 1): 0 all equal, 1 all different; None for k = 1."""
+    """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
     shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(responses).values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None
 
 
 def suspects(responses: Sequence[Response]) -> list[str]:
-    """Items to probe: those with all samples equal, at most `PROBED`, when they are most of the set; else none."""
+    """Return items to probe: at most `PROBED` with all samples equal; empty unless these are most of the set."""
     texts = {item: own for item, own in by_item(responses).items() if len(own) >= FEWEST_SAMPLES}
     equal = [item for item, own in texts.items() if len(set(own)) == 1]
     return equal[:PROBED] if texts and len(equal) > SUSPECT * len(texts) else []
 
 
 def greedy(plan: Plan, item_ids: Sequence[str]) -> Plan:
-    """The plan for one greedy response to some items of `plan`."""
+    """Return the plan for one greedy response to some items of `plan`."""
     places = [place for place, item in enumerate(plan.items) if item.item_id in set(item_ids)]
     return dataclasses.replace(
         plan,
@@ -234,7 +234,7 @@ def greedy(plan: Plan, item_ids: Sequence[str]) -> Plan:
 
 
 def check(benchmark: str, responses: Sequence[Response], greedy: Mapping[str, str]) -> None:
-    """CorruptInputError when most probed items repeat something else than their greedy response."""
+    """Raise CorruptInputError when most probed items repeat a text other than their greedy response."""
     texts = by_item(responses)
     other = [item for item, text in greedy.items() if set(texts[item]) != {text}]
     if len(other) > SUSPECT * len(greedy):

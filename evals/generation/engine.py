@@ -1,4 +1,4 @@
-"""The engines that answer: what they have in common, and the table of them."""
+"""The inference engines: their common interface, and the registry of backends."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 
-# What an engine observes of a response and lm-eval does not hand on: its token count and why it stopped.
+# Observed by an engine and not returned by lm-eval: a response's token count and why it stopped.
 #
 # lm-eval returns texts. Encoding a text again undercounts where the model spelled a token by its bytes and overcounts
-# where it wrote broken UTF-8, so a response cut at the limit could pass for a finished one. Engines therefore note what
-# they saw under the text they return. A text seen twice gives its notes in turn.
+# where it wrote broken UTF-8, so a response cut at the limit could pass for a finished one. Engines therefore record
+# observations under the text they return. Repeated texts return their observations in order.
 
 
 class Observations:
-    """What an engine observed over one benchmark."""
+    """Observations of an engine over one benchmark."""
 
     def begin(self, progress: Progress, folder: Path) -> None:
-        """Forget the benchmark before. folder: where an engine may keep responses until all are there."""
+        """Reset for the next benchmark. folder: where an engine may keep responses until all are complete."""
         self._notes: dict[str, deque[tuple[int | None, str]]] = defaultdict(deque)
         self._tokens = 0
         self.progress, self.folder = progress, folder
-        self.earlier_seconds = 0.0  # of earlier calls, whose responses an engine kept
+        self.earlier_seconds = 0.0  # of earlier calls whose responses were kept
 
     def note(self, text: str, tokens: int | None, stop: str) -> None:
-        """Called by the engine for each response, with the text exactly as lm-eval will return it.
+        """Record a response, with the text exactly as lm-eval will return it.
 
-        tokens: without the end token; None when the engine does not know. stop: stop | length | unknown.
+        tokens: without the end token; None when unknown. stop: stop | length | unknown.
         """
         self._notes[text].append((tokens, stop))
 
     def show_progress(self, responses: int, tokens: int) -> None:
-        """Called once per batch, with what it adds."""
+        """Report one batch: its responses and tokens."""
         self._tokens += tokens
         seconds = max(time.monotonic() - self.progress.began, 1e-9)
         self.progress.update(self.progress.done + responses, tokens_per_second=round(self._tokens / seconds))
 
     def take(self, text: str) -> tuple[int | None, str] | None:
-        """The oldest note under this text that was not taken yet; None when there is none."""
+        """Return and remove the oldest observation of this text; None when there is none."""
         notes = self._notes.get(text)
         return notes.popleft() if notes else None
 
 
-JOURNAL = "responses.jsonl"  # in the folder of a benchmark that is not finished: its responses so far
+JOURNAL = "responses.jsonl"  # in the folder of an unfinished benchmark: its responses so far
 
 BACKENDS = {
     "hf": "evals.generation.hf:HuggingFace",
@@ -72,23 +72,23 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Which model to load or ask, and how."""
+    """Which model to load or query, and how."""
 
     model: str  # a folder, or for an endpoint the name it serves
     seed: int
-    record: str | None = None  # run.json or base.json that says what the folder must hold
+    record: str | None = None  # run.json or base.json that lists the folder's required contents
     batch_size: int | None = None  # responses at once (endpoint: requests); None: the engine's default
     device: str | None = None  # hf only; None: a GPU if there is one
     dtype: str = "auto"  # hf and vllm; auto: as stored
     endpoint: str | None = None  # openai only: the server's address
     tokenizer: str | None = None  # openai only: a folder
     chat: bool = False  # openai only: the server applies its own chat template
-    empty_limit: float = 0.05  # openai only: most empty responses, as a share of a benchmark's
+    empty_limit: float = 0.05  # openai only: largest share of empty responses in a benchmark
     more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # arguments of lm-eval's model class
 
 
 class Engine(ABC):
-    """A model that lm-eval can query. Nothing expensive happens before `lm` is called."""
+    """A model that lm-eval can query. Expensive work starts only when `lm` is called."""
 
     backend: str  # its key in `BACKENDS`
     packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
@@ -101,14 +101,14 @@ class Engine(ABC):
         self._lm: LM | None = None
 
     def lm(self, max_length: int | None) -> LM:
-        """The model, loaded once. max_length: the most tokens of prompt and response together."""
+        """Return the model, loaded once. max_length: the most tokens of prompt and response together."""
         if self._lm is None:
             self._lm = self.load(max_length)
         return self._lm
 
     @abstractmethod
     def load(self, max_length: int | None) -> LM:
-        """A new object of lm-eval's that notes in `seen` what it generates."""
+        """Return a new lm-eval model that records its generations in `seen`."""
 
     @property
     def chat(self) -> bool:
@@ -127,7 +127,7 @@ class Engine(ABC):
 
     @cached_property
     def positions(self) -> int | None:
-        """The longest text the model can hold, in tokens; None when nothing says so."""
+        """The longest text that the model can hold, in tokens; None when unspecified."""
         from transformers import AutoConfig
 
         if self.tokenizer_folder is None or not (self.tokenizer_folder / "config.json").is_file():
@@ -156,26 +156,26 @@ class Engine(ABC):
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Of every file of the model folder, read once and held against SHA256SUMS and record, where it has them."""
+        """Digests of all files of the model folder, read once and verified against SHA256SUMS and record if present."""
         return digests.check_model(self.settings.model, self.settings.record)
 
     @cached_property
     def weights_sha256(self) -> str | None:
-        """Digest of the weights; None where they cannot be seen."""
+        """Digest of the weights; None where they are not accessible."""
         some = any(Path(self.settings.model).glob("*.safetensors"))
         return digests.tree(self.digests, "*.safetensors") if some else None
 
     @cached_property
     def files_sha256(self) -> str | None:
-        """Digest of what is read beside the weights: configuration, tokenizer, template; None as for the weights."""
+        """Digest of the files read with the weights: configuration, tokenizer, template; None as for the weights."""
         return None if self.weights_sha256 is None else digests.beside_weights(self.digests)
 
     def sample_seed(self, sample: int) -> int:
-        """The seed under which the sample-th response of every item is drawn."""
+        """Return the seed under which the sample-th response of every item is drawn."""
         return self.settings.seed
 
     def describe(self) -> dict[str, Any]:
-        """What decides a response besides the task: goes into samples.json and into the key of the store."""
+        """Return the inputs of a response besides the task: they go into samples.json and into the store's key."""
         return {
             "backend": self.backend,
             "batch_size": self.batch_size,
@@ -186,18 +186,18 @@ class Engine(ABC):
         }
 
     def identity(self) -> list[str]:
-        """What the model is: weights and what is read beside them. Raises for a folder that is missing or damaged."""
-        _ = self.folder  # says what is no model folder at all
+        """Return the model's identity: weights and files read with them. Raises for a missing or damaged folder."""
+        _ = self.folder  # raises for a folder that is not a model folder
         return [str(self.weights_sha256), str(self.files_sha256)]
 
 
 def per_sample_seed(seed: int, sample: int) -> int:
-    """31 bits that differ between samples and between seeds (seed + sample would repeat the next seed's samples)."""
+    """Return 31 bits that differ between samples and between seeds (seed + sample would collide with the next seed)."""
     return int.from_bytes(hashlib.sha256(f"{seed} {sample}".encode()).digest()[:4], "big") >> 1
 
 
 def sample_numbers(requests: Sequence[Any]) -> list[int]:
-    """The sample of its item that each request is for: lm-eval repeats one and the same request object k times."""
+    """Return the sample number of each request: lm-eval repeats the same request object k times per item."""
     counts = Counter[int]()
     numbers = []
     for request in requests:
@@ -207,9 +207,9 @@ def sample_numbers(requests: Sequence[Any]) -> list[int]:
 
 
 def construct(observed: type[LM], more: Mapping[str, Any], *given: Any, **own: Any) -> LM:
-    """An object of our subclass of lm-eval's model class, with the arguments of --engine (`more`) beside our own.
+    """Return our subclass of lm-eval's model class, built with the arguments of --engine (`more`) and our own.
 
-    Raises ConfigError for an argument that is set here already, or that neither lm-eval nor the library below it takes.
+    Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
     """
     wrong = next((name for name in more if name in own), None)
     try:
@@ -225,7 +225,7 @@ def construct(observed: type[LM], more: Mapping[str, Any], *given: Any, **own: A
 
 
 def engine(backend: str, settings: Settings) -> Engine:
-    """The engine of a backend. ConfigError for an unknown one."""
+    """Return the engine of a backend. Raises ConfigError for an unknown one."""
     if backend not in BACKENDS:
         raise unknown("generate", "--backend", backend, BACKENDS)
     module, name = BACKENDS[backend].split(":")

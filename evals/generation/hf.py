@@ -1,8 +1,8 @@
 """The hf backend: lm-eval's HFLM, observed while it generates.
 
-It gives the same responses as stock HFLM and differs in three ways. Token counts and stop reasons are noted. The
-model's own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because the task
-file is the only place that decides decoding. Where `methods.sampling` gives the tokens of `generate`, it draws them.
+It gives the same responses as stock HFLM and differs in three ways. Token counts and stop reasons are recorded. The
+model's own sampling defaults (generation_config.json: top_k, repetition_penalty, ...) do not apply, because decoding is
+defined only by the task file. Where `methods.sampling` can reproduce the tokens of `generate`, it draws them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same f
 
 
 class HuggingFace(Engine):
-    """transformers' `generate`, on CPU or one GPU. Reproducible for one batch size on one machine."""
+    """transformers' `generate`, on CPU or one GPU. Reproducible at a fixed batch size on one machine."""
 
     backend = "hf"
     packages = (*Engine.packages, "torch", "accelerate")
@@ -29,7 +29,7 @@ class HuggingFace(Engine):
 
     @cached_property
     def device(self) -> str:
-        """The requested device; without a request a GPU if there is one, else the CPU."""
+        """The requested device; by default a GPU if there is one, else the CPU."""
         import torch
 
         return self.settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -58,7 +58,7 @@ class HuggingFace(Engine):
 
 @cache
 def _observed_hflm() -> type[LM]:
-    """The subclass, defined on first use, because importing lm-eval's models takes seconds."""
+    """Return the subclass, defined on first use, because importing lm-eval's models takes seconds."""
     import torch
     from lm_eval.models.huggingface import HFLM
     from transformers import GenerationConfig
@@ -72,7 +72,7 @@ def _observed_hflm() -> type[LM]:
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
             self.ends = sorted(ends)
-            # A new one, which drops the model's own sampling defaults; only the special tokens are carried over.
+            # A new config drops the model's own sampling defaults; only the special tokens are carried over.
             self.model.generation_config = GenerationConfig(
                 eos_token_id=self.ends,
                 pad_token_id=self.tokenizer.pad_token_id,
@@ -80,7 +80,7 @@ def _observed_hflm() -> type[LM]:
             )
 
         def tok_encode(self, string: Any, *arguments: Any, **named: Any) -> list[int]:
-            """HFLM's, asked once for a prompt: it sorts the requests by length, and every sample is a request."""
+            """Encode once per prompt: HFLM sorts requests by length, and every sample is a request."""
             if arguments or named or not isinstance(string, str):
                 return super().tok_encode(string, *arguments, **named)
             if string not in self.encoded:
@@ -101,7 +101,7 @@ def _observed_hflm() -> type[LM]:
         def _drawn(
             self, context: Any, max_length: int, stop: list[str], attention_mask: Any, **asked: Any
         ) -> torch.Tensor | None:
-            """What `generate` would return, for less; None for what `methods.sampling` does not follow."""
+            """Return the output of `generate`, computed faster; None for options unsupported by `methods.sampling`."""
             end = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
             refusal = sampling.unsupported(self.model, asked)
             # The end token's text is the only stop that lm-eval itself adds, and `ends` holds the token.
@@ -128,7 +128,7 @@ def _observed_hflm() -> type[LM]:
         def _note(self, response_BT: torch.Tensor) -> None:
             ended_BT = torch.isin(response_BT, torch.tensor(self.ends, device=response_BT.device))
             ended_B = ended_BT.any(dim=1)
-            # argmax finds the first end token: what follows it in the row is padding of the batch
+            # argmax finds the first end token; the rest of the row is batch padding
             tokens_B = torch.where(ended_B, ended_BT.int().argmax(dim=1), response_BT.shape[1])
             texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
             for text, tokens, ended in zip(texts, tokens_B.tolist(), ended_B.tolist(), strict=True):

@@ -1,8 +1,8 @@
-"""The openai backend: an endpoint that speaks the OpenAI protocol, through lm-eval's API models.
+"""The openai backend: an endpoint with the OpenAI protocol, through lm-eval's API models.
 
-Prompts, stops and the form of a request are lm-eval's. The requests are sent here, for three reasons. lm-eval sends one
-seed with all, so that a server that honours it returns k equal samples; it keeps no response before all are there; and
-one request that fails three times ends it.
+Prompts, stops and the form of a request are lm-eval's. The requests are sent here, for three reasons. lm-eval sends the
+same seed with all, so that a server that honours it returns k equal samples; it keeps no response before all are
+complete; and it stops at the first request that fails three times.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ KEY = "OPENAI_API_KEY"  # the environment variable that lm-eval reads the key fr
 
 
 class Arguments(Declared):
-    """What --engine takes: the arguments of lm-eval's model class that have an effect here."""
+    """Arguments of --engine: those of lm-eval's model class that have an effect here."""
 
-    max_retries: PositiveInt = 6  # times that a request is sent; the waits between them are half a minute in all
-    timeout: PositiveInt = 3600  # seconds; a busy server queues requests, and a long response is no error
+    max_retries: PositiveInt = 6  # attempts per request; the waits between them add up to half a minute
+    timeout: PositiveInt = 3600  # seconds; a busy server queues requests, and a slow response is not an error
     verify_certificate: bool = True
 
 
 class ChatArguments(Arguments):
-    """The same for a chat endpoint."""
+    """The arguments for a chat endpoint."""
 
-    think_end_token: str | None = None  # what comes before it is taken off the response
+    think_end_token: str | None = None  # the text before it is removed from the response
 
 
 class Endpoint(Engine):
-    """A running server. Its weights cannot be seen, so their digest is recorded as unknown."""
+    """A running server. Its weights are not accessible, so their digest is recorded as unknown."""
 
     backend, default_batch_size = "openai", 16
 
@@ -95,19 +95,19 @@ class Endpoint(Engine):
         return [str(self.settings.endpoint), self.settings.model]
 
     def describe(self) -> dict[str, Any]:
-        """Without what decides no response, so that it can be changed after an error: how many requests are in flight,
-        how long each may take and how often it is sent."""
+        """Return the settings without those that cannot affect a response, which may change after an error: the number
+        of requests in flight, the timeout of each, and its attempts."""
         more = {name: value for name, value in self.settings.more.items() if name not in Arguments.model_fields}
         facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat, "more": more}
         del facts["batch_size"]
         return facts
 
     def load(self, max_length: int | None) -> LM:
-        """Raises MissingInputError when nothing answers, ConfigError when the server has another model."""
+        """Connect and load. Raises MissingInputError for an unreachable server, ConfigError for another model."""
         url = f"{str(self.settings.endpoint).rstrip('/')}/models"
         request = urllib.request.Request(url)
         if key := os.environ.get(KEY):
-            # unredirected: urllib would send an ordinary header to whatever host a redirect names
+            # unredirected: urllib would send an ordinary header to the host of any redirect
             request.add_unredirected_header("Authorization", f"Bearer {key}")
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
@@ -132,9 +132,9 @@ class Endpoint(Engine):
 
 
 def _check_address(address: str) -> None:
-    """ConfigError for what is no address, or one that may hold a secret: it stands in samples.json and in errors.
+    """Raise ConfigError for an invalid address, or one that may hold a secret: samples.json and errors contain it.
 
-    Such an address is not shown. An @ anywhere counts: without http://, a parser finds no user in `user:key@host`.
+    Such an address is not printed. Any @ counts: without http://, a parser finds no user in `user:key@host`.
     """
     if any(sign in address for sign in "@?#"):
         raise ConfigError(
@@ -144,13 +144,13 @@ def _check_address(address: str) -> None:
     try:
         parts = urlsplit(address)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bracket without its other, a port that is no number
+    except ValueError:  # an unmatched bracket, a port that is not a number
         valid = False
     if not valid:
         raise ConfigError(f"generate: --endpoint: not an address like http://host:port/v1: {address!r}")
 
 
-# Responses on disk, as they come
+# Responses on disk, as they arrive
 
 
 class Line(Recorded):
@@ -165,10 +165,10 @@ class Line(Recorded):
 
 
 class Journal:
-    """The responses to one plan, a line of JSON each; a kill loses at most those in flight.
+    """The responses to one plan, one JSON line each; a kill loses at most those in flight.
 
-    The plan is in the name of the folder. A line that is not a response is named, and requested again; half a line at
-    the end is dropped. most_empty: with more empty responses the call before ended, and they are requested again.
+    The folder's name identifies the plan. A line that is not a response is reported and requested again; an incomplete
+    last line is dropped. most_empty: if the previous call ended with more empty responses, they are requested again.
     """
 
     def __init__(self, path: Path, most_empty: float):
@@ -199,10 +199,10 @@ class Journal:
 
 # Requests
 
-RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: the same request may succeed later
-FIRST_WAIT = 1.0  # seconds before the second try; each further wait is twice as long
-LONGEST_WAIT = 60  # seconds, whatever the server wants
-UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of part of a text, from a server that broke off
+RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may succeed
+FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
+LONGEST_WAIT = 60  # seconds, even if the server requests more
+UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -218,10 +218,10 @@ def _observed_api(chat: bool) -> type[LM]:
         def __init__(self, seen: Observations, settings: Settings, trust_usage: bool, **arguments: Any):
             super().__init__(**arguments)
             self.seen, self.settings = seen, settings
-            self.trust_usage = trust_usage  # the server's token counts: only where no tokenizer can count here
+            self.trust_usage = trust_usage  # the server's token counts: only without a local tokenizer
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            """The responses in order. Raises MissingInputError when some are missing or too many empty, BusyError."""
+            """Return the responses in order. Raises BusyError; MissingInputError for missing or too many empty ones."""
             numbered = zip(requests, sample_numbers(requests), strict=True)
             wanted = {(request.doc["item_id"], sample): request for request, sample in numbered}
             path, most_empty = self.seen.folder / JOURNAL, self.settings.empty_limit * len(wanted)
@@ -229,7 +229,7 @@ def _observed_api(chat: bool) -> type[LM]:
                 journal = Journal(path, most_empty)
                 asyncio.run(self._fill(journal, wanted, most_empty))
             lines = [journal.lines[key] for key in wanted]
-            for line in lines:  # only now, because equal texts are told apart by their order
+            for line in lines:  # only now: equal texts are distinguished by order
                 self.seen.note(line.text, line.tokens, line.stop)
             return [line.text for line in lines]
 
@@ -241,8 +241,8 @@ def _observed_api(chat: bool) -> type[LM]:
             missing = deque(key for key in wanted if key not in journal.lines)
 
             async def send(session: aiohttp.ClientSession) -> None:
-                """Send one request after another, up to the first that fails: where a server refuses some of many,
-                fewer remain in flight; where one prompt always fails, the others get their responses."""
+                """Send requests one after another until the first failure: where a server refuses some of many,
+                fewer stay in flight; where one prompt always fails, the others still get their responses."""
                 nonlocal empty
                 while missing and empty <= most_empty:
                     item_id, sample = key = missing.popleft()
@@ -273,9 +273,9 @@ def _observed_api(chat: bool) -> type[LM]:
                 raise MissingInputError(f"{self.base_url}: {count} ({why}); {kept}; run the same command to go on")
 
         def _request(self, request: Any, sample: int) -> dict[str, Any]:
-            """The body that lm-eval sends, with a seed of its own for each sample."""
+            """Return lm-eval's request body, with a different seed for each sample."""
             text, arguments = request.args
-            # no empty stop list
+            # without an empty stop list
             arguments = {name: value for name, value in arguments.items() if name != "until" or value}
             prompt = self.create_message([JsonChatStr(text) if chat else self.tok_encode(text)])
             seed = per_sample_seed(self.settings.seed, sample)
@@ -283,7 +283,7 @@ def _observed_api(chat: bool) -> type[LM]:
             return body
 
         async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> dict[str, Any] | str:
-            """Text, tokens and stop reason of one request, sent up to `max_retries` times; else what went wrong."""
+            """Return text, tokens and stop reason of one request, or the error after `max_retries` attempts."""
             wait, failure = 0.0, ""
             for attempt in range(self.max_retries):
                 await asyncio.sleep(min(wait, LONGEST_WAIT))
@@ -303,13 +303,13 @@ def _observed_api(chat: bool) -> type[LM]:
                         wait = max(wait, int(after[:3]))
                 except (aiohttp.ClientError, ValueError) as error:
                     failure = str(error) or type(error).__name__
-                except TimeoutError:  # not sent again: it may have been paid for
+                except TimeoutError:  # not sent again: it may already be billed
                     failure = f"no response within {self.timeout} s"
                     break
             return _shown(failure)
 
         def _read(self, content: bytearray) -> dict[str, Any]:
-            """Text, tokens and stop reason. Raises ValueError for what is no whole completion."""
+            """Return text, tokens and stop reason. Raises ValueError for an incomplete completion."""
             try:
                 value = json.loads(content)
                 (choice,) = value["choices"]
@@ -332,7 +332,7 @@ def _observed_api(chat: bool) -> type[LM]:
 
 
 def _shown(text: str) -> str:
-    """The beginning of what a server sent, on one line and without the key, which some repeat."""
+    """Return the beginning of a server's text, on one line and without the key, which some servers echo."""
     key = os.environ.get(KEY)
     line = " ".join((text.replace(key, f"({KEY})") if key else text).split())[:200]
     return "".join(letter if letter.isprintable() else "?" for letter in line).rstrip(": ")

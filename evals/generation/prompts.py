@@ -1,4 +1,4 @@
-r"""How a problem becomes what a model reads (reading E3), the same text for every engine.
+r"""How a problem becomes a prompt (reading E3), the same text for every engine.
 
     system      the instruction as system message, the problem as user message (Qwen's convention; default)
     user        the instruction after the problem, one user message
@@ -6,7 +6,7 @@ r"""How a problem becomes what a model reads (reading E3), the same text for eve
     arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
     questions   `evals.questions.prompt_string`, with solved examples; never a chat template
 
-The paper says only that the prompt asks for the answer in a box. Templates are applied and prompts are cut here, not by
+The paper states only that the prompt asks for a boxed answer. Templates are applied and prompts are cut here, not by
 lm-eval: there neither would be visible in the samples, and a system message that a template refuses would be dropped
 together with the instruction.
 """
@@ -31,16 +31,16 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One problem as an engine gets it."""
+    """One problem as an engine receives it."""
 
     text: str
     tokens: int | None  # length of the text; None without a tokenizer
     cut: int  # tokens removed on the left
-    how: str  # the reading and what was done with it, for samples.json
+    how: str  # the reading and its changes, for samples.json
 
 
 def messages(reading: str, problem: str) -> Messages:
-    """The conversation of a reading, for a chat template or a chat endpoint."""
+    """Return the conversation of a reading, for a chat template or a chat endpoint."""
     conversations = {
         "system": [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": problem}],
         "user": [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}],
@@ -52,7 +52,7 @@ def messages(reading: str, problem: str) -> Messages:
 
 
 def plain(reading: str, problem: str) -> str:
-    """The text of a reading for a model without a chat template."""
+    """Return the text of a reading for a model without a chat template."""
     if reading in GENERATED:
         return {"arithmetic": arithmetic, "questions": questions}[reading].prompt_string(problem)
     if reading not in PROMPTS:
@@ -61,7 +61,7 @@ def plain(reading: str, problem: str) -> str:
 
 
 def build(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str, limit: int | None) -> Prompt:
-    """The prompt of a problem, by the model's chat template where it has one, cut on the left to `limit` tokens.
+    """Build the prompt of a problem, with the model's chat template if it has one, cut on the left to `limit` tokens.
 
     Raises ConfigError for an unknown reading.
     """
@@ -73,7 +73,7 @@ def build(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str, limit:
 
 
 def for_chat(reading: str, problem: str) -> Prompt:
-    """The conversation as JSON, for an endpoint that applies its own template."""
+    """Build the conversation as JSON, for an endpoint that applies its own template."""
     text = json.dumps(messages(reading, problem), ensure_ascii=False)
     return Prompt(text, tokens=None, cut=0, how=f"{reading}, the endpoint's chat template")
 
@@ -96,15 +96,15 @@ def _templated(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str) -
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a finished prompt; no special token is added, the text already holds them."""
+    """Return token ids of a finished prompt; no special token is added, as the text already contains them."""
     return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
 
 
 def _with_begin_token(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    """The text with the begin token written out, if the tokenizer would add one and it is not there yet.
+    """Return the text with the begin token written out, if the tokenizer would add one and it is missing.
 
-    Engines then encode without adding anything. Left to themselves they decide by the first prompt of a batch
-    (lm-eval's hf) or add a second one to a template's (servers).
+    Engines then encode without adding anything. Otherwise they decide by the first prompt of a batch (lm-eval's hf) or
+    add a second begin token to a template's (servers).
     """
     begin = tokenizer.bos_token
     adds = begin is not None and list(tokenizer.encode("0"))[:1] == [tokenizer.bos_token_id]
@@ -112,12 +112,12 @@ def _with_begin_token(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
 
 
 def _fit(tokenizer: PreTrainedTokenizerBase, text: str, how: str, limit: int | None) -> Prompt:
-    """Keep the last `limit` tokens. A cut may fall inside a character: the rest of that character is dropped."""
+    """Keep the last `limit` tokens. If a cut falls inside a character, the rest of that character is dropped."""
     text = _with_begin_token(tokenizer, text)
     all_ids = ids(tokenizer, text)
     if limit is None or len(all_ids) <= limit:
         return Prompt(text, len(all_ids), 0, how)
-    # Encoding the cut text again may give more tokens than it was cut to. Then one token less is kept, until it fits.
+    # Encoding the cut text again may give more tokens than the limit. Then one token fewer is kept, until it fits.
     for count in range(limit, 0, -1):
         tail = tokenizer.decode(all_ids[-count:], skip_special_tokens=False).lstrip("\N{REPLACEMENT CHARACTER}")
         shorter = _with_begin_token(tokenizer, tail) if tail else ""

@@ -1,8 +1,8 @@
 """The vllm backend: lm-eval's VLLM with one seed per sample.
 
-lm-eval passes one set of arguments for all repeats of a prompt. A seed among them would make the repeats all equal;
-without one, a response would depend on what else was in its batch. Here the s-th repeat of every item gets its own
-seed, which the samples record.
+lm-eval passes one set of arguments for all repeats of a prompt. A seed among them would make all repeats equal; without
+one, a response would depend on the rest of its batch. Here the s-th repeat of every item gets its own seed, which the
+samples record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Vllm(Engine):
         return per_sample_seed(self.settings.seed, sample)
 
     def load(self, max_length: int | None) -> LM:
-        # before vLLM is imported; the folder goes with this object, at the latest when the process ends
+        # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
         self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
         os.environ.update(engine_caches(Path(self._caches.name)))
         return construct(
@@ -89,9 +89,9 @@ def _observed_vllm() -> type[LM]:
 
 
 def seeded(requests: list[Any], seed: int) -> list[Any]:
-    """Copies of lm-eval's requests in which the s-th repeat of a sampled one carries its own seed.
+    """Copy lm-eval's requests so that the s-th repeat of a sampled one carries its own seed.
 
-    Special tokens are left out of the text, as hf leaves them out; lm-eval's default here is to print them.
+    Special tokens are left out of the text, as in hf; lm-eval's default here is to print them.
     """
     copies = []
     for request, sample in zip(requests, sample_numbers(requests), strict=True):

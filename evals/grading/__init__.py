@@ -5,25 +5,25 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """One word for each way in which a response can end."""
+    """One word for each possible outcome of a response."""
 
     CORRECT = "correct"  # the boxed answer equals the gold
     WRONG = "wrong"  # there is a boxed answer, and it does not equal the gold
-    NO_ANSWER = "no_answer"  # the model stopped by itself and left no balanced, filled box
+    NO_ANSWER = "no_answer"  # the model stopped without a balanced, filled box
     TRUNCATED = "truncated"  # the token limit cut the response before a box was closed
-    UNPARSED_GOLD = "unparsed_gold"  # no reader makes an object of the gold, and the strings differ
+    UNPARSED_GOLD = "unparsed_gold"  # no parser accepts the gold, and the strings differ
     TIMEOUT = "timeout"  # the comparison used up its CPU seconds
-    ERROR = "error"  # grading ended otherwise (memory, signal, exception); the grade's `rule` says how
+    ERROR = "error"  # grading ended otherwise (memory, signal, exception); the grade's `rule` has the reason
 
 
 class Rule(StrEnum):
-    """Which stage decided, from the cheapest to the most expensive."""
+    """The stage that decided, from the cheapest to the most expensive."""
 
     NONE = "none"  # no answer to compare
     STRING = "string"  # equal, or different, as normalised text
-    LENGTH = "length"  # longer, or nested deeper, than any gold can be
+    LENGTH = "length"  # longer, or nested deeper, than any possible gold
     NUMBER = "number"  # exact rational numbers
-    TOLERANCE = "tolerance"  # within half a unit of the gold's last printed digit, or within the item's own tolerance
+    TOLERANCE = "tolerance"  # within half a unit of the gold's last printed digit, or within the item's tolerance
     SYMBOLIC = "symbolic"  # math-verify, in a worker process
 
 
@@ -33,6 +33,6 @@ class Grade:
 
     verdict: Verdict
     extracted: str | None  # content of the last box; None without one
-    normalised: str | None  # what was compared
+    normalised: str | None  # the compared text
     rule: str  # a `Rule`; for the verdict `error`, the reason
     seconds: float = 0.0  # CPU time of the comparison; 0 when no worker was needed

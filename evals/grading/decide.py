@@ -1,7 +1,7 @@
 """The cheap stages: text, exact numbers, tolerance. What they cannot decide goes to `symbolic`, in a worker.
 
-Everything here is pure and bounded, so it runs in the caller's process: a training reward on integer answers costs
-microseconds and starts nothing.
+This module is pure and bounded, so it runs in the caller's process: a training reward on integer answers takes
+microseconds and starts no process.
 """
 
 import re
@@ -20,10 +20,10 @@ _NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
 _WORD = re.compile(r"[A-Za-z]{2,}|[A-DF-HJ-Za-df-hj-z]")  # no single e, E, i, I: they may be numbers
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and newline are no damage
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")  # tab and newline are allowed
 _MARKUP = re.compile(r"\\(?:text|mbox|mathrm|textbf)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![A-Za-z])[A-Za-z]{2,}(?=\s)")  # a word of plain text; three of them are a sentence
-# What is left of a command that lost its backslash, or that and its first letter to an escape: rac{7}{12}, ext{cm}
+# Rest of a command without its backslash, or without that and its first letter (an escape): rac{7}{12}, ext{cm}
 _BEHEADED = re.compile(
     r"(?<![\\A-Za-z])(?:[dt]?f?rac|t?ext|d?b?inom|b?egin|b?oxed|qrt|m?athrm|m?athbf|m?box|o?verline)\s*\{"
 )
@@ -53,13 +53,13 @@ class Gold:
     text: str  # normalised
     kind: str  # string, integer, decimal, scientific, exact, list, symbolic, unparsed
     tolerance: Fraction | None = None  # absolute, from the item
-    multiple: bool = False  # the item says that several values, comma-separated, are wanted
+    multiple: bool = False  # the item asks for several comma-separated values
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a stage decided: whether the answer equals the gold, and by which rule."""
+    """The decision of a stage: whether the answer equals the gold, and by which rule."""
 
     equal: bool
     rule: Rule
@@ -69,7 +69,7 @@ class Decision:
 def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = False) -> Gold:
     r"""Read a gold as stored in an items file.
 
-    Raises ConfigError for a tolerance that is no positive number.
+    Raises ConfigError for a tolerance that is not a positive number.
 
     >>> gold("142.0").kind, gold("4.5e33").kind, gold(r"\text{Evelyn}").kind, gold("1,-2").kind
     ('integer', 'scientific', 'string', 'list')
@@ -92,7 +92,7 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
 
 
 def _malformed(answer: str) -> bool:
-    """Unbalanced braces, control characters, a command without its head, or a sentence.
+    """Return whether a gold has unbalanced braces, control characters, a truncated command, or a sentence.
 
     Nothing is repaired; such a gold is only compared as text.
     """
@@ -115,11 +115,11 @@ def _kind(text: str, multiple: bool) -> str:
 
 
 def decide(gold: Gold, answer: str) -> Decision | None:
-    """What the cheap stages say about a normalised `answer`; None when they cannot tell.
+    """Return the decision of the cheap stages on a normalised `answer`; None when they cannot decide.
 
-    The result is the same on every machine and under every load: nothing here is timed.
+    The result is the same on every machine and under every load, because there is no time limit here.
     """
-    # Equal texts first: they are right whatever the kind, even for a gold that cannot be read.
+    # Equal texts first: they are right for every kind of gold, even one that cannot be parsed.
     if answer == gold.text:
         return Decision(True, Rule.STRING)
     if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
@@ -128,7 +128,7 @@ def decide(gold: Gold, answer: str) -> Decision | None:
         return None
     if gold.kind == "string":
         return Decision(words(answer) == words(gold.text), Rule.STRING)
-    used = {Rule.STRING}  # the rules that members were decided by; the weakest of them is reported
+    used = {Rule.STRING}  # the rules that decided members; the weakest is reported
 
     def leaf(gold_text: str, answer_text: str) -> bool | None:
         decision = compare_objects(gold_text, answer_text, gold.tolerance)
@@ -144,10 +144,10 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 
 
 def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
-    """What is left of an answer, as it was written, without the noun behind its number, and what the cheap stages say.
+    """Return a raw answer without the noun behind its number, and the decision of the cheap stages on it.
 
-    None unless the gold is a number and a noun is there. Not in `normalise`, as little as bare units: beside a symbolic
-    gold the word may be letters.
+    None unless the gold is a number and there is a noun. Like bare units, not in `normalise`: beside a symbolic gold
+    the word may be letters.
     """
     if gold.kind not in _NUMERIC or (rest := without_noun(answer)) is None:
         return None
@@ -157,7 +157,7 @@ def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
 
 
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
-    """`gold` against every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
+    """Compare `gold` with every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
     numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
     if structure.integers(gold.text, answer) is None:
         return False
@@ -177,7 +177,7 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
 
 
 def _readings(answer: str, decimal: bool) -> list[str]:
-    """The texts that `answer` may stand for: `2,500` is one number, or two members of a list; 2,74 may be a decimal."""
+    """Return the possible readings of `answer`: `2,500` is one number or a list of two; 2,74 may be a decimal."""
     joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
     if decimal and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
         return [joined, answer.replace(",", ".")]
@@ -186,9 +186,9 @@ def _readings(answer: str, decimal: bool) -> list[str]:
 
 
 def as_intervals(gold: str, answer: str) -> tuple[str, str]:
-    r"""Inequalities as intervals, where the other text is an interval or says inequalities of the same variable.
+    r"""Return inequalities as intervals, where the other text is an interval or has inequalities of the same variable.
 
-    `x<2\cup x>3` is then `(-\infty,2)\cup(3,\infty)`; texts of another kind stay as they are. Both without conditions.
+    `x<2\cup x>3` becomes `(-\infty,2)\cup(3,\infty)`; other texts stay unchanged. Both without conditions.
     """
     gold, answer = (text.partition(WHERE)[0] for text in (gold, answer))
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
@@ -200,7 +200,7 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
 
 
 def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
-    """Two single objects as text; None when neither text nor numbers can tell."""
+    """Compare two single objects as text; None when neither text nor numbers decide."""
     if gold == answer:
         return Decision(True, Rule.STRING)
     if (clock := _same_time(gold, answer)) is not None:
@@ -211,16 +211,16 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     if bare is None and _is_equation(gold) and not _SIGN_OF_RELATION.search(answer):
         return Decision(False, Rule.STRING)  # x+y=5 is not 5
     if bare is None:
-        # Two equations that are not comparable, or a plain text that is no number: against a number it is wrong.
+        # Two equations that are not comparable, or plain text that is not a number: against a number it is wrong.
         malformed = PLAIN.fullmatch(answer) and number(gold) is not None
         return Decision(False, Rule.STRING) if malformed else None
     return _compare_values(*bare, tolerance)
 
 
 def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
-    """What is left to compare of `x=5` and `5`, or of `y=2x` and `y=3x`; None for other equations.
+    """Return the sides left to compare of `x=5` and `5`, or of `y=2x` and `y=3x`; None for other equations.
 
-    One text may name its value (`x=`) where the other does not; where both have names, they must be the same.
+    One text may name its value (`x=`) when the other does not; where both have names, these must be equal.
     """
     gold_sides = structure.sides(gold)
     answer_sides = _renamed(gold_sides, structure.sides(answer))
@@ -236,28 +236,28 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _is_equation(gold: str) -> bool:
-    """Whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2` are."""
+    """Return whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2`."""
     unknown = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
     return any(unknown.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
 
 def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:
-    """The answer's sides with the gold's letters for the function's arguments: `f(z)=z` is `f(x)=x`."""
+    """Return the answer's sides with the gold's letters for the function's arguments: `f(z)=z` is `f(x)=x`."""
     expected, found = _HEAD.fullmatch(gold[0]), _HEAD.fullmatch(answer[0])
     if not (expected and found) or len(gold) < 2 or len(answer) < 2 or expected[1] != found[1]:
         return answer
     new, old = expected[2].split(","), found[2].split(",")
     if new == old or not len(new) == len(old) == len(set(old)) == len(set(new)):
         return answer
-    # Both ways: in `f(z)=z+x` the x is another quantity, and must not become the argument. Whatever letters are left
-    # over take the places of those that were needed.
+    # Both ways: in `f(z)=z+x` the x is another quantity, and must not become the argument. Any remaining letters
+    # take the places of those that were used.
     letters = dict(zip(old, new, strict=True))
     letters |= dict(zip((n for n in new if n not in old), (o for o in old if o not in new), strict=True))
     return tuple(_SYMBOL.sub(lambda match: letters.get(match.group(), match.group()), side) for side in answer)
 
 
 def _same_time(gold: str, answer: str) -> bool | None:
-    """Whether two times of day are equal; None where the gold is none, or where both may be ratios (2:3 and 4:6).
+    """Return whether two times of day are equal; None where the gold is not one, or both may be ratios (2:3, 4:6).
 
     A gold without a.m. or p.m. accepts either; 16:30 is 4:30 p.m. As quotients 12:00 and 1:00 would have no value.
     """
@@ -274,9 +274,9 @@ def _same_time(gold: str, answer: str) -> bool | None:
 
 
 def _same_residue(gold: str, answer: str) -> bool | None:
-    """Whether two statements of a residue are equal, or one and a number; None where neither text is one.
+    """Return whether two residues, or a residue and a number, are equal; None where neither text is a residue.
 
-    Beside a number only the residue counts: the problem states the modulus.
+    Compared with a number only the residue counts: the problem states the modulus.
     """
     if "mod" not in gold and "mod" not in answer:
         return None
@@ -305,7 +305,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
         return Decision(words(gold) == words(answer), Rule.STRING)
-    # One of the two is no number. What is only a word or digits needs no algebra.
+    # One of the two is not a number. A plain word or digits need no algebra.
     if gold_number and (PLAIN.fullmatch(answer) or _WORD.fullmatch(answer)):
         return Decision(False, Rule.STRING)
     return None
@@ -314,7 +314,7 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
 def _same_numeral(
     gold: re.Match[str] | None, answer: re.Match[str] | None, gold_text: str, answer_text: str
 ) -> bool | None:
-    """A gold `52_8` is itself and the bare digits 52 (the problem says the base), never `52_9`; a gold 42 is `52_8`."""
+    """Compare numerals: a gold `52_8` equals `52_8` and 52 (the problem has the base), not `52_9`; 42 equals `52_8`."""
     if gold and answer:
         return gold.groups() == answer.groups()
     if gold:
@@ -325,12 +325,12 @@ def _same_numeral(
         return None
     try:
         return int(answer[1], int(answer[2])) == value.value
-    except ValueError:  # a digit that the base has not
+    except ValueError:  # a digit outside the base
         return False
 
 
 def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
-    """A percentage is read as p and as p/100, on whichever side alone carries the sign."""
+    """Return the scales of both sides: a percentage is p and p/100, on whichever single side has the sign."""
     if gold.endswith("%") == answer.endswith("%"):
         return ((_ONE, _ONE),)
     return ((_ONE, _ONE), (_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
@@ -339,10 +339,10 @@ def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
 def agree(
     gold: Number, answer: Number, tolerance: Fraction | None, scales: tuple[Fraction, Fraction] = (_ONE, _ONE)
 ) -> Rule | None:
-    """The rule by which two numbers agree, None when they do not.
+    """Return the rule by which two numbers agree, None when they do not.
 
     Integers agree exactly. Decimal and e-notation golds bound the answer by half a unit of their last printed digit
-    (`Number.last_digit`), so by 5 % at most; an item's own tolerance replaces that. An exact gold (`1/3`) takes a
+    (`Number.last_digit`), so by at most 5 %; an item's own tolerance replaces that. An exact gold (`1/3`) accepts a
     decimal answer that agrees to six decimals.
     """
     value, other = gold.value * scales[0], answer.value * scales[1]
@@ -359,9 +359,9 @@ def agree(
 
 
 def agreement(value: Fraction) -> Fraction:
-    """How far a decimal may lie from the exact `value` it stands for: six decimals, and three digits of a tiny value.
+    """Return the tolerance of a decimal around the exact `value`: six decimals, and three digits of a tiny value.
 
-    math-verify's six decimals alone would make every value below 5e-7 equal to every other.
+    With only math-verify's six decimals, every value below 5e-7 would equal every other.
     """
     return SIX_DECIMALS * min(_ONE, 1000 * abs(value))
 
@@ -373,15 +373,15 @@ _TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
 
 
 def in_degrees(text: str) -> bool:
-    """Whether a text, as it was written, has an angle in degrees."""
+    """Return whether a raw text has an angle in degrees."""
     return _TURN.search(text) is not None and normalise(text, radians=True) != normalise(text)
 
 
 def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
-    """The gold, and the normalised `answer`, in one unit of angle.
+    """Return the gold, and the normalised `answer`, in one unit of angle.
 
-    The sign for degrees is dropped, as all units are, so that 120 and 120 degrees are equal. Where the other text has
-    a pi, and where an angle stands in a function, degrees become radians. What `decide` refuses unread stays as it is.
+    The degree sign is dropped, like all units, so that 120 and 120 degrees are equal. Where the other text has a pi,
+    and for a function's argument, degrees become radians. Text that `decide` rejects unparsed stays unchanged.
     """
     if len(answer) > LONGEST_ANSWER or structure.too_deep(answer):
         return gold, answer
@@ -393,7 +393,7 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
         return gold, text
     pi = "\\pi" in text or "\\pi" in gold.text
     functions = _TRIGONOMETRY.search(text if degrees else gold.text) is not None
-    # a function of bare numbers beside one of degrees has lost its sign: sin 80 stands for sin 80 degrees
+    # a function of bare numbers next to one of degrees lacks its sign: sin 80 means sin 80 degrees
     lost = functions and not (degrees and gold.radians) and _TRIGONOMETRY.search(gold.text if degrees else text)
     if not pi and (lost or not functions):
         return gold, text

@@ -1,8 +1,8 @@
 r"""LaTeX expressions as sympy objects, by recursive descent; imported only in a worker.
 
 Numbers, letters with indices, sums, products, powers, roots, factorials, binomials, absolute values, common functions
-and one relation between two of these: most of what stands in boxes, in a twentieth of the time of the grammar
-(`symbolic._by_grammar`), which reads what is left. Nothing that could be too large to write out is ever computed.
+and one relation between two of these: most boxed answers, in a twentieth of the time of the grammar
+(`symbolic._by_grammar`), which reads the rest. Numbers too large to write out are never computed.
 """
 
 import re
@@ -29,16 +29,16 @@ _LETTER = re.compile(
     rf"[A-Za-z]|{_ACCENT.pattern}|\\(?:alpha|beta|(?:var)?epsilon|zeta|eta|(?:var)?theta|iota|kappa|mu|nu|(?:var)?rho|tau"
     r"|(?:var)?phi|chi|[Gg]amma|[Dd]elta|Theta|[Ll]ambda|[Xx]i|Pi|pi|[Ss]igma|[Uu]psilon|Phi|[Pp]si|[Oo]mega|infty|hbar|ell)"
 )
-_EXPANDED = 100  # exponents up to this one may multiply out numbers: (2x)^{100} becomes 2^{100} x^{100}
+_EXPANDED = 100  # exponents up to this one may be multiplied out: (2x)^{100} becomes 2^{100} x^{100}
 _WRITTEN = 3000  # factorials and binomials up to this one are integers
 
 
 class TooLargeError(Exception):
-    """A number that has not even a rounded value, such as ((1000!)!)!."""
+    """A number without even a rounded value, such as ((1000!)!)!."""
 
 
 class Power(sympy.Function):
-    """A large power that is never written out, such as 2^(2^100); in a product sympy would write out its own."""
+    """A large power that is never written out, such as 2^(2^100); sympy would write it out in a product."""
 
     nargs = 2
 
@@ -50,7 +50,7 @@ class Power(sympy.Function):
 
 
 def read(text: str) -> Any:
-    """The expression, equation or inequality that normalised LaTeX denotes; None for what is left to the grammar.
+    """Return the expression, equation or inequality of normalised LaTeX; None for what the grammar must read.
 
     Raises TooLargeError.
     """
@@ -66,7 +66,7 @@ def read(text: str) -> Any:
 
 
 class Latex(Reader):
-    """Letters and functions beside numbers. A product without a sign binds more tightly than `/`: 1/2x is 1/(2x)."""
+    """Letters and functions besides numbers. A product without a sign binds more tightly than `/`: 1/2x is 1/(2x)."""
 
     TOKEN = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+|\\[A-Za-z]+|[A-Za-z]|[-+*/:^_(){}\[\]!|=<>,])\s*")
     bars = False  # whether an absolute value is open, which the next bar closes
@@ -83,7 +83,7 @@ class Latex(Reader):
         return value
 
     def factors(self, depth: int, functions: bool = True) -> Any:
-        """Factors without a sign between them; without functions, up to the first one."""
+        """Parse factors without a sign between them; without functions, up to the first one."""
         value = self.mixed(depth)
         while self.begins_factor() and (functions or self.peek() not in _FUNCTIONS):
             value = value * self.power(depth)
@@ -106,7 +106,7 @@ class Latex(Reader):
             value = sympy.factorial(value)
         if self.peek() == "^":
             self.next()
-            bare = self.peek().isalpha()  # in `e^x(2)` nothing is a function of 2
+            bare = self.peek().isalpha()  # in `e^x(2)` x is not a function of 2
             value = _raised(value, self.letter(self.next(), bare=True) if bare else self.atom(depth + 1))
         if self.peek() in ("^", "!", "_"):
             raise NotArithmeticError
@@ -137,7 +137,7 @@ class Latex(Reader):
         return self.letter(token)
 
     def group(self, opening: str, depth: int) -> Any:
-        """What stands in brackets or bars, which `opening` has begun."""
+        """Parse the contents of brackets or bars that `opening` has begun."""
         outer, self.bars = self.bars, opening == "|"
         value = self.sum(depth + 1)
         self.bars = outer
@@ -151,7 +151,7 @@ class Latex(Reader):
         return value
 
     def letter(self, token: str, *, bare: bool = False) -> Any:
-        """A letter with its accent, index and argument: `x_{1}`, `\\vec{v}`, `f(x)`; bare: without them.
+        """Parse a letter with its accent, index and argument: `x_{1}`, `\\vec{v}`, `f(x)`; bare: without them.
 
         An argument is a letter or number: `n(n-1)` is a product.
         """
@@ -170,7 +170,7 @@ class Latex(Reader):
         return sympy.Symbol(name, positive=True)
 
     def raw(self) -> str:
-        """The text of the next token or group, without its braces."""
+        """Return the text of the next token or group, without its braces."""
         if self.peek() != "{":
             return self.next().removeprefix("\\")
         self.next()
@@ -182,7 +182,7 @@ class Latex(Reader):
         return "".join(words)
 
     def function(self, name: str, depth: int) -> Any:
-        """A function's value; an argument without brackets ends at the next sign for a product, and at a function."""
+        """Parse a function's value; an argument without brackets ends at the next product sign or function."""
         function, exponent = _FUNCTIONS[name], None
         base = sympy.Integer(10) if name in ("\\log", "\\lg") else None
         while (script := self.peek()) in ("^", "_"):
@@ -211,12 +211,12 @@ class Latex(Reader):
 
 
 def _real(value: Any) -> Any:
-    """`value` with letters that may be negative; elsewhere they are positive, and sqrt(x^2) is x."""
+    """Return `value` with letters that may be negative; elsewhere they are positive, and sqrt(x^2) is x."""
     return value.xreplace({letter: sympy.Symbol(letter.name, real=True) for letter in value.free_symbols})
 
 
 def _raised(base: Any, exponent: Any) -> Any:
-    """A power, never written out where it is large."""
+    """Return a power, never written out where it is large."""
     if not exponent.is_Rational or abs(exponent.p) <= _EXPANDED or base.is_Symbol or base == sympy.E:
         if exponent.has(Power):
             raise TooLargeError
@@ -227,7 +227,7 @@ def _raised(base: Any, exponent: Any) -> Any:
     return Power(base, exponent)
 
 
-# Each derivative of a letter is a letter of its own: only the same one is equal to it. As quotients of products
+# Each derivative of a letter becomes a separate letter, equal only to the same derivative. As quotients of products
 # derivatives would be cancelled.
 _OF = r"((?:\\[A-Za-z]+ ?|[A-Za-z])(?:_(?:\w|\{\w+\}))?)"
 _BY = r"(?:\\partial ?|d)"
@@ -238,8 +238,8 @@ _DERIVATIVE = re.compile(
 
 
 def without_derivatives(*texts: str) -> list[str]:
-    """Texts with a letter for each derivative of a letter. A prime differentiates by the only variable by which any of
-    the texts differentiates, else by t."""
+    """Return texts with a letter for each derivative of a letter. A prime differentiates by the only variable used
+    for derivatives in any of the texts, else by t."""
     by = {match[3] or match[5] for text in texts for match in _DERIVATIVE.finditer(text)} - {None}
     variable = by.pop() if len(by) == 1 else "t"
 

@@ -1,4 +1,4 @@
-"""From responses to grades: extract, normalise, decide cheaply; the rest goes to the pool, each distinct pair once."""
+"""From responses to grades: extract, normalise, decide cheaply; send the rest to the pool, each distinct pair once."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from evals.grading.decide import Gold, angles, counted, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
 from evals.grading.pool import QUICK, Answer, Pool, Task
 
-# The grader's identity: its own source, and the packages below it that can change a verdict.
+# The grader's identity: its source, and the packages it uses that can change a verdict.
 
 PACKAGES = (
     "math-verify",
@@ -33,12 +33,12 @@ def versions() -> dict[str, str | None]:
 
 @cache
 def grader_version() -> str:
-    """`g-` and 12 digits over the code behind a verdict and `versions()`."""
+    """Return `g-` and 12 digits over the code behind a verdict and `versions()`."""
     facts = json.dumps([Code("grade").hash, versions()], sort_keys=True)
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-MOST_IN_MEMORY = 100_000  # comparisons kept: a training asks for rewards for days
+MOST_IN_MEMORY = 100_000  # comparisons kept: a training run requests rewards for days
 
 
 # The grader
@@ -54,13 +54,13 @@ class Question:
 
 
 class Grader(AbstractContextManager["Grader"]):
-    """Grades responses; keep one for many calls, its workers stay warm. A context manager.
+    """Grades responses; keep one for many calls to keep its workers warm. A context manager.
 
     pool: limits and workers, by default `Pool()`.
     """
 
     def __init__(self, *, pool: Pool | None = None):
-        self.known: dict[Task, Answer] = {}  # comparisons quickly made; errors apart: their cause may be gone
+        self.known: dict[Task, Answer] = {}  # fast comparisons, without errors: their cause may be gone
         self.pool = pool or Pool()
 
     def __exit__(self, *_: object) -> None:
@@ -71,14 +71,14 @@ class Grader(AbstractContextManager["Grader"]):
         self.pool.close()
 
     def grade(self, questions: Sequence[Question], *, report: Callable[[int], None] | None = None) -> list[Grade]:
-        """One grade per question, in order; the same whatever was graded before, and however busy the machine is.
+        """Return one grade per question, in order, independent of earlier calls and of the machine's load.
 
         `report(n)` is called whenever n questions have their grade.
         """
         if len(self.known) >= MOST_IN_MEMORY:
             self.known.clear()
         grades = [_guarded(question) for question in questions]
-        # Equal comparisons are made once: samples of one problem often give the same answer.
+        # Equal comparisons run once: samples of one problem often give the same answer.
         waiting = Counter(grade for grade in grades if isinstance(grade, Task))
         new = [task for task in waiting if task not in self.known]
         done = len(questions) - sum(waiting[task] for task in new)
@@ -92,7 +92,7 @@ class Grader(AbstractContextManager["Grader"]):
         if report:
             report(done)
         answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
-        # What took longer is compared again: what it gets of a budget must not follow from earlier batches.
+        # Slower comparisons run again: their share of a budget must not depend on earlier batches.
         passing = (Verdict.ERROR, Verdict.TIMEOUT)
         self.known |= {task: a for task, a in answers.items() if a.outcome not in passing and a.seconds <= QUICK}
         return [
@@ -102,7 +102,7 @@ class Grader(AbstractContextManager["Grader"]):
 
 
 def _guarded(question: Question) -> Grade | Task:
-    """`cheap_grade`, and a verdict for what nobody foresaw: no response may end a training or an evaluation."""
+    """Return `cheap_grade`, or `error` for any unexpected exception: no response may end a training or evaluation."""
     try:
         return cheap_grade(question)
     except Exception as error:
@@ -114,9 +114,9 @@ def _box(question: Question) -> str | None:
 
 
 def cheap_grade(question: Question) -> Grade | Task:
-    """The grade if extraction, text and numbers give one, else the comparison that is left to make."""
+    """Return the grade if extraction, text and numbers decide, else the comparison still to run."""
     box = _box(question)
-    if not box:  # None: no balanced box; empty: nothing in it
+    if not box:  # None: no balanced box; empty: an empty box
         cut = box is None and question.stop == "length"
         return Grade(Verdict.TRUNCATED if cut else Verdict.NO_ANSWER, None, None, Rule.NONE)
     box = clean(box)
@@ -124,7 +124,7 @@ def cheap_grade(question: Question) -> Grade | Task:
         return Grade(Verdict.WRONG, box[:LONGEST_ANSWER], None, Rule.LENGTH)
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
-    # a further reading: what is right with the noun, as a unit, stays so
+    # a further reading: what is right with the noun as a unit stays right
     if (decision is None or not decision.equal) and (reading := counted(gold, box)):
         answer, decision = reading
     if decision is None:

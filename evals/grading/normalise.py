@@ -1,8 +1,8 @@
-r"""The answer in a response (its last box), and one canonical text for golds and answers alike.
+r"""Extract the answer from a response (its last box); normalise golds and answers to one canonical text.
 
-How an answer is typeset must not matter, what it says must. Nothing is computed and nothing is repaired. Delimiters,
+Typesetting must not matter, content must. Nothing is computed and nothing is repaired. Delimiters,
 spacing, sizes, thousands separators, degree signs and units written as text are removed; `\dfrac` becomes `\frac`,
-`\frac12` becomes `\frac{1}{2}`. Callers bound the length of the text (`LONGEST_ANSWER`), because it comes from a model.
+`\frac12` becomes `\frac{1}{2}`. Callers bound the length of the text (`LONGEST_ANSWER`), because models write it.
 """
 
 import math
@@ -15,14 +15,14 @@ Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 # The answer of a response: the content of its last box, or of the boxes that its last sentence joins.
 #
-# A box is required. If the last number of the prose counted without one, "There are 3 cases." would answer 3.
+# A box is required. If the last number in prose counted without one, "There are 3 cases." would answer 3.
 
 _BOX = re.compile(
     r"\\(?:boxed|fbox)\s*(?:\{|([-+]?(?:\d+(?:[.,/]\d+)*|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})))"  # \boxed 5 too
 )
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# What may stand between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
-# value. Between the members of a list also a few words before them, or nothing but list marks.
+# Allowed between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
+# value. Between members of a list also a few words before them, or only list marks.
 _MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
 _NAME = r"[A-Za-z](?:_\w+)? ?= ?"
 _JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
@@ -32,11 +32,11 @@ LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; 
 
 
 def last_box(text: str, *, several: bool = False) -> str | None:
-    r"""The content of the last `\boxed{...}` or `\fbox{...}` that is not empty, or of several that "and", "or" or a
-    comma joins. None without one, or when the last is unbalanced; empty when all are.
+    r"""Return the content of the last non-empty `\boxed{...}` or `\fbox{...}`, or of several joined by "and", "or" or a
+    comma. None without one, or when the last is unbalanced; empty when all are.
 
-    What a model thinks, before `</think>` or behind a `<think>` without an end, is no answer. An escaped brace (`\{`)
-    does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may stand
+    A model's reasoning, before `</think>` or after an unclosed `<think>`, is not an answer. An escaped brace (`\{`)
+    does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may be
     in boxes with names or words between them. Linear in the text's length.
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}.")
@@ -68,13 +68,13 @@ def last_box(text: str, *, several: bool = False) -> str | None:
             found.append(content)
         end, empty = box.start(), ""
     if len(names) < 2 or (len(set(names)) > 1 and not several):
-        return found[0] if found else empty  # of values of different quantities the last is asked for
+        return found[0] if found else empty  # of different quantities the last is the answer
     found[::2] = [name + content for name, content in zip(names, found[::2], strict=True)]
     return "".join(reversed(found))
 
 
 def balanced(text: str, start: int, end: int | None = None) -> str | None:
-    """The text from `start` to the brace that closes the one before it, or None when none does before `end`."""
+    """Return the text from `start` to the brace that closes the one before it, or None if none does before `end`."""
     depth = 1
     for token in _BRACE.finditer(text, start, len(text) if end is None else end):
         if token.group() == "{":
@@ -110,7 +110,7 @@ _SYMBOLS = str.maketrans(
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
-# Commands that only change size or font, and commands that mean the same as another one. Each is looked up whole, so
+# Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
 # `\le` does not match inside `\left`.
 _LOOKS = re.compile(
     r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
@@ -131,11 +131,11 @@ _WRAPPER = (
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
-_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # one that stands alone
+_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # a single one
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
-# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where more than one letter
-# is named, and without a command not before a letter or sign: it may then be a factor.
+# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not with more than one letter,
+# and without a command not before a letter or sign: it may then be a factor.
 _CHOICE = re.compile(
     rf"^(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
     r"|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
@@ -155,7 +155,7 @@ _LEAD = re.compile(
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
-# 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, no unit
+# 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, not a unit
 _FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
     "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
@@ -169,12 +169,12 @@ _UNIT_TEXT = re.compile(
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\}"  # \mathrm{e} and \mathrm{i} are numbers
-    # m s^{-2}: with an exponent in braces; not of a letter that is no unit alone
+    # m s^{-2}: with an exponent in braces; not of a letter that is not a unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
     r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
     r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*$",
 )
-# A unit written as a bare word at the end. None of one letter: `5 m` may be a product with a variable.
+# A unit written as a bare word at the end. No one-letter units: `5 m` may be a product with a variable.
 _UNIT_WORDS = re.compile(
     r"(?<=[\d}\s)])\s*(?:(?:square|cubic|sq\.?)\s+)?(?:cm|mm|km|kg|nm|ms|ft|feet|foot|inch(?:es)?|yards?|miles?|"
     r"met(?:er|re)s?|"
@@ -189,7 +189,7 @@ _COUNTED_NOUN = re.compile(
     r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
     re.DOTALL,
 )
-# Words behind a number that are no noun: functions, constants, factors, operators and what changes a number's meaning.
+# Words behind a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
@@ -226,7 +226,7 @@ _ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS}
 _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 
 # A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
-# text a statement on one letter stands behind the mark. After an "if" or "when" the answer is a part, and stays.
+# text a statement on one letter follows the mark. After an "if" or "when" the answer is a case, and stays.
 WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters of a text in which a condition, or a noun, is looked for
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
@@ -245,10 +245,10 @@ _SETS = tuple(
         (r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
         (r"natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
         (r"integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
-        ("", r"\in\mathbb{R}"),  # says nothing
+        ("", r"\in\mathbb{R}"),  # carries no information
     )
 )
-# Words that stand for a number or a set.
+# Words for a number or a set.
 _SAID = {
     r"none|(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*"
     r"(?:solution|root|value|number|integer)s?(?:exists?)?": r"\emptyset",
@@ -265,9 +265,9 @@ _TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({_ONES[5:48]}))?|({_ONES})")
 
 
-# The rules that are applied one by one, in this order: what they take, and what they make of it.
+# Rules applied in this order: pattern and replacement.
 
-_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators that stand between groups of three digits and nowhere else
+_THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators used only between groups of three digits
 
 
 def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
@@ -281,17 +281,17 @@ _TYPESETTING = _rules(
     (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
     (_LOOKS.pattern, ""),
     (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
-    (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: on a long run of them the rules below take quadratic time
+    (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: the rules below are quadratic in a run of them
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
     (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
     (r"<\s?=|=\s?<", r"\\leq "),
     (r">\s?=", r"\\geq "),
-    (r"(?<=\s)!=", r"\\neq "),  # directly behind a number or letter a factorial: 5!=120
+    (r"(?<=\s)!=", r"\\neq "),  # directly after a number or letter it is a factorial: 5!=120
     (r"(?<=\d)\s*\.{3}", r"\\ldots "),
 )
 _UNITS = _rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
-    # 2.5 M_\odot as a whole: a mass, luminosity or radius in units of the sun's
+    # 2.5 M_\odot as a whole: a mass, luminosity or radius in solar units
     (
         r"^([-+]?[\d.,]+(?:\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*-?\d+\s*\}|\d))?)\s*[MLR]_\s*\{?\s*\\odot\s*\}?$",
         r"\1",
@@ -305,7 +305,7 @@ _UNITS = _rules(
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
 _WORDS = _rules(
-    # 4:30 p.m., 6\text{ p.m.}; an hour stands before it, 361\text{ pm} are picometres
+    # 4:30 p.m., 6\text{ p.m.}; preceded by an hour, as 361\text{ pm} are picometres
     (
         rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
         lambda m: f"{m[1]}{m[2].lower()}m",
@@ -328,12 +328,12 @@ _MATHEMATICS = _rules(
     ),
     (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
     (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
-    # One blank stays between a command and a letter, and between two numbers, which are then no number.
+    # One blank stays between a command and a letter, and between two numbers, which are then not one number.
     (
         r"(\\[A-Za-z]+)\s+(?=[A-Za-z])|(?<=\d)(\s)\s*(?=[\d.])|\s+",
         lambda m: f"{m[1]} " if m[1] else " " if m[2] else "",
     ),
-    # 3 1/2; 3 5/2 is no mixed number
+    # 3 1/2; 3 5/2 is not a mixed number
     (
         r"(?<![\d./^_])(\d+) (\d+)/(\d+)(?![\d/.^])",
         lambda m: f"{m[1]}\\frac{{{m[2]}}}{{{m[3]}}}" if int(m[2]) < int(m[3]) else m[0],
@@ -341,7 +341,7 @@ _MATHEMATICS = _rules(
     (r"([\^_])\{([A-Za-z0-9])\}(?!\d)", r"\1\2"),  # x^{2} is x^2
 )
 _ENDINGS = _rules(
-    # a sign in front of a value, which has no left side, or a single letter there: `= 211`, `x \approx 468`
+    # a sign in front of a value, without a left side or with a single letter: `= 211`, `x \approx 468`
     (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
     (r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$", r"\1\\overline{\2\3\4}"),  # 0.\dot{2}\dot{7}
     # 0.1666\ldots: a period is printed twice, one digit three times
@@ -366,15 +366,15 @@ _BUILT = re.compile(
 
 
 def clean(text: str) -> str:
-    """`text` with lone surrogates, which no file can hold, replaced."""
+    """Return `text` with lone surrogates, which no file can store, replaced."""
     return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
 
 
 @lru_cache(maxsize=20_000)
 def normalise(text: str, radians: bool = False) -> str:
-    r"""The canonical form of a gold or an extracted answer. Idempotent on its own output.
+    r"""Return the canonical form of a gold or an extracted answer. Idempotent on its output.
 
-    radians: degrees of an angle become radians; otherwise their sign is dropped, as a unit is.
+    radians: convert degrees of an angle to radians; otherwise their sign is dropped, as a unit is.
 
     >>> normalise(r"$\dfrac12\text{ cm}$"), normalise(r"10{,}000"), normalise(r"90^{\circ}.")
     ('\\frac{1}{2}', '10000', '90')
@@ -389,14 +389,14 @@ def normalise(text: str, radians: bool = False) -> str:
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
         text = last_box(text, several=True) or text
-    if "\\begin" not in text:  # doubled backslashes are an escaped command, except as row breaks of a matrix
+    if "\\begin" not in text:  # a doubled backslash is an escaped command, except as a matrix row break
         text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
-    # Lists are marked by `;` and groups of digits joined first: later steps remove the spacing that tells them apart.
+    # Mark lists by `;` and join digit groups first: later steps remove the spacing that distinguishes them.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
     text, condition = _parted(_applied(_TYPESETTING, text))
-    # Units and words: after the spellings, because they are found by the commands around them.
+    # Units and words: after the spellings, because the commands around them locate them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
@@ -404,7 +404,7 @@ def normalise(text: str, radians: bool = False) -> str:
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
     text = _unwrapped(_applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
     text = _applied(_ENDINGS, text)
-    if len(text) <= LONGEST_CONDITIONED:  # of a text without an end of the set this takes cubic time
+    if len(text) <= LONGEST_CONDITIONED:  # cubic time on an unclosed set
         text = _BUILT.sub(_built, text)
     return _unwrapped(text) + condition
 
@@ -416,7 +416,7 @@ def _applied(rules: Rules, text: str) -> str:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """A text without the condition behind it, and the condition behind its mark; empty without one."""
+    """Return a text without its trailing condition, and the condition behind its mark; empty without one."""
     head, mark, condition = text.partition(WHERE)
     if mark or len(text) > LONGEST_CONDITIONED:
         return head, mark + condition
@@ -436,7 +436,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _built(match: re.Match[str]) -> str:
-    """A set of all letters for which something holds as what holds; a set of expressions with the condition behind."""
+    """Rewrite set-builder sets: a set of letters as its condition, a set of expressions with the condition behind."""
     if match[1]:  # behind a blank, which ends a sign for the union
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
@@ -448,7 +448,7 @@ def _reduced(numbers: list[int]) -> str:
 
 
 def _counted(words: str) -> str | None:
-    """The digits of a number below a hundred in words: `twenty-one` is 21."""
+    """Return the digits of a number word below a hundred: `twenty-one` is 21."""
     found = _COUNTED.fullmatch(words.strip().lower())
     if not found:
         return None
@@ -457,9 +457,9 @@ def _counted(words: str) -> str | None:
 
 
 def without_noun(answer: str) -> str | None:
-    r"""An answer as it was written, without the noun that its number counts; None where none ends it.
+    r"""Return a raw answer without the noun that its number counts; None where it does not end in one.
 
-    A word follows a blank and has a vowel. Letters in the order of the alphabet are a product, as `12 abc`.
+    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as `12 abc`.
 
     >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
     ('12', '\\text{7}', None)
@@ -476,18 +476,18 @@ def without_noun(answer: str) -> str | None:
 
 
 def choice(answer: str) -> str | None:
-    """The letter of a choice that stands before its content, in an answer as it was written; None without one."""
+    """Return the letter of a choice before its content, in a raw answer; None without one."""
     match = _CHOICE.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
     return match and (match[1] or match[3] or match[4])
 
 
 def words(text: str) -> str:
-    """Letters and digits only, without case: how answers in words are compared."""
+    """Return letters and digits only, without case, to compare answers in words."""
     return "".join(c for c in _TEXT.sub(r"\1", text).casefold() if c.isalnum())
 
 
 def _without_text(text: str) -> str:
-    r"""`text` without units. An answer wholly in words becomes `\text{words}`; other wrappers leave their content."""
+    r"""Return `text` without units. An answer in words becomes `\text{words}`; other wrappers leave their content."""
     text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
     whole = _TEXT.fullmatch(text)
     said = _TEXT.sub(r"\1", text)
@@ -508,7 +508,7 @@ def _without_text(text: str) -> str:
 
 
 def _labelled(text: str) -> str:
-    r"""`text` with `=` behind the names before its members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
+    r"""Put `=` behind the names before members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
     for pattern in (_LABEL, _PART):
         if len({label[2] for label in pattern.finditer(text)}) > 1:
             return pattern.sub(lambda m: f"{m[1]}{m[2].replace(' ', '')}=", text)
@@ -516,7 +516,7 @@ def _labelled(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    r"""`text` with signs for the words between parts: `x<2 \text{ or } x>3` is a union, `1 \text{ and } 2` a list."""
+    r"""Replace words between parts by signs: `x<2 \text{ or } x>3` is a union, `1 \text{ and } 2` a list."""
     # in `2,500 \text{ and } 7,500` commas group digits
     separator = ";" if _COMMA_GROUP.search(text) else ","
     parts, at = [], 0
@@ -531,7 +531,7 @@ def _joined(text: str) -> str:
 
 
 def braced_fractions(text: str) -> str:
-    r"""Braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
+    r"""Put braces around both arguments of every `\frac`: `\frac12`, `\frac1{2}`, `\frac{1}2`."""
     for _ in range(DEEPEST_FRACTION):
         before, text = text, _SECOND.sub(r"\1{\2}", _FIRST.sub(r"\\frac{\1}", text))
         if text == before:
@@ -540,7 +540,7 @@ def braced_fractions(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """`text` without braces that enclose all of it and do nothing."""
+    """Return `text` without redundant braces around all of it."""
     while text[:1] == "{" and text[-1:] == "}" and balanced(text, 1) == text[1:-1]:
         text = text[1:-1]
     return text

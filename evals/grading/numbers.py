@@ -1,7 +1,7 @@
-"""Exact numbers from plain mathematical text: the stage that decides most comparisons, in microseconds.
+"""Parse exact numbers from plain mathematical text: this stage decides most comparisons, in microseconds.
 
-Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Everything
-else is None and left to later stages. Sizes are bounded before anything is computed, so no text can make this slow.
+Digits, decimals, `\\frac`, `/`, powers of integers, products, sums and parentheses become one `Fraction`. Anything else
+returns None and is left to later stages. Sizes are bounded before any computation, so no text can be slow.
 """
 
 import re
@@ -24,13 +24,13 @@ _SCIENTIFIC = re.compile(
     rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
 )
 _REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
-# Only digits, operators, brackets and x, y, z: such a text that is no number equals none.
+# Only digits, operators, brackets and x, y, z: if such a text is not a number, it equals none.
 PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
 
 @dataclass(frozen=True)
 class Number:
-    """An exact value and how it was printed."""
+    """An exact value and its printed form."""
 
     value: Fraction
     form: Form
@@ -40,7 +40,7 @@ class Number:
 
 
 def number(text: str) -> Number | None:
-    r"""The number that normalised `text` denotes, or None.
+    r"""Return the number that normalised `text` denotes, or None.
 
     >>> number("4.50e3")
     Number(value=Fraction(4500, 1), form='scientific', last_digit=Fraction(10, 1))
@@ -51,7 +51,7 @@ def number(text: str) -> Number | None:
         return None
     if _INTEGER.fullmatch(text):  # 142.0 is an integer printed as a decimal
         return Number(Fraction(int(text.partition(".")[0])), "integer")
-    if _DECIMAL.fullmatch(text):  # after the integers, whose pattern takes 142.0 and 5.
+    if _DECIMAL.fullmatch(text):  # after the integers, whose pattern includes 142.0 and 5.
         return Number(Fraction(text.rstrip(".")), "decimal", _last_digit(text))
     if _THOUSANDS.fullmatch(text):
         return number(text.replace(",", ""))
@@ -70,21 +70,21 @@ def number(text: str) -> Number | None:
 
 
 def _last_digit(decimal: str) -> Fraction:
-    """One unit of the last printed digit, at least the second significant one: `.25` -> 1/100, `3` -> 1/10."""
+    """Return one unit of the last printed digit, at least the second significant one: `.25` -> 1/100, `3` -> 1/10."""
     single = len(decimal.lstrip("+-").replace(".", "").lstrip("0")) == 1
     return Fraction(1, 10 ** (len(decimal.partition(".")[2]) + single))
 
 
 def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
-    r"""`0.1\overline{6}` is 1/6."""
+    r"""Return the value of a repeating decimal: `0.1\overline{6}` is 1/6."""
     value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
     value /= 10 ** len(start)
     return -value if sign == "-" else value
 
 
 def arithmetic(text: str) -> Fraction | None:
-    """The value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is no quotient
+    """Return the value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
+    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is not a quotient
         return None
     try:
         reader = Reader(text)
@@ -95,16 +95,16 @@ def arithmetic(text: str) -> Fraction | None:
 
 
 class NotArithmeticError(Exception):
-    """The tokens are no arithmetic, or a bound is reached."""
+    """The tokens are not arithmetic, or a bound is exceeded."""
 
 
 _CLOSING = {"(": ")", "{": "}"}
 
 
 class Reader:
-    """Recursive descent over tokens; one method per level of precedence. Brackets carry no meaning but grouping.
+    """Recursive descent over tokens; one method per level of precedence. Brackets only group.
 
-    The values here are fractions; `expressions.Latex` reads letters, roots and functions by the same descent.
+    Values here are fractions; `expressions.Latex` parses letters, roots and functions by the same descent.
     """
 
     TOKEN = re.compile(rf"({_DIGITS}|\\(?:frac|cdot|times|div)|[-+*/:^(){{}}])")
@@ -120,7 +120,7 @@ class Reader:
             end = token.end()
 
     def bounded(self, value: Any) -> Any:
-        """`value` unless it is too large: sums and products could otherwise grow without limit."""
+        """Return `value` unless it is too large: sums and products could otherwise grow without limit."""
         if max(value.numerator.bit_length(), value.denominator.bit_length()) > 2 * MOST_BITS:
             raise NotArithmeticError
         return value
@@ -162,12 +162,12 @@ class Reader:
                 return value
 
     def mixed(self, depth: int) -> Any:
-        """`1\\frac{4}{5}` is 9/5: an integer directly before a fraction is added to it."""
+        """Parse a mixed number: `1\\frac{4}{5}` is 9/5, an integer directly before a fraction."""
         start, whole = self.at, self.peek()
         value = self.power(depth)
         if whole.isdigit() and self.at == start + 1 and self.peek() == "\\frac":
             part = self.power(depth)
-            rational = isinstance(part, Rational)  # no letter of `expressions.Latex`
+            rational = isinstance(part, Rational)  # not a letter of `expressions.Latex`
             return value + part if rational and 0 <= part < 1 else self.bounded(value * part)
         return value
 
@@ -177,7 +177,7 @@ class Reader:
             return base
         self.next()
         exponent = self.atom(depth + 1)
-        # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not read here
+        # 2^3^2 is ambiguous, 0^0 has no agreed value and 0^-1 none: they are not parsed here
         if self.peek() == "^" or (base == 0 and exponent <= 0):
             raise NotArithmeticError
         return _raised(base, exponent)
@@ -200,8 +200,8 @@ class Reader:
 
 
 def _raised(base: Fraction, exponent: Fraction) -> Fraction:
-    """A power with an integer exponent; anything else is left to the algebra."""
-    # bounded before the power is computed, from the size that it would have
+    """Return a power with an integer exponent; other powers are left to the algebra."""
+    # bounded before the power is computed, by its predicted size
     size = max(base.numerator.bit_length(), base.denominator.bit_length())
     if exponent.denominator != 1 or abs(exponent.numerator) * size > MOST_BITS:
         raise NotArithmeticError

@@ -1,10 +1,10 @@
-r"""Other people's graders, called as their own code calls them, in workers that can be killed (`evals.grading.pool`).
+r"""Third-party graders, called as their own code calls them, in workers that can be killed (`evals.grading.pool`).
 
     math_verify    math-verify with its defaults, the gold in a box, as its documentation shows
     minerva        lm-eval's minerva_math, its exact_match: the text after "Final Answer: The final answer is", by sympy
     exact_match    lm-eval's aime24 and aime25, their exact_match: the last box, else between dollars; MATH's rewriting
 
-They get the gold as stored, without an item's tolerance. Their own time limits need signals, which a worker's thread
+They receive the gold as stored, without an item's tolerance. Their time limits need signals, which a worker's thread
 cannot use; its CPU limit replaces them. A task file of lm-eval is loaded alone, as lm-eval loads it: importing the
 package takes 8 seconds more.
 
@@ -32,12 +32,12 @@ Judgement = tuple[bool, str | None]
 
 @dataclass(frozen=True)
 class Other:
-    """A grader: the package that has it, how it is called (module, gold, response), CPU seconds of one comparison."""
+    """A grader: its package, its call (module, gold, response), and the CPU seconds of one comparison."""
 
     package: str  # a distribution
     judge: Callable[[Any, str, str], Judgement]
     file: str = ""  # its file in `site-packages`; empty: the package is imported
-    seconds: float = 5.0  # as math-verify and minerva_math have
+    seconds: float = 5.0  # as in math-verify and minerva_math
 
 
 def _math_verify(module: Any, gold: str, response: str) -> Judgement:
@@ -77,7 +77,7 @@ OTHERS = {
 
 
 def _module(other: Other) -> ModuleType:
-    """Load what a grader is in. Raises ImportError, or what its file raises."""
+    """Load a grader's module. Raises ImportError, or the errors of its file."""
     if not other.file:
         return importlib.import_module(other.package.replace("-", "_"))
     spec = importlib.util.find_spec(other.file.partition("/")[0])
@@ -95,7 +95,7 @@ def _module(other: Other) -> ModuleType:
 
 
 def _compare(name: str) -> worker.Compare:
-    """The grader `name`, loaded and warm; where that fails, every comparison raises the reason."""
+    """Return the grader `name`, loaded and warm; if loading fails, every comparison raises the reason."""
     try:
         module = _module(OTHERS[name])
         for response in (r"\boxed{x+2^{\frac{1}{2}}}", r"Final Answer: The final answer is $x+2^{\frac{1}{2}}$."):

@@ -1,10 +1,10 @@
-"""Comparisons in processes that can be killed: the only timeout that holds inside C code.
+"""Compare in processes that can be killed: the only timeout that works inside C code.
 
 Limits are CPU seconds of the comparing process, so a busy machine gives the same verdicts as an idle one. A much larger
-wall-clock limit only catches a process that does not run at all. A comparison that used up its CPU seconds would do so
-again, so that is final. A batch has a budget beside (`Pool.compare`), so that many such answers cannot hold up a
-training. One that ended otherwise (memory, a signal) may have been killed for what came before it, and is tried once
-more, in a process that has compared nothing yet. The caller's side has no threads and no signal handlers, so the pool
+wall-clock limit only catches a process that does not run at all. A comparison that exhausts its CPU seconds would do
+so again, so that is final. A batch also has a budget (`Pool.compare`), so that many such answers cannot delay a
+training run. A comparison that ended otherwise (memory, a signal) may have been killed for an earlier one, and is
+retried once in a fresh process. The caller's side has no threads and no signal handlers, so the pool
 also works outside the main thread and inside frameworks that own the signals. `evals.grading.worker` compares.
 """
 
@@ -25,20 +25,20 @@ from evals.grading.decide import Gold
 
 CPU_SECONDS = 2.0  # of one comparison; of 17,000 on the seven benchmarks' golds the slowest took 0.4 s (measured)
 WALL_SECONDS = 120.0
-TOO_SLOW = "CPU seconds"  # the reason of an answer that used them up
+TOO_SLOW = "CPU seconds"  # the reason of an answer that exhausted them
 # The budget of a batch: its comparisons share FIRST_SECONDS equally, and those that need more share SLOW_SECONDS; both
 # grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds
 # 30 take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
 FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
-QUICK = FIRST_SECONDS / SHARING  # what takes no longer is never cut short by a budget
+QUICK = FIRST_SECONDS / SHARING  # a budget never cuts a faster comparison short
 MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
-# The only variables of the caller that a worker gets. It reads text that a model wrote, and others may hold tokens and
-# keys, or change what Python imports.
+# The only variables of the caller that a worker inherits. It reads text that a model wrote, and others may hold tokens
+# and keys, or change Python's imports.
 PASSED_ON = frozenset(
     ("PATH", "HOME", "TMPDIR", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 )
-TASKS_PER_PROCESS = 8  # one more comparing process per so many tasks
+TASKS_PER_PROCESS = 8  # tasks per additional comparing process
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Task:
 
     gold: Gold
     answer: str
-    grader: str = "ours"  # a name that the worker knows: ours, or one of `evals.grading.others`
+    grader: str = "ours"  # a grader's name: ours, or one of `evals.grading.others`
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How a comparison ended."""
+    """The outcome of a comparison."""
 
     outcome: str  # a `Verdict`
     seconds: float  # of CPU
@@ -66,9 +66,9 @@ Report = Callable[[int, Answer], object]
 class Pool(AbstractContextManager["Pool"]):
     """Started on the first task; `close` it, or use it as a context manager.
 
-    workers: comparing processes at once, by default one per core this process may use. cpu_seconds: limit of one
-    comparison, on its process's CPU clock. wall_seconds: for one that does not run at all. memory_bytes: address space.
-    module: what runs as the worker. compiles: whether text may be evaluated, as other people's graders do. packages:
+    workers: parallel comparing processes, by default one per core available to this process. cpu_seconds: limit of one
+    comparison, on its process's CPU clock. wall_seconds: for a process that does not run at all. memory_bytes: address
+    space. module: the worker's module. compiles: whether text may be evaluated, as third-party graders do. packages:
     folder searched first for modules.
     """
 
@@ -104,10 +104,10 @@ class Pool(AbstractContextManager["Pool"]):
     def compare(
         self, tasks: Sequence[Task], *, batch: int | None = None, report: Report = lambda *_: None
     ) -> list[Answer]:
-        """One answer per task, in order. `report(index, answer)` is called as each becomes final, in no order.
+        """Return one answer per task, in order. `report(index, answer)` is called as each becomes final, in any order.
 
-        batch: comparisons in the batch that the tasks are of; without it there is no budget. What a comparison gets
-        follows from how many need more than their first share, and so neither from their order nor from the processes.
+        batch: number of comparisons in the tasks' batch; without it there is no budget. A comparison's share depends on
+        how many need more than their first share, and so neither on their order nor on the processes.
         Raises BenchError when the worker cannot start.
         """
         growth = max(1.0, (batch or 0) / SHARING)
@@ -128,7 +128,7 @@ class Pool(AbstractContextManager["Pool"]):
     def _round(
         self, tasks: Sequence[Task], indices: Sequence[int], cpu_seconds: float, report: Report
     ) -> dict[int, Answer]:
-        """The answers to some of the tasks, by index and in order, with one limit for all."""
+        """Return the answers to some of the tasks, by index and in order, with one limit for all."""
         answers: dict[int, Answer] = {}
         lost = 0
         try:
@@ -142,7 +142,7 @@ class Pool(AbstractContextManager["Pool"]):
                         place, *answer = json.loads(channel.recv_bytes())
                         answers[left[place]] = Answer(*answer)
                         report(left[place], answers[left[place]])
-                except (EOFError, ConnectionError) as error:  # killed from outside: once more for what is left
+                except (EOFError, ConnectionError) as error:  # killed from outside: retry the rest once
                     self.close()
                     if lost := lost + 1 > 1:
                         raise BenchError("grading worker: ended twice; is there too little memory?") from error
@@ -152,10 +152,10 @@ class Pool(AbstractContextManager["Pool"]):
         return {index: answers[index] for index in indices}
 
     def _start(self) -> Connection:
-        """The channel to the worker, which is started when there is none."""
+        """Return the channel to the worker, starting it if necessary."""
         if self.worker:
             return self.worker[1]
-        # One hash seed, and integers in Python: equal verdicts wherever it runs.
+        # One hash seed, and integers in Python: equal verdicts on every machine.
         environment = {
             **{name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
             "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,4 +1,4 @@
-r"""The structure of an answer: a single object, a tuple or interval (ordered), or a list or set (order-free).
+r"""The structure of an answer: a single object, a tuple or interval (ordered), or a list or set (unordered).
 
 `1,-2` and `\{-2,1\}` are the same list; `(1,2)` and `(2,1)` are different points; `(3,4]` and `[3,4]` different
 intervals. Members are compared one by one, so that a list of numbers never needs a computer algebra system.
@@ -16,7 +16,7 @@ from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
 
 DEEPEST = 20  # nested brackets; the golds of the seven benchmarks have at most 5
-SPARE_MEMBERS = 4  # a list with more than twice the gold's members and these is not compared member by member
+SPARE_MEMBERS = 4  # a list longer than twice the gold's and these is not compared member by member
 MOST_SIGNS = 4  # plus-minus signs of a member, each of which doubles it
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|[()\[\]{},;=]", re.DOTALL)
@@ -25,7 +25,7 @@ _OPENING = {"(", "[", "{", "\\{"}
 _CLOSING = {")", "]", "}", "\\}"}
 _BRACKET = re.compile(r"\\.|[(\[{}\])]", re.DOTALL)
 _NAME = r"\\?[A-Za-z][A-Za-z ]*(?:_(?:\w|\\[A-Za-z]+ ?|\{[\w\\ ]*\}))?'*(?:\([A-Za-z_0-9,]*\))?"
-# What stands before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for what follows.
+# Allowed before the sign in `x=5`, `f(x)=2x`, `(x,y)=(1,2)`, `\frac{dv}{dt}=g`: a name for the right side.
 NAMES = re.compile(rf"{_NAME}|\\frac\{{d\w\}}\{{d\w\}}|\({_NAME}(?:,{_NAME})*\)|{_NAME}(?:,{_NAME})+|\\text\{{\w*\}}")
 # Marks of a single text that may still be a point, an interval or a set.
 _MANIFOLD = re.compile(
@@ -40,7 +40,7 @@ Compare = Callable[[str, str], bool | None]
 
 @dataclass(frozen=True)
 class Structure:
-    """A single object (no form), a list, set or union of members, or ordered members in the brackets of its form."""
+    """A single object (no form), an unordered list, set or union, or ordered members in the brackets of its form."""
 
     text: str = ""  # of a single object
     form: str = ""
@@ -53,7 +53,7 @@ class Structure:
 
     @property
     def is_interval(self) -> bool:
-        """Whether it is written as an interval or a union of such."""
+        """Whether it is written as an interval or a union of intervals."""
         parts = self.members if self.form == UNION else (self,)
         return all(part.ordered and len(part.members) == 2 for part in parts)
 
@@ -66,9 +66,9 @@ class Structure:
 
 
 def too_deep(text: str) -> bool:
-    """Whether brackets are nested deeper than DEEPEST. An explicit bound, so that no recursion can reach Python's.
+    """Return whether brackets are nested deeper than DEEPEST: an explicit bound, below Python's recursion limit.
 
-    How deep Python can still recurse depends on the caller and on what caches hold; a verdict must not.
+    How deep Python can still recurse depends on the caller and on caches; a verdict must not.
     """
     depth = 0
     for match in _BRACKET.finditer(text):
@@ -76,13 +76,13 @@ def too_deep(text: str) -> bool:
         depth += (bracket in "([{") - (bracket in "}])")
         if depth > DEEPEST:
             return True
-        depth = max(depth, 0)  # a bracket that closes nothing
+        depth = max(depth, 0)  # an unmatched closing bracket
     return False
 
 
 @lru_cache(maxsize=20_000)
 def parse(text: str) -> Structure:
-    r"""The structure of normalised `text`; what is nested too deeply is one object.
+    r"""Return the structure of normalised `text`; text nested too deeply is one object.
 
     >>> [member.text for member in parse("(1,2),(3,4)").members[1].members]
     ['3', '4']
@@ -91,7 +91,7 @@ def parse(text: str) -> Structure:
 
 
 def _parse(text: str) -> Structure:
-    """`parse` without its bound. Each call within itself has less text outside brackets, or one bracket less."""
+    """Parse without the bound of `parse`. Each recursion has less text outside brackets, or one bracket fewer."""
     # From the loosest binding to the tightest: a union of intervals, a list, a set, a sign, a tuple, a named value.
     unions = split(text, ("\\cup",))
     if len(unions) > 1:
@@ -99,7 +99,7 @@ def _parse(text: str) -> Structure:
     parts = split(text)
     if len(parts) > 1:
         return _grouped(_members(parts))
-    # with a comma behind, what is balanced ends with an empty part: `\{1\}+\{2\}` is no set
+    # with a trailing comma, a balanced text ends with an empty part: `\{1\}+\{2\}` is not a set
     if text[:2] == "\\{" and text[-2:] == "\\}" and not (inner := split(f"{text[2:-2]},"))[-1]:
         return Structure(form=SET, members=_members(inner))
     if signs := _signed(text):
@@ -115,13 +115,13 @@ def _parse(text: str) -> Structure:
 
 
 def _members(parts: Sequence[str]) -> tuple[Structure, ...]:
-    """Parsed parts; a part that is itself a bare list (`1\\pm2`) gives its members."""
+    """Return parsed parts; a part that is a bare list (`1\\pm2`) contributes its members."""
     parsed = [_parse(part) for part in parts if part]
     return tuple(member for part in parsed for member in (part.members if part.form == LIST else (part,)))
 
 
 def _grouped(members: tuple[Structure, ...]) -> Structure:
-    """A list; values of different letters are a point: `x=1,y=2`, and `x=1,y=2;x=3,y=4` a list of two."""
+    """Return a list; values of different letters are a point: `x=1,y=2`, and `x=1,y=2;x=3,y=4` a list of two."""
     named = [sides(member.text) for member in members]
     names = [side[0] for side in named if len(side) == 2 and NAMES.fullmatch(side[0])]
     letters = tuple(dict.fromkeys(names))
@@ -137,7 +137,7 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
 
 
 def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
-    """`text` cut at separators outside all brackets; whole when its brackets do not balance."""
+    """Split `text` at separators outside all brackets; return it whole when its brackets do not balance."""
     parts, depth, at = [], 0, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -155,7 +155,7 @@ def split(text: str, separators: Sequence[str] = ",;") -> list[str]:
 
 @lru_cache(maxsize=20_000)
 def sides(text: str) -> tuple[str, ...]:
-    r"""`text` cut at its equality or membership signs outside brackets.
+    r"""Split `text` at its equality or membership signs outside brackets.
 
     >>> sides("f(x)=2x"), sides(r"x\in[0,1]"), sides("7")
     (('f(x)', '2x'), ('x', '[0,1]'), ('7',))
@@ -171,10 +171,10 @@ _ABSOLUTE = re.compile(r"\|([A-Za-z])\|(<|\\leq ?)([^<>,;|=\\]+|\\sqrt\{\w+\})")
 
 
 def as_interval(text: str) -> tuple[str, str] | None:
-    r"""The variable and the interval, or union of intervals, that inequalities stand for; None for another text.
+    r"""Return the variable and the interval, or union of intervals, of inequalities; None for another text.
 
-    Inequalities joined by a comma or "and" are the interval that they have in common; when their ends are numbers that
-    leave nothing in common, the union is meant.
+    Inequalities joined by a comma or "and" are their common interval; when their ends are numbers with nothing in
+    common, the union is meant.
 
     >>> as_interval(r"x<2\cup x\geq3"), as_interval("1<x,x<3"), as_interval("x<y")
     (('x', '(-\\infty,2)\\cup[3,\\infty)'), ('x', '(1,3)'), None)
@@ -201,7 +201,7 @@ def as_interval(text: str) -> tuple[str, str] | None:
 
 
 def _range(text: str) -> tuple[str, str, str] | None:
-    r"""The variable and the ends, with their brackets, of `x<2`, `2>x` or `1<x<2`: `x`, `(-\infty` and `2)`."""
+    r"""Return the variable and the ends, with their brackets, of `x<2`, `2>x` or `1<x<2`: `x`, `(-\infty` and `2)`."""
     parts, signs = _RELATION.split(text), [sign.strip() for sign in _RELATION.findall(text)]
     if set(signs) <= {">", "\\geq"}:
         parts, signs = parts[::-1], signs[::-1]
@@ -216,9 +216,9 @@ def _range(text: str) -> tuple[str, str, str] | None:
 
 
 def _signed(text: str) -> list[str]:
-    r"""The texts that `\pm` stands for: `a\pm b` is `a+b` and `a-b`, two signs are four texts. Empty without a sign.
+    r"""Return the texts of `\pm`: `a\pm b` is `a+b` and `a-b`, two signs are four texts. Empty without a sign.
 
-    Where there is also a `\mp`, all upper and all lower signs belong together.
+    With a `\mp` as well, all upper and all lower signs belong together.
     """
     signs = _PLUS_MINUS.findall(text)
     if not 0 < len(signs) <= MOST_SIGNS:
@@ -237,16 +237,16 @@ def _signed(text: str) -> list[str]:
 
 
 def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
-    """Whether two structures say the same, with `leaf` for the single objects. None: undecided."""
+    """Return whether two structures are equal, with `leaf` for the single objects. None: undecided."""
     if not (gold.form or answer.form):
         return leaf(gold.text, answer.text)
     if answer.names and (gold.names or all(len(name) == 1 for name in answer.names)):
-        # by name, or to a gold without names by the order of Latin letters; (r,\theta) stays as it is
+        # by name, or relative to a gold without names by the order of Latin letters; (r,\theta) stays unchanged
         gold, answer = _by_name(gold), _by_name(answer)
         if gold.names and gold.names != answer.names:
             return False
     if gold.ordered and answer.ordered:
-        # With two members the bracket decides an interval's ends; with more, ( and [ may both enclose a vector.
+        # With two members the bracket determines an interval's ends; with more, ( and [ may both enclose a vector.
         if gold.form != answer.form and len(gold.members) == len(answer.members):
             return None if {gold.form[0], answer.form[0]} == {"(", "["} and len(gold.members) > 2 else False
         return _ordered(gold, answer, leaf)
@@ -266,9 +266,9 @@ def _by_name(side: Structure) -> Structure:
 
 
 def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
-    """As sets: every member has its equal on the other side. Repetitions (a double root) say nothing new."""
+    """Compare as sets: every member has an equal on the other side. Repetitions (a double root) add nothing."""
     golds, answers = (side.members if side.form and not side.ordered else (side,) for side in (gold, answer))
-    # bounds the number of comparisons, each of which may need algebra; more than double is no repetition of roots
+    # bounds the number of comparisons, each of which may need algebra; more than double is not a repetition of roots
     if len(answers) > 2 * len(golds) + SPARE_MEMBERS:
         return False
     met: list[bool | None] = [False] * len(answers)
@@ -277,7 +277,7 @@ def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None
         matched: bool | None = False
         for index, a in enumerate(answers):
             if matched and met[index]:
-                continue  # both have their equal already: one comparison less
+                continue  # both are already matched: one comparison fewer
             equal = compare(g, a, leaf)
             matched, met[index] = (
                 True if before or equal else None if None in (before, equal) else False
@@ -304,8 +304,8 @@ _DECLARED = re.compile(r"([A-Za-z])\\in\\mathbb\{[ZNR]\}|([k-n])(?:>|\\geq)-?\d+
 
 
 def integers(gold: str, answer: str) -> tuple[str | None, str | None, bool] | None:
-    """The letters of gold and answer that run through the integers, and whether through all of them, as the conditions
-    behind the two have it; None when one condition contradicts the other, as k >= 0 does k >= 1."""
+    """Return the integer letters of gold and answer, and whether they run through all integers, by the conditions
+    behind the two; None when one condition contradicts the other, as k >= 0 does k >= 1."""
     conditions = [text.partition(WHERE)[2] for text in (gold, answer)]
     said = [condition[1:].replace(" ", "") for condition in conditions]
     meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]

@@ -1,8 +1,8 @@
 """The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
 
-LaTeX is read by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares what is
-no expression, and what values leave open. No text ever reaches `sympify` or `parse_expr`, which evaluate Python.
-Nothing is timed here: the worker is killed from outside.
+LaTeX is parsed by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares
+non-expressions, and what values leave undecided. No text ever reaches `sympify` or `parse_expr`, which evaluate Python.
+There is no time limit here: the worker is killed from outside.
 """
 
 import math
@@ -19,7 +19,7 @@ import math_verify.parser
 import mpmath
 import sympy
 import sympy.parsing.sympy_parser
-import sympy.physics.units  # noqa: F401 - `simplify` imports it late, and it evaluates names of its own while loading
+import sympy.physics.units  # noqa: F401 - `simplify` imports it late, and loading it evaluates names
 from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 from math_verify import verify
@@ -29,23 +29,23 @@ from evals.grading.decide import SIX_DECIMALS, Gold, agree, as_intervals, behind
 from evals.grading.expressions import Power, TooLargeError, read, without_derivatives
 from evals.grading.numbers import Number, number
 
-# Units, boxes and decimals are settled before: math-verify's own unit rule would drop the t of `\frac{1}{m} t`.
+# Units, boxes and decimals are handled before: math-verify's unit rule would drop the t of `\frac{1}{m} t`.
 _READING = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
 _LETTERS = ConversionConfig(lowercase_symbols=False)
-# Characters of one object; the longest gold of the seven benchmarks has 210. An explicit bound for the depth of what is
-# parsed, far below the worker's (`worker.RECURSION`): how deep Python recurses depends on what caches hold.
+# Characters of one object; the longest gold of the seven benchmarks has 210. An explicit bound on parse depth, far
+# below the worker's (`worker.RECURSION`): Python's available recursion depth depends on caches.
 LONGEST_OBJECT = 600
-# No object: 3:4:5. What is deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers.
-# How much time and memory they take depends on what caches hold, so they are told by their look.
+# Not an object: 3:4:5. Deep without being long: \sin\sin\sin..., ----x, x!!!!!, five primes, and towers of powers.
+# Their time and memory depend on caches, so they are recognised by pattern.
 _CHAIN = re.compile(r":.*:|(?:\\[A-Za-z]+\s?){13}|[-+]{13}|!{5}|'{5}|\^\{[^{}]*\^\{[^{}]*\^\{[^{}]*\^")
 _DIGITS, _MOST_DIGITS = 30, 3000  # of a result, and of the terms where they cancel
-_EXACT = 1e-22  # relative: values to 30 digits, less what cancels
+_EXACT = 1e-22  # relative: values to 30 digits, less cancelled digits
 _SAME = 1e-9  # relative; decimals in an expression carry fifteen digits
 _AGREE = 1e-20  # relative; of values of two expressions in variables
-# Positive and in no simple relation: roots and logarithms stay real, and sqrt(xy) is sqrt(x)sqrt(y). The first two
-# points show that most wrong answers differ; only what agrees there needs the others.
+# Positive and without a simple relation: roots and logarithms stay real, and sqrt(xy) is sqrt(x)sqrt(y). The first two
+# points rule out most wrong answers; only those that agree there need the others.
 _POINTS, _STEP = (1.3717, 2.6183, 0.5539, 7.2361), 0.4142
-# What agrees at some positive points and is different elsewhere, or has no value by itself.
+# Functions that can agree at some positive points and differ elsewhere, or that have no value alone.
 _UNEVEN = (
     sympy.floor, sympy.ceiling, sympy.frac, sympy.Mod, sympy.Derivative, sympy.Abs, sympy.sign, sympy.Heaviside,
     sympy.Piecewise, sympy.Max, sympy.Min, sympy.re, sympy.im, sympy.arg, sympy.conjugate, sympy.Sum, sympy.Product,
@@ -61,7 +61,7 @@ def _refuse(*_: Any, **__: Any) -> Any:
 
 
 def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
-    """`sympify` for sympy's number classes, that never turns text into code by `eval`: digits and decimals only."""
+    """Replace `sympify` for sympy's number classes, without `eval` of text: digits and decimals only."""
     if not isinstance(value, str):
         return sympy.sympify(value, *arguments, **options)
     if re.fullmatch(r"\d+", value):
@@ -70,7 +70,7 @@ def _sympify_number(value: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def forbid_evaluation() -> None:
-    """Remove every way in which sympy turns text into Python that runs. Called once, in the worker."""
+    """Remove every path by which sympy runs text as Python. Called once, in the worker."""
     sympy.core.numbers.sympify = _sympify_number
     for module in (sympy.parsing.sympy_parser, latex2sympy2_extended.latex2sympy2, math_verify.parser):
         module.parse_expr = _refuse
@@ -89,8 +89,8 @@ def outcome(gold: Gold, answer: str) -> Verdict:
         return _equal(*bare, gold.tolerance, integers)
 
     equal = compare(gold, answer, leaf)
-    # Undecided member by member: the grammar may still read the whole, such as a union of intervals or an inequality.
-    # Of two lists or tuples all members have been compared, and the whole knows nothing more.
+    # Undecided member by member: the grammar may still parse the whole, such as a union of intervals or an inequality.
+    # Of two lists or tuples all members have been compared, so the whole adds nothing.
     if equal is None and {structure.parse(text).form for text in (expected, found)} & {"", structure.UNION}:
         equal = _equal(expected, found, gold.tolerance)
     if equal is None:
@@ -99,14 +99,14 @@ def outcome(gold: Gold, answer: str) -> Verdict:
 
 
 def _is_unread(gold: structure.Structure) -> bool:
-    """Whether no reader makes an object of a gold, or of a member of it."""
+    """Return whether no parser accepts a gold, or a member of it."""
     return any(map(_is_unread, gold.members)) if gold.form else _attempt(lambda: _parse(gold.text, "")[0]) is None
 
 
 def _attempt(compute: Callable[[], Any]) -> Any:
-    """The result, or None where the algebra fails: its grammar and functions raise errors without a common class.
+    """Return the result, or None where the algebra fails: its errors have no common class.
 
-    A lack of memory or of stack is no failure of the algebra: that error goes on to the worker, which ends.
+    Running out of memory or stack is not a failure of the algebra: that error propagates to the worker, which ends.
     """
     try:
         return compute()
@@ -116,33 +116,33 @@ def _attempt(compute: Callable[[], Any]) -> Any:
         return None
 
 
-@lru_cache(maxsize=256)  # a gold meets many answers
+@lru_cache(maxsize=256)  # a gold is compared with many answers
 def _by_grammar(text: str) -> Any:
-    """The sympy object that the grammar makes of a text; None when it refuses it, or would leave out a base."""
+    """Parse a text with the grammar; None when it rejects the text, or would leave out a base."""
     if _INDEXED_NUMBER.search(text):
         return None
     latex = normalize_latex(text, config=_READING)
     options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
     parsed = _attempt(lambda: latex2sympy(latex, **options))
-    # it reads i as a letter, which it is only as the index of a sum or product
+    # the grammar parses i as a letter, which it is only as the index of a sum or product
     if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
         return parsed.subs(_LETTER_I, sympy.I)
     return parsed
 
 
 def _parse(gold: str, answer: str) -> tuple[Any, Any]:
-    """Two texts as sympy objects, both by one reader: the two name letters differently. None for what none reads."""
+    """Parse two texts with one parser, as the two name letters differently. None for unparsable text."""
     texts = without_derivatives(gold.removesuffix("%"), answer.removesuffix("%"))
     expected, value = map(read, texts)
     if expected is not None and value is not None:
         return expected, value
     value = _by_grammar(texts[1])
-    # an answer that no reader reads is wrong whatever the gold is
+    # an unparsable answer is wrong whatever the gold is
     return _by_grammar(texts[0]) if value is not None or expected is None else expected, value
 
 
 def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Any = None) -> bool | None:
-    """Whether two texts are equal; None when the gold cannot be parsed. What cannot be compared is not equal."""
+    """Return whether two texts are equal; None when the gold cannot be parsed. Incomparable texts are not equal."""
     if len(answer) > LONGEST_OBJECT or _CHAIN.search(answer):
         return False
     try:
@@ -157,12 +157,12 @@ def _equal(gold: str, answer: str, tolerance: Fraction | None, integers: Any = N
 
 
 def _same(gold: Any, answer: Any, printed: Number | None = None, tolerance: Fraction | None = None) -> bool:
-    """Two sympy objects: by structure, by value, by value at some points, by expansion, and then by math-verify.
+    """Compare two sympy objects: by structure, value, value at some points, expansion, and then math-verify.
 
     printed: the gold, where it is a number.
     """
     if any(isinstance(side, sympy.Basic) and side.has(sympy.zoo, sympy.nan) for side in (gold, answer)):
-        return False  # a quotient by zero is equal to no other
+        return False  # a quotient by zero equals no other value
     if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr):
         answer = _in_case_of(gold, answer)
         closed = not (gold.free_symbols or answer.free_symbols)
@@ -174,14 +174,14 @@ def _same(gold: Any, answer: Any, printed: Number | None = None, tolerance: Frac
         # Expanding finds equal polynomials; math-verify would compare a lone symbol by its name only.
         if _attempt(lambda: sympy.expand(gold - answer)) == 0:
             return True
-    if isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq):  # to math-verify all without a solution are one
+    if isinstance(gold, sympy.Eq) and isinstance(answer, sympy.Eq):  # to math-verify all unsolvable equations are equal
         return _proportional(*(sympy.fraction(sympy.together(side.lhs - side.rhs))[0] for side in (gold, answer)))
     # The gold comes first: math-verify is not symmetric. No timeout: its alarm could not interrupt C code anyway.
     return bool(gold == answer or verify(gold, answer, timeout_seconds=None, allow_set_relation_comp=True))
 
 
 def _in_case_of(gold: Any, answer: Any) -> Any:
-    """The answer with the gold's capital and small letters, where each text has a letter in one case only."""
+    """Return the answer in the gold's capital and small letters, where each text has a letter in one case only."""
     names = {symbol.name.lower(): symbol for symbol in gold.free_symbols}
     renamed = {symbol: names.get(symbol.name.lower(), symbol) for symbol in answer.free_symbols}
     clash = len(names) < len(gold.free_symbols) or len(set(renamed.values())) < len(renamed)
@@ -189,19 +189,19 @@ def _in_case_of(gold: Any, answer: Any) -> Any:
 
 
 def _proportional(gold: Any, answer: Any) -> bool:
-    """Whether one expression is a constant multiple of the other: f(x) g(y) = f(y) g(x)."""
+    """Return whether one expression is a constant multiple of the other: f(x) g(y) = f(y) g(x)."""
     others = {symbol: sympy.Symbol(f"{symbol.name}'", real=True) for symbol in gold.free_symbols | answer.free_symbols}
     return gold != 0 and answer != 0 and _same(gold * answer.xreplace(others), gold.xreplace(others) * answer)
 
 
 def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter: str | None, whole: bool) -> bool:
-    """Whether two expressions in one integer each, which may be different letters, run through the same values.
+    """Return whether two expressions in one integer each, which may be different letters, run through the same values.
 
-    The letters as they were declared; whole: they run through all integers.
+    gold_letter, answer_letter: as declared; whole: they run through all integers.
 
-    Without a word that its letter is an integer, an expression is only taken for such a family when it goes on by a
-    rational multiple of pi, or by right angles in degrees. Where all integers are meant, `a + bk` may begin elsewhere
-    and run backwards.
+    Without a declaration that its letter is an integer, an expression counts as such a family only when it repeats by a
+    rational multiple of pi, or by right angles in degrees. Over all integers, `a + bk` may begin at another member and
+    run backwards.
     """
     k, sides, steps = sympy.Symbol("k", positive=True), [], []
     for side, declared in ((gold, gold_letter), (answer, answer_letter)):
@@ -226,7 +226,7 @@ def _same_family(gold: Any, answer: Any, gold_letter: str | None, answer_letter:
 def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: Fraction | None) -> bool | None:
     """Compare two closed expressions by their values to 30 digits; None when one of them has no value.
 
-    math-verify itself rounds absolutely: to it 1/2^1007 and 1/2^1006 are both 0.
+    math-verify rounds absolutely: to it 1/2^1007 and 1/2^1006 are both 0.
     """
     expected, value = _value(gold), _value(answer)
     if expected is None or value is None:
@@ -238,19 +238,19 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
         return bool(difference <= _EXACT * size) and _confirmed(gold, answer)
-    # agreement() in mpmath: a printed decimal stands for an exact value by six decimals, never for an integer
+    # agreement() in mpmath: a printed decimal matches an exact value to six decimals, never an integer
     whole = expected.imag == 0 and expected.real == mpmath.nint(expected.real)
     allowed = 0 if whole else float(SIX_DECIMALS) * min(1, 1000 * size)
     return bool(difference <= max(allowed, _SAME * size))
 
 
 def _confirmed(gold: Any, answer: Any) -> bool:
-    """Whether two exact expressions that agree to many digits are equal: x^40 + 1 and x^40 + 2 agree so too.
+    """Return whether two exact expressions that agree to many digits are equal: x^40 + 1 and x^40 + 2 agree too.
 
-    Sums, products and integer powers are computed modulo a large prime that the expressions choose, with everything
-    else in them as letters. Equal remainders prove equality, but for a chance of 2^-100; different ones the contrary,
-    unless those letters are more than letters. Then as many digits are compared as the numbers in the expressions can
-    take to cancel, and what would take too many is refused.
+    Sums, products and integer powers are computed modulo a large prime derived from the expressions, with other parts
+    as letters. Equal remainders prove equality, up to a chance of 2^-100; different ones prove inequality, unless those
+    parts are related. Then as many digits are compared as the numbers in the expressions can cancel, and a case that
+    would need too many is refused.
     """
     rng = random.Random(hash((gold, answer)))  # the same in every worker: they have one hash seed
     prime = sympy.nextprime(2**127 + rng.getrandbits(120))
@@ -268,7 +268,7 @@ def _confirmed(gold: Any, answer: Any) -> bool:
 
 
 def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
-    """The value modulo `prime`; raises ValueError for a quotient by a multiple of it."""
+    """Return the value modulo `prime`; raise ValueError for a quotient by a multiple of it."""
     parts = expression.args
     if expression.is_Rational:
         return int(expression.p) * pow(int(expression.q), -1, prime) % prime
@@ -281,7 +281,7 @@ def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
 
 
 def _cancelled(expression: Any) -> float:
-    """A bound for the digits that can cancel in a sum of such expressions: those of its numbers, times their powers."""
+    """Return a bound on the digits that can cancel in a sum of such expressions: those of its numbers, times powers."""
     if expression.is_Rational:
         return 0.302 * (int(expression.p).bit_length() + int(expression.q).bit_length())
     if isinstance(expression, (sympy.Pow, Power)) and expression.args[1].is_Rational:
@@ -292,7 +292,7 @@ def _cancelled(expression: Any) -> float:
 
 
 def _value(expression: Any, digits: int = _DIGITS) -> Any:
-    """The complex value (mpmath) of a closed expression, None when it has none."""
+    """Return the complex value (mpmath) of a closed expression, None when it has none."""
 
     def evaluate(written: Any) -> Any:
         parts = written.evalf(digits, maxn=_MOST_DIGITS, strict=True).as_real_imag()
@@ -306,11 +306,11 @@ def _value(expression: Any, digits: int = _DIGITS) -> Any:
 
 
 def _same_at_points(gold: Any, answer: Any) -> bool | None:
-    """Whether two expressions in variables have the same values at some points; None when that does not tell.
+    """Return whether two expressions in variables agree at some points; None when that is inconclusive.
 
     Different: clearly so at the first two points; equal expressions never are. Equal: to twenty digits at all points,
-    unless one of them is made of pieces or has no value by itself (`_UNEVEN`). The point of asking first is that
-    `simplify` takes a hundred times longer to give up, and that it knows no positive numbers.
+    unless one of them is piecewise or has no value alone (`_UNEVEN`). This runs first because
+    `simplify` takes a hundred times longer to fail, and has no assumption of positive numbers.
     """
     agreeing = differing = 0
     for start in _POINTS:
@@ -335,7 +335,7 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
 
 
 def _point(gold: Any, answer: Any, start: float, digits: int) -> dict[Any, Any]:
-    """A value for every letter of two expressions, the same for letters of one name."""
+    """Return a value for every letter of two expressions, the same for letters of one name."""
     symbols = gold.free_symbols | answer.free_symbols
     names = sorted({symbol.name for symbol in symbols})
     return {symbol: sympy.Float(start + names.index(symbol.name) * _STEP, digits) for symbol in symbols}

@@ -1,11 +1,11 @@
-"""The worker of `evals.grading.pool`: batches of comparisons in, answers out, over its standard input; JSON messages.
+"""Worker of `evals.grading.pool`: batches of comparisons in, answers out, as JSON messages over its standard input.
 
     python -m evals.grading.worker
 
-It loads the algebra once and forks processes that compare; where one is killed, the next is there within milliseconds.
-Before they read model text they restrict themselves: CPU seconds per comparison (a kernel timer on the process's CPU
-clock, whose signal kills even inside C code), memory, no file but the installation's to read, no subprocess, no socket,
-no `eval` of text.
+It loads the algebra once and forks comparing processes; where one is killed, its replacement starts within
+milliseconds. Before reading model text they restrict themselves: CPU seconds per comparison (a kernel timer on the
+process's CPU clock, whose signal kills even inside C code), memory, reads only from the installation, no subprocess,
+no socket, no `eval` of text.
 """
 
 import gc
@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from evals.grading.decide import Gold, gold
 from evals.grading.pool import TOO_SLOW
 
-FORBIDDEN_EXIT = 87  # of a process that tried what `_restrict` refuses
+FORBIDDEN_EXIT = 87  # of a process that attempted a refused operation (`_restrict`)
 RECURSION, STACK = 20_000, 2**29  # frames and bytes: no text within `symbolic.LONGEST_OBJECT` needs as many (measured)
 FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be interrupted, their answers may differ
 
@@ -36,7 +36,7 @@ Compare = Callable[[Any, str], str]
 
 
 def algebra() -> dict[str, Compare]:
-    """The graders by name, loaded; what sympy imports lazily too, so that the first items have as much CPU time."""
+    """Load and return the graders by name, with sympy's lazy imports, so that the first items have as much CPU time."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
     from evals.grading import symbolic
@@ -54,7 +54,7 @@ def algebra() -> dict[str, Compare]:
 
 
 def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
-    """Load, then answer batches until the channel closes."""
+    """Load the graders, then answer batches until the channel closes."""
     channel = Connection(os.dup(0))
     limits = json.loads(channel.recv_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides when to stop
@@ -82,20 +82,20 @@ def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
 
 
 def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterator[Any]:
-    """(place of the task, verdict, CPU seconds, reason) as each comparison ends."""
+    """Yield (place of the task, verdict, CPU seconds, reason) as each comparison ends."""
     waiting, tried = deque(range(len(batch["tasks"]))), set[int]()
     processes: dict[Connection, tuple[int, int]] = {}  # process id, and the place of the task under way
 
     def give(channel: Connection, process: int, place: int) -> None:
         processes[channel] = process, place
-        with suppress(BrokenPipeError):  # it has died: the channel is at its end
+        with suppress(BrokenPipeError):  # it has died: the channel reports the end
             _send(channel, place)
 
     def start(place: int) -> None:
         channel, inside = Pipe()
         process = os.fork()
         if process == 0:
-            for other in (channel, *processes):  # else it would not see when the worker has ended
+            for other in (channel, *processes):  # else it would not detect the worker's end
                 other.close()
             _restrict(limits)
             _on_a_large_stack(lambda: _answer_all(graders, batch, inside))
@@ -115,18 +115,18 @@ def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batc
             if outcome and not reason and waiting:
                 give(channel, process, waiting.popleft())
             else:
-                channel.close()  # it ends, if it has not
+                channel.close()  # it ends, if still running
                 code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
                 outcome, seconds, reason = (outcome, seconds, reason) if outcome else _ending(code, batch)
             if outcome in ("timeout", "error") and reason != TOO_SLOW and place not in tried:
                 tried.add(place)
-                start(place)  # in a process that has compared nothing yet
+                start(place)  # in a fresh process
             else:
                 yield place, outcome, seconds, reason
 
 
 def _ending(code: int, batch: Mapping[str, Any]) -> tuple[str, float, str]:
-    """Verdict, CPU seconds and reason by the exit code of a process; negative: by a signal."""
+    """Return verdict, CPU seconds and reason for a process's exit code; negative: by a signal."""
     if code == -signal.SIGPROF:
         return "timeout", batch["cpu_seconds"], TOO_SLOW
     if code == -signal.SIGALRM:
@@ -140,7 +140,7 @@ def _ending(code: int, batch: Mapping[str, Any]) -> tuple[str, float, str]:
 
 
 def _on_a_large_stack(work: Callable[[], None]) -> NoReturn:
-    """Do `work` where recursion is not what ends it, and leave the process."""
+    """Run `work` on a stack too large to overflow, and exit the process."""
     sys.setrecursionlimit(RECURSION)
     threading.stack_size(STACK)  # of a new thread; the main thread's was fixed when the process began
     thread = threading.Thread(target=work)
@@ -150,7 +150,7 @@ def _on_a_large_stack(work: Callable[[], None]) -> NoReturn:
 
 
 def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channel: Connection) -> None:
-    """Compare one task after the other, until the channel closes or the algebra has failed: its state is unknown."""
+    """Compare tasks in turn, until the channel closes or the algebra has failed: its state is then unknown."""
     reason = None
     while reason is None:
         try:
@@ -169,7 +169,7 @@ def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channe
             reason = "memory"
         except RecursionError:
             reason = "recursion"
-        except Exception as error:  # a bug or an odd object: this item's verdict, never the end of the evaluation
+        except Exception as error:  # a bug or an unusual object: a verdict, never the end of the evaluation
             reason = f"{type(error).__name__}: {error}"[:200]
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -192,7 +192,7 @@ _READABLE = [f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.pref
 
 
 def _restrict(limits: Mapping[str, Any]) -> None:
-    """Set limits and audit hook, before model text is read."""
+    """Set limits and audit hook before model text is read."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
@@ -200,7 +200,7 @@ def _restrict(limits: Mapping[str, Any]) -> None:
     compiles = limits["compiles"]
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
-        """End the process on an operation that a comparison of two expressions never needs."""
+        """End the process on an operation that comparing two expressions never needs."""
         if event == "compile":
             if not (compiles or arguments[0] is None or _generated_by_library()):
                 raise PermissionError("text is not compiled here")
@@ -211,7 +211,7 @@ def _restrict(limits: Mapping[str, Any]) -> None:
 
 
 def _is_library(path: Any, mode: Any, flags: Any) -> bool:
-    """Whether an `open` reads a file of the installation, as a late import does."""
+    """Return whether an `open` reads a file of the installation, as a late import does."""
     if isinstance(mode, str) and set(mode) & set("wax+"):
         return False
     if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
@@ -220,7 +220,7 @@ def _is_library(path: Any, mode: Any, flags: Any) -> bool:
 
 
 def _generated_by_library() -> bool:
-    """Whether the text to compile comes from an import, or from sympy's unrolled loops over exponents."""
+    """Return whether the text to compile comes from an import, or from sympy's unrolled loops over exponents."""
     frame = sys._getframe(2)  # 0 is this function, 1 the audit hook, 2 the caller of `compile`
     if frame.f_code.co_filename.endswith(_UNROLLED):
         return True

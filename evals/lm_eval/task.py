@@ -1,4 +1,4 @@
-"""What the task files beside this one name: prompts, items and grades are those of `evals.run`.
+"""Common class of the task files beside this one: prompts, items and grades are those of `evals.run`.
 
 lm-eval loads this file by its path. Items are read from the folder of `python -m evals.fetch`: the one in the variable
 TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
@@ -38,7 +38,7 @@ class Task(ConfigurableTask):
         super().__init__(config={name: value for name, value in config.items() if name != "class"})
 
     def download(self, dataset_kwargs: Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Read the verified items; end the program in one line where they are missing or others."""
+        """Read the verified items; exit with one line where they are missing or different."""
         try:
             items = column(str(self.config.dataset_name), os.environ.get(DATA) or ROOT / "results/cache/benchmarks")
         except BenchError as error:
@@ -57,7 +57,7 @@ class Task(ConfigurableTask):
         chat_template: Callable[..., str] | None = None,
         gen_prefix: str | None = None,
     ) -> str:
-        """Build the prompt of the registry's reading; ConfigError for a system message beside its own."""
+        """Build the prompt of the registry's reading; ConfigError for an additional system message."""
         reading = benchmark(str(self.config.dataset_name)).prompt
         if system_instruction:
             raise ConfigError(f"--system_instruction: {self.config.task} has its own prompt ({reading}); leave it out")
@@ -67,7 +67,7 @@ class Task(ConfigurableTask):
 
 
 def column(key: str, folder: Path | str) -> list[Item]:
-    """Read the items that count in a benchmark's own column: without copies, where the registry leaves them out."""
+    """Read the items that count in a benchmark's column: without copies, where the registry leaves them out."""
     entry = benchmark(key)
     items = data.load(entry, folder)
     unanswered = np.zeros((len(items), 1), bool)

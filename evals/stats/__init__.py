@@ -1,5 +1,5 @@
-"""Averages, intervals, comparisons. What each interval means: `docs/statistics.md`.
+"""Averages, intervals, comparisons. The meaning of each interval: `docs/statistics.md`.
 
-The unit of inference is the problem for a checkpoint and the seed for a method. Not here, on purpose: a binomial
+The unit of inference is the problem for a checkpoint and the seed for a method. Deliberately absent: a binomial
 interval over samples, an SE over repeats of the same problems, a percentile bootstrap over a few seeds, an SE of 0.
 """

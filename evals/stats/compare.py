@@ -1,7 +1,7 @@
-"""Comparisons: two checkpoints on the same problems, two methods over their training seeds, many of them at once.
+"""Comparisons: two checkpoints on the same problems, two methods over their training seeds, and families of these.
 
-Two checkpoints are paired by problem: both answered the same ones, so the problems' own difficulty drops out and the
-interval is three to eight times narrower than that of either score. That is about these two checkpoints and other
+Two checkpoints are paired by problem: both answered the same ones, so the problems' difficulty cancels and the
+interval is three to eight times narrower than that of either score. It holds for these two checkpoints and other
 problems of this kind. Two methods are paired by seed, because another seed would give two other checkpoints.
 """
 
@@ -21,11 +21,11 @@ SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the dif
 
 
 def detectable(se: float, df: float, tests: int = 1) -> float:
-    """The smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
+    """Return the smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
-    tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: what is
-    found there is found whatever the other tests give. Where they are significant, less would have been enough.
+    tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: whatever is
+    found there is found whatever the other tests give. Where those are significant, a smaller difference would suffice.
     """
     return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
 
@@ -33,7 +33,7 @@ def detectable(se: float, df: float, tests: int = 1) -> float:
 def t_test(
     value: float, se: float, df: float, *, bounds: tuple[float, float], level: Level, how: str, n: int
 ) -> Comparison:
-    """A difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and what would be found."""
+    """Return a difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and the detectable size."""
     half = float(intervals.quantile(df)) * se
     ends = max(bounds[0], value - half), min(bounds[1], value + half)
     p = float(intervals.p_value(value, se, df))
@@ -42,7 +42,7 @@ def t_test(
 
 
 def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
-    """`detectable` of a comparison that Holm's rule corrects with others, `tests` together; None without a t test."""
+    """Return `detectable` for one of `tests` comparisons that Holm's rule corrects together; None without a t test."""
     if comparison.se is None or comparison.df is None:
         return None
     return detectable(comparison.se, comparison.df, tests)
@@ -52,10 +52,10 @@ def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
 
 
 def compare(a: Samples, b: Samples) -> Comparison:
-    """a - b on the same problems; the two may have different k (samples per problem).
+    """Compare a - b on the same problems; the two may have different k (samples per problem).
 
     d_i = y_i - y'_i over P problems; SE = sd(d)/sqrt(P); interval and p by Student's t with df that shrink when few
-    problems differ. All d_i equal (usually: all 0): se is None, the interval bounds what unseen problems could do, and
+    problems differ. All d_i equal (usually: all 0): se is None, the interval bounds the effect of unseen problems, and
     p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
     """
     same_problems(a, b)
@@ -67,9 +67,9 @@ def compare(a: Samples, b: Samples) -> Comparison:
 
 
 def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Comparison:
-    """The t test of a mean difference over n problems; without spread as `compare` describes.
+    """Return the t test of a mean difference over n problems; without spread as in `compare`.
 
-    difference: `mean.value` as taken from counts, which may lie a rounding error outside the interval.
+    difference: `mean.value` computed from counts, which may lie a rounding error outside the interval.
     """
     if n < 2:
         return Comparison(difference=difference, level="problem", how="one problem: no interval", n=n)
@@ -77,7 +77,7 @@ def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Co
     ends = {"low": min(float(low), difference), "high": max(float(high), difference)}
     se, df = float(mean.se), float(mean.df)
     if se == 0:
-        # The spread was not seen, so no t test: under no difference, each problem's sign would be a coin's.
+        # The spread is unknown, so no t test: without a difference, each problem's sign would be a coin flip.
         p = 1.0 if difference == 0 else 2.0 ** (1 - n)
         how = f"all {n} problems differ alike: bound by Clopper-Pearson"
         return Comparison(difference=difference, **ends, p=p, level="problem", how=how, n=n)
@@ -86,15 +86,15 @@ def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Co
 
 
 def spread_of(c: Comparison) -> float:
-    """The SE; without one, as problems that all differ alike leave it, half the bound's width over 1.96: unseen
-    problems could still differ, as if the bound were a 95 % interval by the normal law."""
+    """Return the SE; without one, because all problems differ equally, half the bound's width over 1.96: unseen
+    problems could still differ, as if the bound were a 95 % interval of the normal distribution."""
     if c.se is not None or c.low is None or c.high is None:
         return c.se or math.nan
     return (c.high - c.low) / 2 / float(intervals.quantile(np.inf))
 
 
 def combined(weights: Mapping[str, float], parts: Mapping[str, Comparison], how: str) -> Comparison:
-    """The weighted sum of benchmarks' differences over problems; SE and df by Welch-Satterthwaite of `spread_of`."""
+    """Return the weighted sum of benchmarks' differences; SE and df by Welch-Satterthwaite of `spread_of`."""
     value = math.fsum(weights[key] * (c.difference or 0.0) for key, c in parts.items())
     n = sum(c.n for c in parts.values())
     for key, c in parts.items():
@@ -107,13 +107,13 @@ def combined(weights: Mapping[str, float], parts: Mapping[str, Comparison], how:
 
 
 def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
-    """Difference of the pooled averages, each benchmark weighted by its responses; give `pool` rows."""
+    """Compare the pooled averages, each benchmark weighted by its responses; pass `pool` rows."""
     total = sum(samples.responses for samples in a.values())
     return _over_benchmarks(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
 
 
 def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
-    """Difference of the macro averages; give `column` rows."""
+    """Compare the macro averages; pass `column` rows."""
     return _over_benchmarks(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
 
 
@@ -129,9 +129,9 @@ def _over_benchmarks(
     return combined(weights, {key: compare(a[key], b[key]) for key in a}, how)
 
 
-# Two methods. The unit is the clean model that seeds continue, or the training seed where each has its own: runs that
-# differ in it differ by more than chance answers. One unit gives no method-level interval, however many responses it
-# has: `how` then has the reason in place of a number.
+# Two methods. The unit is the clean model that seeds continue, or the training seed where each has one: runs that
+# differ in it differ by more than random answers. One unit gives no method-level interval, however many responses it
+# has: `how` then contains the reason instead of a number.
 
 ONE_SEED = "one seed: no method-level interval"
 NO_SEED = "no seed in common: not compared"
@@ -142,9 +142,9 @@ Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`
 
 
 def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
-    """By seed the first one that continues the same clean model; None: each seed starts from another one.
+    """Return by seed the first one that continues the same clean model; None: each seed starts from another one.
 
-    If all seeds continue one clean model they stay apart: what follows is about that one, as with a hub model.
+    If all seeds continue one clean model they stay separate: the result then holds for that one, as with a hub model.
     """
     first: dict[object, int] = {}
     found = {seed: first.setdefault(seed if clusters is None else clusters[seed], seed) for seed in sorted(seeds)}
@@ -152,9 +152,9 @@ def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
 
 
 def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> dict[int, float]:
-    """Means over the seeds that continue one clean model, by the first of these seeds.
+    """Return means over the seeds that continue one clean model, by the first of these seeds.
 
-    Seeds of one clean model are alike, so that only the means are independent repetitions.
+    Seeds of one clean model are correlated, so only the means are independent repetitions.
     """
     groups: dict[int, list[float]] = {}
     for seed, first in first_of(by_seed, clusters).items():
@@ -163,7 +163,7 @@ def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> d
 
 
 def units(by_seed: Mapping[int, object], clusters: Clusters | None) -> str:
-    """What is independent among seeds, in words.
+    """Describe the independent units among seeds.
 
     >>> units({1: 0.5, 2: 0.4, 5: 0.6}, {1: 1, 2: 2, 5: 1})
     '2 clean models, 3 seeds'
@@ -176,14 +176,14 @@ def units(by_seed: Mapping[int, object], clusters: Clusters | None) -> str:
 
 
 def counted(n: int, seeds: int) -> str:
-    """n independent units among so many seeds, in words."""
+    """Describe n independent units among this number of seeds."""
     return f"{seeds} seeds" if n == seeds else f"{n} clean models, {seeds} seeds"
 
 
 def over_seeds(
     score_by_seed: Mapping[int, float], *, bounds: tuple[float, float] = SHARE, clusters: Clusters | None = None
 ) -> Estimate:
-    """A method's score: mean over clean models; its interval is Wilson's with Student's t (`intervals.seed_score`).
+    """Return a method's mean over clean models; its interval is Wilson's with Student's t (`intervals.seed_score`).
 
     n: clean models, or seeds (`by_clean_model`). bounds: the smallest and largest possible value (`math.inf` for no
     bound); a figure with other bounds than 0 and 1 has mean +- t SE, cut to them.
@@ -208,9 +208,9 @@ def compare_seeds(
     bounds: tuple[float, float] = DIFFERENCE,
     clusters: Clusters | None = None,
 ) -> Comparison:
-    """Method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
+    """Compare method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
 
-    Mean +- t SE over clean models, each the mean over its seeds (`by_clean_model`). The one rule for a difference of
+    Mean +- t SE over clean models, each the mean over its seeds (`by_clean_model`). The only rule for a difference of
     methods: tables, claims, sweeps and commands all call it. Only seeds that both have are used; n: clean models, or
     seeds. bounds: as in `over_seeds`, those of the difference.
     """
@@ -236,14 +236,14 @@ DRAWS = 20_000  # the Monte Carlo error of a probability is then at most 0.0035
 def chances_of_being_best(
     by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
 ) -> tuple[dict[str, float], str]:
-    """Probability of each of several methods that its mean over clean models is the highest, and how it was made.
+    """Return each method's probability that its mean over clean models is the highest, and how that was computed.
 
     The means' joint distribution is that of the paired t test: observed means plus a Student-t multiple (S - 1 degrees
     of freedom, one for all methods) of a random combination of the deviations of S clean models (`by_clean_model`), so
-    that what seeds have in common cancels. Of two methods the probability is 1 - p/2, p that of `compare_seeds`. A
-    resampling of the seeds themselves would be too sure of few seeds: two have three resamples. Methods that tie share.
+    that effects common to the seeds cancel. For two methods the probability is 1 - p/2, p that of `compare_seeds`.
+    Resampling the seeds themselves would be overconfident with few: two have three resamples. Tied methods share.
 
-    Only seeds that all methods have count. No method, a single one, or fewer than two common seeds: no probabilities.
+    Only seeds that all methods have count. Zero or one methods, or fewer than two common seeds: no probabilities.
     """
     drawn_DM = _means_drawn(by_name, clusters)
     if drawn_DM is None:
@@ -258,8 +258,8 @@ def chances_of_being_best(
 def ranks(
     by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
 ) -> dict[str, tuple[float, float]]:
-    """95 % interval of each method's place (1: the highest mean) in the draws of `chances_of_being_best`; methods that
-    tie have the better place. Empty where that gives no probabilities.
+    """Return the 95 % interval of each method's rank (1: the highest mean) in the draws of `chances_of_being_best`.
+    Tied methods get the better rank. Empty where there are no probabilities.
     """
     drawn_DM = _means_drawn(by_name, clusters)
     if drawn_DM is None:
@@ -271,7 +271,7 @@ def ranks(
 
 
 def _common(by_name: Mapping[Any, Mapping[int, float]], clusters: Clusters | None) -> list[list[float]]:
-    """By method its values of the clean models of the seeds that all methods have."""
+    """Return by method its values for the clean models of the seeds that all methods have."""
     seeds = set.intersection(*map(set, by_name.values())) if by_name else set()
     return [
         list(by_clean_model({seed: by_seed[seed] for seed in seeds}, clusters).values()) for by_seed in by_name.values()
@@ -279,7 +279,7 @@ def _common(by_name: Mapping[Any, Mapping[int, float]], clusters: Clusters | Non
 
 
 def _means_drawn(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None) -> intervals.Array | None:
-    """(D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units.
+    """Return (D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units.
 
     None for fewer than two methods or units.
     """
@@ -299,8 +299,8 @@ def _means_drawn(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters 
 
 
 def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters | None = None) -> intervals.Array:
-    """(D,) which of several values has the highest mean in bootstrap resamples of the units that all have; of equal
-    ones the first. Values on the same seeds meet the same resamples, so that methods may be compared draw by draw."""
+    """Return (D,) which value has the highest mean in bootstrap resamples of the units that all have; of equal ones
+    the first. Values on the same seeds get the same resamples, so that methods may be compared draw by draw."""
     value_VS = np.array(_common(dict(enumerate(by_value)), clusters))
     generator, n = np.random.default_rng(0), value_VS.shape[1]
     drawn_DS = generator.integers(0, n, (CHOICES, n))
@@ -308,7 +308,7 @@ def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters | N
 
 
 def with_choice(comparison: Comparison, sd: float) -> Comparison:
-    """The comparison with the standard deviation that the choice of values adds to its standard error; df stay."""
+    """Add the standard deviation due to the choice of values to the comparison's standard error; df stay."""
     if comparison.difference is None or comparison.se is None or comparison.df is None or sd == 0:
         return comparison
     how, se = f"{comparison.how}, and the choice of values", math.hypot(comparison.se, sd)
@@ -316,7 +316,7 @@ def with_choice(comparison: Comparison, sd: float) -> Comparison:
 
 
 def _values(by_seed: Mapping[int, float], clusters: Clusters | None) -> intervals.Array:
-    """Means over the seeds of each clean model, in order."""
+    """Return means over the seeds of each clean model, in order."""
     if not by_seed:
         raise MissingInputError("seeds: no score given")
     means = by_clean_model(by_seed, clusters)
@@ -332,7 +332,7 @@ VERDICTS = {"above": ("supported", "contradicted"), "below": ("contradicted", "s
 def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, p: float | None = None) -> str:
     """Return the verdict on a difference `a - b`, by its 95 % interval.
 
-    side: where a claim puts the difference, `above` or `below` 0: `supported` or `contradicted`; None, of two methods:
+    side: where a claim places the difference, `above` or `below` 0: `supported` or `contradicted`; None, for methods:
     `ahead` or `behind`. margin: `equal within the margin` where the interval lies inside +-margin, which is stricter
     than two one-sided tests at 5 %. p: corrected for other tests (`holm`); None: the comparison's own. Otherwise
     `undecided`, or `not tested` where there is no difference.
@@ -341,7 +341,7 @@ def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, 
     'contradicted'
     """
     low, high = comparison.low, comparison.high
-    # Before the test: a difference outside noise that is too small to matter supports nothing.
+    # Before the test: a significant difference that is too small to matter supports nothing.
     if margin > 0 and low is not None and high is not None and -margin <= low and high <= margin:
         return "equal within the margin"
     if comparison.difference is None:
@@ -356,10 +356,10 @@ def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, 
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
+    """Return adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
 
-    Sorted upwards, the i-th of m is multiplied by m - i + 1, never falls below an earlier one and stops at 1. None
-    stays None and does not count into m: a comparison that could not be tested tested nothing.
+    In ascending order, the i-th of m is multiplied by m - i + 1, never falls below an earlier one and stops at 1. None
+    stays None and does not count towards m, because that comparison was not tested.
 
     >>> holm([0.01, 0.04, 0.03, None])
     [0.03, 0.06, 0.06, None]

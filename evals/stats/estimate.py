@@ -1,11 +1,11 @@
-"""The responses of one checkpoint, kept by problem, and their scores: a value with an interval, or why there is none.
+"""The responses of one checkpoint by problem, and their scores: a value with an interval, or the reason for none.
 
-There is no function here that takes "121 right of 960". Thirty problems with 32 samples each are thirty draws;
-forgetting which response belongs to which problem is what makes the binomial interval cover 35 %. This file is the one
-place that decides what a problem is: rows with the same prompt are one.
+No function here takes "121 right of 960". Thirty problems with 32 samples each are thirty draws;
+losing the mapping of responses to problems makes the binomial interval cover only 35 %. This file alone
+defines a problem: rows with the same prompt are one.
 
-Unlike most libraries' results an estimate refuses the misleading forms: an SE of 0, an interval collapsed to its point,
-an interval without a level. What is unknown is None, and `how` has the reason.
+Unlike in most libraries, an estimate rejects the misleading forms: an SE of 0, an interval collapsed to its point,
+an interval without a level. Unknown values are None, and `how` has the reason.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from evals.stats import intervals
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
 
 # The source of variation that an interval covers. problem: other problems of this kind, for one checkpoint. seed: other
-# training seeds, on these very problems. Nothing here reports both at once.
+# training seeds, on these same problems. Nothing here reports both at once.
 Level = Literal["problem", "seed"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertain:
-    """How sure a number is. Raises ValueError for a misleading form: an SE of 0, an interval without its value."""
+    """The uncertainty of a number. Raises ValueError for a misleading form: an SE of 0, an interval without a value."""
 
     se: float | None = None  # standard error; None when it cannot be estimated
     low: float | None = None  # 95 % interval: both ends or neither
     high: float | None = None
     level: Level = "seed"  # the source of variation that the interval covers
-    how: str  # method and sample in words, or why there is no interval
+    how: str  # method and sample, or why there is no interval
     n: int  # drawn units: problems, or seeds
 
     def _check(self, value: float | None) -> None:
@@ -71,7 +71,7 @@ class Estimate(Uncertain):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Uncertain):
-    """A paired difference `a - b`; of scores: in [-1, 1]."""
+    """A paired difference `a - b`; for scores in [-1, 1]."""
 
     difference: float | None = None
     p: float | None = None  # two-sided, raw: correct a table of them with `holm`
@@ -91,7 +91,7 @@ class Comparison(Uncertain):
 class Samples:
     """Right or wrong, for every row of a benchmark and each of its k samples.
 
-    Rows are kept sorted by item id, so that equal data are equal in every order. Raises CorruptInputError for a wrong
+    Rows are sorted by item id, so that equal data are equal in any order. Raises CorruptInputError for a wrong
     shape, values that are not bool, or a repeated item.
     """
 
@@ -138,7 +138,7 @@ class Samples:
 
     @cached_property
     def problem_of_row(self) -> NDArray[np.intp]:
-        """The number, 0 .. P-1, of the problem each row belongs to; problems in the order of their labels."""
+        """The number, 0 .. P-1, of each row's problem; problems in the order of their labels."""
         return np.unique(np.array(self.problems, dtype=object), return_inverse=True)[1]
 
     @cached_property
@@ -152,7 +152,7 @@ class Samples:
         return np.asarray(np.bincount(self.problem_of_row, weights=self.right.mean(1)), float)
 
     def column(self, policy: str) -> Samples:
-        """The rows that count in the benchmark's own column under a policy for copies (`evals.benchmark.COPIES`)."""
+        """Return the rows of the benchmark's own column under a policy for copies (`evals.benchmark.COPIES`)."""
         if policy == "keep":
             return self
         if policy == "paper":
@@ -160,7 +160,7 @@ class Samples:
         return self.pool(policy)
 
     def pool(self, policy: str) -> Samples:
-        """The rows that count in the pooled average under a policy for copies."""
+        """Return the rows of the pooled average under a policy for copies."""
         return self._rows(np.unique(self.problem_of_row, return_index=True)[1]) if policy == "unique" else self
 
     def _rows(self, rows: Sequence[int] | NDArray[np.intp]) -> Samples:
@@ -198,7 +198,7 @@ class Graded:
     tokens: NDArray[np.float64]  # (I, K) length, nan where unknown
 
     def only(self, samples: Samples) -> Graded:
-        """The rows of a subset of the items (a column or pool of `self.samples`)."""
+        """Return the rows of a subset of the items (a column or pool of `self.samples`)."""
         if samples is self.samples:
             return self
         keep = np.isin(np.array(self.samples.items, dtype=object), np.array(samples.items, dtype=object))
@@ -211,14 +211,14 @@ class Graded:
         return None if np.isnan(mean) else mean
 
     def counts(self) -> dict[str, int]:
-        """Responses by verdict, every verdict named."""
+        """Return the number of responses by verdict, including zeros."""
         return dict(zip(VERDICTS, np.bincount(self.verdict.ravel(), minlength=len(VERDICTS)).tolist(), strict=True))
 
 
 def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str]) -> dict[str, Graded]:
-    """Grades and samples of a checkpoint. Raises MissingInputError or CorruptInputError naming the file at fault.
+    """Read grades and samples of a checkpoint. Raises MissingInputError or CorruptInputError naming the file.
 
-    Checked: what `read_table` and `grid` check, and that the graded samples are the samples at hand.
+    Verified: the checks of `read_table` and `grid`, and that the graded samples are the present ones.
     """
     grades, samples = results.grades(checkpoint), results.samples(checkpoint)
     graded, sampled = read_record(grades / "grades.json"), read_record(samples / "samples.json")
@@ -260,12 +260,12 @@ def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[
     return Graded(Samples(items, right_IK, tuple(prompt_IK[:, 0])), verdict_IK, answer_IK, tokens_IK)
 
 
-# One checkpoint on one benchmark: what would it score on other problems of this kind? The unit is the problem, because
-# the samples of one problem are not independent: 32 answers to a problem that is too hard are one piece of evidence.
+# One checkpoint on one benchmark: its expected score on other problems of this kind. The unit is the problem, because
+# the samples of one problem are not independent: 32 answers to a problem that is too hard are one observation.
 
 
 def estimate(samples: Samples) -> Estimate:
-    """avg@k with an interval clustered by problem.
+    """Estimate avg@k with an interval clustered by problem.
 
     y_i = mean over the samples of problem i; SE = sd(y)/sqrt(P); interval: Wilson's with the effective number of
     answers p(1-p)/SE^2 (`intervals.score_interval`). All right or all wrong: se is None. One problem: no interval.
@@ -287,11 +287,11 @@ def estimate(samples: Samples) -> Estimate:
 
 
 def generation_se(samples: Samples) -> float | None:
-    """Standard error from generation alone: sqrt(sum p_i (1 - p_i) / (k - 1)) / rows. None at k = 1, and
+    """Return the standard error from generation alone: sqrt(sum p_i (1 - p_i) / (k - 1)) / rows. None at k = 1, and
     when no problem was answered both ways.
 
-    How far the score would move if the same checkpoint answered the same problems again: another question than
-    `estimate` answers, hence no Estimate and no interval. It is 2.5 to 4.5 times smaller than the SE over problems and
+    The variation of the score if the same checkpoint answered the same problems again: a different question from that
+    of `estimate`, hence no Estimate and no interval. It is 2.5 to 4.5 times smaller than the SE over problems and
     must not be printed in its place.
     """
     if samples.k < 2:
@@ -301,10 +301,10 @@ def generation_se(samples: Samples) -> float | None:
 
 
 def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) -> NDArray[np.float64]:
-    """(P,) whether the most frequent of K answers is right; ties score the share of tied answers that is right.
+    """Return (P,) whether the most frequent of K answers is right; ties score the tied answers' share of right ones.
 
     answers: the normalised answer of each sample, None without one. Samples without an answer do not vote; a problem
-    without any vote scores 0. Two spellings that the normaliser keeps apart are two answers. Should the grader have
+    without any vote scores 0. Two spellings that the normaliser does not unify are two answers. If the grader
     judged one answer differently in two samples (a timeout), that answer counts the share of its samples judged right.
 
     >>> maj_at_k([["4", "4", "5", None]], [[True, True, False, False]]).tolist()
@@ -325,17 +325,17 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
     return scores
 
 
-# The two averages over benchmarks. pooled: every response weighs the same (the paper's "Avg."); macro: every column.
+# The two averages over benchmarks. pooled: every response has equal weight (the paper's "Avg."); macro: every column.
 #
 # With the paper's seven sets the pool holds 8,844 responses, 62 % of them AMC and OMNI-MATH (`paper.printed`).
 
 
 def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False) -> Estimate:
-    """Right responses over responses, strata by benchmark; give each benchmark's `pool` rows.
+    """Return right responses over responses, stratified by benchmark; pass each benchmark's `pool` rows.
 
-    A benchmark that was not run, a "-" in the paper, is the number of responses that it would have had.
-    Benchmarks not run are left out, or count as wrong in full (what the paper's Mistral rows do): reading E10.
-    `how` has which. Interval: MOVER over the benchmarks' own intervals, because Wilson's are lopsided near 0 and 1 and
+    A benchmark that was not run, a "-" in the paper, is given as the number of responses that it would have had.
+    Benchmarks not run are left out, or count as entirely wrong (as in the paper's Mistral rows): reading E10.
+    `how` records which. Interval: MOVER over the benchmarks' intervals: Wilson's are asymmetric near 0 and 1 and
     one SE for both sides would lose that.
     """
     run, missing = _split(parts)
@@ -350,7 +350,7 @@ def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False
 
 
 def macro(parts: Mapping[str, Samples | int]) -> Estimate:
-    """Mean of the benchmarks' scores; give each benchmark's `column` rows. None when one was not run."""
+    """Return the mean of the benchmarks' scores; pass each benchmark's `column` rows. None when one was not run."""
     run, missing = _split(parts)
     if missing:
         how = f"{len(missing)} of {len(parts)} benchmarks not run: no macro average"
@@ -374,7 +374,7 @@ def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str
         if e.low is None or e.high is None:
             how = f"{how}; no interval: {key}: {e.how}"
             return Estimate(value=value, level="problem", how=how, n=n)
-        # a benchmark all right or all wrong has no SE: a quarter of its interval stands for it
+        # a benchmark all right or all wrong has no SE: a quarter of its interval is used
         se = e.se if e.se is not None else (e.high - e.low) / 4
         parts.append((weights[key], run[key].score, e.low, e.high, se))
     w, v, low_B, high_B, se_B = zip(*parts, strict=True)

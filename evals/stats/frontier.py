@@ -2,9 +2,9 @@
 
 A method's frontier is its figure (area, score) against the log of its movement, one point for each step size, both
 averaged over seeds. Between points it is interpolated by monotone cubics, which do not overshoot (Fritsch and Carlson,
-SIAM Journal on Numerical Analysis 17, 1980); beyond its last points it is unknown. Two methods are compared over the
-range between their movements at the scale's own step size, as far as both frontiers reach: by the mean of one minus the
-other.
+SIAM Journal on Numerical Analysis 17, 1980); beyond its end points it is unknown. Two methods are compared over the
+range between their movements at the scale's own step size, as far as both frontiers reach: by the mean difference of
+the two.
 
 Axes: R step size (arm), S seed.
 """
@@ -26,7 +26,7 @@ from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
 CLUSTERS = 3  # at least: two leave one degree of freedom and an interval without information
-ARMS = 3  # at least: between two a frontier is a straight line, whose error the jackknife does not see (simulated)
+ARMS = 3  # at least: between two a frontier is a straight line, whose error the jackknife does not detect (simulated)
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class Frontier:
             raise CorruptInputError("frontier: movement must be above 0 and figures finite: leave such an arm out")
 
     def without(self, seeds: NDArray[np.bool_]) -> Frontier:
-        """The same without the seeds (S,) that are True."""
+        """Return the frontier without the seeds (S,) that are True."""
         return Frontier(self.movement[:, ~seeds], self.figure[:, ~seeds], self.own)
 
     def points(self) -> tuple[Array, Array]:
-        """(R,) log movement and (R,) figure, means over seeds, in the order of the arms."""
+        """Return (R,) log movement and (R,) figure, means over seeds, in the order of the arms."""
         return np.log(self.movement).mean(1), self.figure.mean(1)
 
     def means(self, low: float, high: float) -> float | None:
-        """Mean of the interpolated figure over log movement from `low` to `high`; at a point if they are equal. None
-        where the frontier does not reach."""
+        """Return the mean of the interpolated figure over log movement from `low` to `high`; at a point if these are
+        equal. None outside the frontier."""
         x_R, y_R = self.points()
         x_R, place = np.unique(x_R, return_inverse=True)
-        y_R = np.bincount(place, y_R) / np.bincount(place)  # arms that moved exactly alike are one point
+        y_R = np.bincount(place, y_R) / np.bincount(place)  # arms with equal movement are one point
         if low < x_R[0] - ROUNDING or high > x_R[-1] + ROUNDING:
             return None
         if len(x_R) == 1:
@@ -66,7 +66,7 @@ class Frontier:
 
 
 class Matched(NamedTuple):
-    """Two methods at equal movement. low, high: the range compared, in nats a token; None: no movement in common."""
+    """Two methods at equal movement. low, high: the range compared, in nats a token; None: no common movement."""
 
     comparison: Comparison
     low: float | None = None
@@ -74,8 +74,8 @@ class Matched(NamedTuple):
 
 
 def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
-    """Mean difference a - b over the range of log movement between both methods' own arms, cut to where both frontiers
-    reach, and the ends of that range; None where nothing of it is left."""
+    """Return the mean difference a - b over the range of log movement between both methods' own arms, cut to the
+    common range of the frontiers, and the ends of that range; None where that is empty."""
     x_a, x_b = a.points()[0], b.points()[0]
     between = sorted((float(x_a[a.own]), float(x_b[b.own])))
     low, high = float(max(between[0], x_a.min(), x_b.min())), float(min(between[1], x_a.max(), x_b.max()))
@@ -85,11 +85,11 @@ def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
 
 
 def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
-    """Method a minus method b at equal movement, with Student's t over clusters of seeds.
+    """Compare method a minus method b at equal movement, with Student's t over clusters of seeds.
 
-    clusters: (S,) what a seed shares with others, its clean model or itself. The standard error is the jackknife's
-    (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one cluster at a time and finds frontiers,
-    range and difference anew: so it holds the error of the movements too. tests/evals/stats/test_coverage.py simulates.
+    clusters: (S,) the group of a seed, its clean model or the seed. The standard error is the jackknife's
+    (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one cluster at a time and recomputes
+    frontiers, range and difference; it covers the movements' error too. Simulated: tests/evals/stats/test_coverage.py.
     """
     n = a.movement.shape[1]
     if b.movement.shape[1] != n or len(clusters) != n:
@@ -118,7 +118,7 @@ def compare(a: Frontier, b: Frontier, clusters: Sequence[object]) -> Matched:
 
 
 def of_arms(movement: Sequence[Mapping[int, float]], figure: Sequence[Mapping[int, float]], own: int) -> Frontier:
-    """The frontier of arms given by seed; raises CorruptInputError where arms have other seeds."""
+    """Return the frontier of arms given by seed; raise CorruptInputError where arms have different seeds."""
     seeds = sorted(movement[own])
     if any(sorted(by_seed) != seeds for by_seed in (*movement, *figure)):
         raise CorruptInputError("frontier: every step size of a method needs the same seeds")

@@ -1,7 +1,7 @@
 """The formulas: standard errors and intervals on arrays, vectorised over every leading axis.
 
-Axes: P problem, S seed, B benchmark. Everything else in this package wraps these functions; the simulations of
-`tests/evals/stats/test_coverage.py` call the very same ones, so what is simulated is what is printed.
+Axes: P problem, S seed, B benchmark. The rest of this package wraps these functions; the simulations in
+`tests/evals/stats/test_coverage.py` call the same ones, so the simulated intervals are the printed ones.
 Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
 the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
 it should cover 95 %.
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 def clustered_mean(total_P: ArrayLike, weight_P: ArrayLike) -> Mean:
-    """sum(total) / sum(weight), with problems (last axis) as the unit of sampling.
+    """Return sum(total) / sum(weight), with problems (last axis) as the unit of sampling.
 
     total_P: (..., P) sum of a problem's rows; weight_P: (P,) or (..., P) number of those rows (1 unless a problem is
     copied). e_i = total_i - value weight_i; SE^2 = P/(P-1) sum(e_i^2) / sum(weight)^2: sd(y)/sqrt(P) at
@@ -46,7 +46,7 @@ def clustered_mean(total_P: ArrayLike, weight_P: ArrayLike) -> Mean:
     value = total_P.sum(-1) / rows
     error_P = total_P - value[..., None] * weight_P
     square = (error_P**2).mean(-1)
-    # rounding leaves 1e-34 where all problems agree; a real spread is at least (1/responses)^2 of a problem
+    # rounding leaves 1e-34 where all problems agree; real variance is at least (1/responses)^2 of a problem
     square = np.where(square < 1e-20, 0.0, square)
     if n < 2:
         nothing = np.full_like(value, np.nan)
@@ -59,17 +59,17 @@ def clustered_mean(total_P: ArrayLike, weight_P: ArrayLike) -> Mean:
 
 
 def quantile(df: ArrayLike) -> Array:
-    """The two-sided Student-t factor: 1.96 for many degrees of freedom, 12.7 for one."""
+    """Return the two-sided Student-t factor: 1.96 for many degrees of freedom, 12.7 for one."""
     return stdtrit(df, 0.5 + CONFIDENCE / 2.0)
 
 
 def p_value(value: ArrayLike, se: ArrayLike, df: ArrayLike) -> Array:
-    """Two-sided p of `value` against 0 by Student-t; SE must be positive."""
+    """Return two-sided p of `value` against 0 by Student-t; SE must be positive."""
     return 2.0 * stdtr(df, -np.abs(np.asarray(value, float) / np.asarray(se, float)))
 
 
 def wilson(value: ArrayLike, effective: ArrayLike, factor: ArrayLike) -> Bounds:
-    """Wilson's score interval for a share observed in `effective` independent answers (E. B. Wilson, JASA 1927)."""
+    """Return Wilson's interval for a share observed in `effective` independent answers (E. B. Wilson, JASA 1927)."""
     p, n, t = (np.asarray(x, float) for x in (value, effective, factor))
     centre = (p + t * t / (2 * n)) / (1 + t * t / n)
     half = t * np.sqrt(p * (1 - p) / n + t * t / (4 * n * n)) / (1 + t * t / n)
@@ -77,13 +77,13 @@ def wilson(value: ArrayLike, effective: ArrayLike, factor: ArrayLike) -> Bounds:
 
 
 def score_interval(total_P: ArrayLike, weight_P: ArrayLike, responses: int) -> Bounds:
-    """Interval of a score in [0, 1] whose problems were drawn; arguments as in `clustered_mean`, at least two problems.
+    """Return the interval of a score in [0, 1] over sampled problems (at least two); arguments as in `clustered_mean`.
 
     Wilson's, with Student's factor and as many independent answers as would have this SE, p(1-p)/SE^2, at most
-    `responses`. Each end lies between those of two samples that hold right or wrong problems only: the problems that
-    were always right, and those that were ever right. There the variance follows from the share, so that its factor is
+    `responses`. Each end lies between those of two samples that hold right or wrong problems only: the problems always
+    right, and those ever right. There the variance follows from the share, so that its factor is
     1.96, with (sum w)^2 / sum w^2 problems of weight w (Kish). An all-or-nothing sample equals both and has their
-    interval. Without them one error more would narrow the interval near 0 and 1, where SE is hardly known.
+    interval. Without them one more error would narrow the interval near 0 and 1, where SE is poorly known.
     """
     total_P, weight_P = np.broadcast_arrays(np.asarray(total_P, float), np.asarray(weight_P, float))
     mean, rows = clustered_mean(total_P, weight_P), weight_P.sum(-1)
@@ -99,9 +99,9 @@ def score_interval(total_P: ArrayLike, weight_P: ArrayLike, responses: int) -> B
 
 
 def difference_interval(mean: Mean, problems: int) -> Bounds:
-    """Interval of a paired difference in [-1, 1]: mean +- t SE.
+    """Return the interval of a paired difference in [-1, 1]: mean +- t SE.
 
-    When all problems agree (SE 0): what could still differ is the share h = 1 - (alpha/2)^(1/P) of unseen problems
+    When all problems agree (SE 0), a share h = 1 - (alpha/2)^(1/P) of unseen problems could still differ
     (Clopper and Pearson 1934 for 0 of P), each by at most 1.
     """
     with np.errstate(invalid="ignore"):
@@ -113,10 +113,10 @@ def difference_interval(mean: Mean, problems: int) -> Bounds:
 
 
 def combine(weight_B: ArrayLike, value_B: ArrayLike, low_B: ArrayLike, high_B: ArrayLike) -> tuple[Array, Bounds]:
-    """A weighted sum of independent parts (last axis B) and its interval from theirs.
+    """Return a weighted sum of independent parts (last axis B) and its interval from theirs.
 
     MOVER: value - sqrt(sum w^2 (value_b - low_b)^2), likewise above (Zou and Donner, Statistics in Medicine 2008). With
-    symmetric parts this is the stratified interval; with lopsided or degenerate ones it stays honest.
+    symmetric parts this is the stratified interval; with asymmetric or degenerate ones it stays valid.
     """
     w, v, low, high = (np.asarray(x, float) for x in (weight_B, value_B, low_B, high_B))
     value = (w * v).sum(-1)
@@ -126,7 +126,7 @@ def combine(weight_B: ArrayLike, value_B: ArrayLike, low_B: ArrayLike, high_B: A
 
 
 def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
-    """SE and degrees of freedom of a sum of independent parts with standard errors `part_B` (Welch-Satterthwaite)."""
+    """Return SE and df of a sum of independent parts with standard errors `part_B` (Welch-Satterthwaite)."""
     square_B = np.asarray(part_B, float) ** 2
     total = square_B.sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -138,7 +138,7 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
 
 
 def seed_variance(value_S: ArrayLike) -> Mean:
-    """Mean over seeds (last axis; nan: no such seed), variance between them in the place of `se`, df = seeds - 1.
+    """Return the mean over seeds (last axis; nan: no such seed), their variance in place of `se`, and df = seeds - 1.
 
     One seed gives variance 0 and df 0.
     """
@@ -151,7 +151,7 @@ def seed_variance(value_S: ArrayLike) -> Mean:
 
 
 def seed_mean(value_S: ArrayLike) -> tuple[Mean, Bounds]:
-    """Mean over seeds (last axis; nan: no such seed) and the interval mean +- t SE, with S - 1 degrees of freedom."""
+    """Return the mean over seeds (last axis; nan: no such seed) and mean +- t SE, with S - 1 degrees of freedom."""
     value, variance, df = seed_variance(value_S)
     se = np.sqrt(variance / (df + 1.0))
     half = quantile(df) * se
@@ -159,7 +159,7 @@ def seed_mean(value_S: ArrayLike) -> tuple[Mean, Bounds]:
 
 
 def seed_score(value_S: ArrayLike) -> tuple[Mean, Bounds]:
-    """A method's mean score over seeds in [0, 1] and its interval: Wilson's with Student's t, p(1-p)/SE^2 answers."""
+    """Return a method's mean score over seeds in [0, 1] and Wilson's interval with Student's t, p(1-p)/SE^2 answers."""
     mean, _ = seed_mean(value_S)
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = mean.value * (1.0 - mean.value) / mean.se**2

@@ -1,4 +1,4 @@
-"""Two scores over problems: their difference, what it could have found, and the problems or samples that decide it.
+"""Two scores over problems: their difference, its detectable size, and the problems or samples needed to decide it.
 
 A checkpoint solves problem i with chance p_i. The difference of two scores over n problems has the variance of
 p_i - q_i between problems, which only more problems reduce, and on each side the mean of p_i(1 - p_i) over k samples.
@@ -33,7 +33,7 @@ class Error(NamedTuple):
     """Squared standard error of a difference of two scores."""
 
     total: float
-    floor: float | None  # what any number of samples leaves; None: unknown, as with one sample a problem
+    floor: float | None  # remains with any number of samples; None: unknown, as with one sample a problem
 
 
 class Parts(NamedTuple):
@@ -53,21 +53,21 @@ class Score(NamedTuple):
     problems: int
     samples: float  # of each problem; their harmonic mean
     parts: Parts | None = None  # None: unknown
-    rows: Rows | None = None  # None: not given, as of a printed score
+    rows: Rows | None = None  # None: unavailable, as for a printed score
 
 
 class Case(NamedTuple):
-    """A comparison under one variance; what needs a t test is None without one."""
+    """A comparison under one variance; fields that need a t test are None without one."""
 
     comparison: Comparison
     floor: float | None  # `Error.floor`
     problems: int | None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
     samples: float | None  # times those of a problem that find it on the same problems; infinity: none do
-    any_samples: float | None  # the smallest difference found with any number of samples
+    any_samples: float | None  # the smallest detectable difference with any number of samples
 
 
 def of_answers(rows: Rows) -> Score:
-    """The score of problems with their answers."""
+    """Return the score of problems with their answers."""
     share, samples, weight = zip(*rows.values(), strict=True)
     value = sum(w * y for w, y in zip(weight, share, strict=True)) / sum(weight)
     mean = len(rows) / sum(1 / k for k in samples)
@@ -77,8 +77,8 @@ def of_answers(rows: Rows) -> Score:
 def compare_scores(
     a: Score, b: Score, spread: float, correlation: float
 ) -> tuple[tuple[Score, Score], tuple[Case, ...]]:
-    """Both scores on the problems that count, and a - b: one case where both have their problems' answers, else the
-    least variance possible, the assumed one and the most (`score_errors`).
+    """Compare a - b on the problems that count: one case where both have their problems' answers, else the
+    smallest possible, the assumed and the largest possible variance (`score_errors`). Also return both scores.
 
     Raises CorruptInputError for answers to other problems.
     """
@@ -108,14 +108,14 @@ def compare_scores(
 
 
 def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) -> tuple[Case, ...]:
-    """The cases of several benchmarks, weighted."""
+    """Return the cases of several benchmarks, weighted."""
     cases = []
     for which in range(max(map(len, found.values()))):
         parts = {key: each[which % len(each)] for key, each in found.items()}
         comparison = combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
         floors = {}
         for key, (c, floor, *_) in parts.items():
-            # Where no two problems differ, the bound stands for both parts of the variance.
+            # Where no two problems differ, the bound replaces both parts of the variance.
             floors[key] = floor if c.se or c.low is None else spread_of(c) ** 2
         known = [weights[key] ** 2 * floor for key, floor in floors.items() if floor is not None]
         cases.append(_case(comparison, sum(known) if len(known) == len(floors) else None))
@@ -131,7 +131,7 @@ def _case(c: Comparison, floor: float | None) -> Case:
 
 
 def units_needed(sd: float, effect: float, tests: int = 1) -> int | None:
-    """Fewest units (problems, or pairs of seeds) of this sd at which `effect` is detectable; None: no number is.
+    """Return the fewest units (problems, or pairs of seeds) of this sd that make `effect` detectable; None: impossible.
 
     Student's quantiles exceed the normal ones, so the search begins at the number by the normal law.
 
@@ -147,8 +147,8 @@ def units_needed(sd: float, effect: float, tests: int = 1) -> int | None:
 
 
 def samples_needed(error: Error, effect: float, df: float) -> float | None:
-    """How many times the samples of each problem make `effect` detectable on the same problems; infinity: no number
-    does; None: unknown."""
+    """Return the factor on the samples of each problem that makes `effect` detectable on the same problems; infinity:
+    no number does; None: unknown."""
     if error.floor is None:
         return None
     left = (effect / detectable(1.0, df)) ** 2 - error.floor
@@ -156,7 +156,7 @@ def samples_needed(error: Error, effect: float, df: float) -> float | None:
 
 
 def measured_parts(share_P: ArrayLike, samples_P: ArrayLike) -> Parts | None:
-    """Unbiased parts, from the right share and the number of samples of P problems; None without two of each."""
+    """Return unbiased parts, from the right share and the number of samples of P problems; None without two of each."""
     y, k = np.asarray(share_P, float), np.asarray(samples_P, float)
     if k.min() < 2 or len(y) < 2:
         return None
@@ -165,13 +165,13 @@ def measured_parts(share_P: ArrayLike, samples_P: ArrayLike) -> Parts | None:
 
 
 def beta_parts(score: Score, spread: float) -> Parts:
-    """Parts of difficulties that are Beta-distributed with a + b = `spread`: small is all-or-nothing."""
+    """Return parts of difficulties that are Beta-distributed with a + b = `spread`: small is all-or-nothing."""
     whole = score.value * (1 - score.value) / (1 + spread)
     return Parts(whole, whole * spread / score.samples)
 
 
 def score_errors(a: Score, b: Score, spread: float, correlation: float) -> tuple[Error, Error, Error]:
-    """Least possible, assumed and most possible squared SE of a - b; unknown parts are assumed to be `beta_parts`.
+    """Return least, assumed and greatest possible squared SE of a - b; unknown parts are assumed to be `beta_parts`.
 
     Equal numbers of problems are taken as the same problems; `correlation` is then that of p_i and q_i, and else 0.
     The bounds hold for all p_i, q_i in [0, 1] with means p, q. On the same problems
@@ -195,7 +195,7 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> tuple
             sum(side.value * (1 - side.value) / side.problems / k for side, k in ((a, k_a), (b, k_b)))
             for k_a, k_b in ((a.samples, b.samples), (1, 1))
         )
-    # Not every correlation is possible: the sum is brought to the bound that it passes.
+    # Not every correlation is possible: the sum is clipped to the bound that it exceeds.
     total = min(max(floor + sampled, least), most)
     return Error(least, 0.0), Error(total, min(floor, total)), Error(most, most)
 

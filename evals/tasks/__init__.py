@@ -1,1 +1,1 @@
-"""Benchmarks: a file is registered by being here. How to add one: docs/extend.md."""
+"""Benchmarks: adding a file here registers it. How to add one: docs/extend.md."""

@@ -1,7 +1,7 @@
-r"""The paper's seven sets, in the order of its tables; four of them as one GPU can draw them in an evening.
+r"""The paper's seven sets, in the order of its tables; four of them also in versions for one GPU in one evening.
 
-Answers are kept as upstream stores them: the grader reads `142.0` as 142. In OMNI-MATH five problems occur twice, with
-equal golds. So 2811 of its 2821 rows are alone: the paper's column counts these, its average all rows (reading E2).
+Answers are kept as upstream stores them: the grader parses `142.0` as 142. In OMNI-MATH five problems occur twice, with
+equal golds. So 2811 of its 2821 rows occur once: the paper's column counts these, its average all rows (reading E2).
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ SAMPLED = Decoding(samples=32, temperature=0.6, top_p=1.0, max_tokens=8192)
 GREEDY = Decoding(samples=1, temperature=0.0, top_p=1.0, max_tokens=8192)
 MAA = "Apache-2.0 (repository); problems (c) MAA"
 
-# Part of every prompt in the upstream files of AIME; taken off, because the prompt is ours to choose (reading E3).
+# Part of every prompt in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
 INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."
 
 
@@ -53,7 +53,7 @@ def _olympiadbench(row: Row) -> Row:
 
 
 def _minerva(row: Row) -> Row:
-    """The gold is the last box of the worked solution; a solution without one is an error."""
+    """Parse a row; the gold is the last box of the worked solution, and a solution without one is an error."""
     return {"problem": row["problem"], "answer": last_box(row["solution"]), "source": row["type"]}
 
 
@@ -76,7 +76,7 @@ AIME25 = replace(
     source=RepositoryFile("QwenLM/QwQ", "eval/data/aime25.jsonl", _aime),
     sha256="1858f2ccc1e8e29a31d5a3af26aadfc762261e570d8a44bcd74e4768fb4e8dc4",
 )
-# The validation set of the AIMO prize, AMC 12 of 2022 and 2023; not one of the AMC sets of 40 problems.
+# The validation set of the AIMO prize, AMC 12 of 2022 and 2023; not one of the AMC sets with 40 problems.
 AMC = replace(
     AIME24,
     key="amc",
@@ -97,7 +97,7 @@ MATH500 = Benchmark(
     licence="MIT",
     prompt="system",
     decoding=GREEDY,
-    # tried when the repository cannot be reached; the sha256 decides whether it is the same
+    # tried when the repository is unavailable; the sha256 decides whether it is the same
     alternatives=(HubFile("HuggingFaceH4/MATH-500", "test.jsonl", _math500),),
 )
 # The subset with answers that a rule can check; which rows the paper used follows from its denominator.
@@ -113,8 +113,8 @@ OMNI_MATH = Benchmark(
     decoding=GREEDY,
     files=("omni_math_rule",),
 )
-# English, text only. 94 rows want several values, stored as one text with commas; one states an absolute tolerance, 8 a
-# unit; 266 golds carry `$`.
+# English, text only. 94 rows require several values, stored as one comma-separated text; one states an absolute
+# tolerance, 8 a unit; 266 golds contain `$`.
 OLYMPIADBENCH = Benchmark(
     key="olympiadbench",
     title="OlympiadBench",
@@ -139,12 +139,12 @@ MINERVA = Benchmark(
     decoding=GREEDY,
 )
 
-# For one GPU: longer responses of small models are nearly all repetitions without an end. Training stops at 1024.
+# For one GPU: longer responses of small models are nearly all endless repetitions. Training stops at 1024.
 MAX_TOKENS = 2048
 
 
 def _fewer(benchmark: Benchmark, samples: int) -> Benchmark:
-    """The same items with fewer samples and shorter responses; the key ends with the samples, unlike the paper's."""
+    """Return the same items with fewer, shorter responses; the key ends with the samples, unlike the paper's."""
     return replace(
         benchmark,
         key=f"{benchmark.key}_{samples}",

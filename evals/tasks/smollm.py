@@ -1,7 +1,7 @@
-r"""Questions for the pretrained model of `config/smollm.yaml`: held-out ones of `evals.questions`, never downloaded.
+r"""Questions for the pretrained model of `config/smollm.yaml`: held-out from `evals.questions`, never downloaded.
 
-They stand where the paper's sets stand in tables, and their numbers do not compare with those of the sets. Three are
-of families that RL trains on, two of their harder levels, and two of families that it does not train on. An item:
+They replace the paper's sets in tables, and their numbers are not comparable with those of the sets. Three are
+from families that RL trains on, two from their harder levels, and two from families that RL does not train on. An item:
 problem "largest: 40 9 73", answer "73".
 """
 
@@ -23,7 +23,7 @@ SHA256 = {
 
 
 def _benchmark(key: str, stands_for: str, cells: dict[tuple[str, int], int], samples: int) -> Benchmark:
-    """cells: questions by family and difficulty."""
+    """Define a benchmark. cells: number of questions by family and difficulty."""
 
     def make() -> list[Row]:
         return [

@@ -1,8 +1,8 @@
 r"""Synthetic stand-ins: held-out problems for tiny models, made by `evals.arithmetic`, never downloaded.
 
-They stand where the paper's sets stand in tables, and say nothing about those sets. Difficulty is in the key, so that
-no cell of the quick profile can be read as one of the full. The seven of the embedded scale are seven abilities, and
-two of them are not trained by RL there. An item: problem "6+8-9*9?", answer "5".
+They replace the paper's sets in tables, but do not measure those sets. Difficulty is part of the key, so that
+no cell of the quick profile can be mistaken for one of the full. The seven of the embedded scale are seven abilities,
+and RL does not train two of them there. An item: problem "6+8-9*9?", answer "5".
 """
 
 from evals.arithmetic import held_out
@@ -11,7 +11,7 @@ from evals.benchmark import Benchmark, Decoding, Generated, Row
 SEED = 0
 MAX_TOKENS = 64  # the longest written-out answer has 52
 _MODULO = "modulo 10, from left to right"
-MEANT = {  # family -> what a person must know to check an answer
+MEANT = {  # family -> knowledge needed to check an answer
     "as": _MODULO,
     "mul": _MODULO,
     "mix": _MODULO,
@@ -67,7 +67,7 @@ def _benchmark(
 
     calls = " + ".join(f"held_out({family!r}, {k}, {n}, {SEED})" for k, n in sizes.items())
     difficulty = " and ".join(str(k) for k in sizes)
-    # beside the same set decoded otherwise
+    # next to the same set decoded otherwise
     decoded = next((f", {word}" for word in ("greedy", "sampled") if key.endswith(f"_{word}")), "")
     meant = MEANT.get(family, "")
     modulo = ", modulo 10" if meant == _MODULO else ""
