@@ -1,4 +1,4 @@
-"""What a loss reads: one update minibatch, or a micro-batch of it, response tokens only. Validated on construction."""
+"""Input of a loss: response tokens of an update minibatch, or of a micro-batch of it. Validated on construction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 WIDE = ("float64", "float32")
 FLOATS = (*WIDE, "bfloat16", "float16")
 REQUIRED = ("logp", "old_logp", "advantage", "mask", "group")
-NUMBERS = (*FLOATS, *INTEGERS, "bool")  # what a reward may be
+NUMBERS = (*FLOATS, *INTEGERS, "bool")  # allowed dtypes of a reward
 DTYPES = {
     **dict.fromkeys((*LOG_PROBS, *VOCABULARY), WIDE),  # in half precision a ratio of 1.01 is 1
     **dict.fromkeys(("entropy", "old_entropy", "advantage"), FLOATS),
@@ -29,14 +29,14 @@ DTYPES = {
     "group": INTEGERS,
     "group_tokens": (*INTEGERS, *WIDE),
 }
-# A log-prob may be above 0 by this much: logit minus logsumexp rounds to 1e-4 where logits reach a thousand in float32.
+# A log-prob may exceed 0 by this much: in float32, with logits near 1000, logit minus logsumexp is accurate to 1e-4.
 ABOVE_ZERO = 1e-3
-# Fields that must not carry gradient: with one, the loss would also train whatever produced them.
+# Fields that must not carry gradient: the loss would also train whatever produced them.
 CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp", "sampling_logp")
 
 
 def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Sequence[str]) -> None:
-    """Raise `CorruptInputError` unless `x` is a tensor of these dtypes and this shape; a letter is any size."""
+    """Raise `CorruptInputError` unless `x` is a tensor of this shape and one of these dtypes; a letter is any size."""
     from torch import Tensor
 
     expected = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
@@ -52,31 +52,31 @@ def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Seque
 # eq=False: comparing two tensors gives a tensor, not one truth value.
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values on padding are ignored.
+    """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values at padding are ignored.
 
-    Raises `CorruptInputError`, which names the tensor and its shape, dtype or index, for shapes that disagree, another
-    dtype than `DTYPES` allows, a value that is not finite or a log-prob above 0 on a valid token, a constant that
-    carries gradient, and a row without tokens that is not marked dropped.
+    Raises `CorruptInputError` with the tensor and its shape, dtype or index for: shapes that disagree, a dtype that
+    `DTYPES` does not allow, a value that is not finite or a log-prob above 0 at a valid token, a constant that carries
+    gradient, and a row without tokens that is not marked as dropped.
     """
 
     logp: Tensor  # (B, T) log-probs of the sampled tokens under the current policy, float32 or 64; carries the gradient
     old_logp: Tensor  # (B, T) under the policy that sampled them, as the trainer computes it
     advantage: Tensor  # (B,) from `Method.advantage`, over whole prompt groups; or (B, T), one for each token
-    mask: Tensor  # (B, T) bool, True on response tokens; may have holes, such as the output of a tool
-    group: Tensor  # (B,) long: rows answering one prompt
+    mask: Tensor  # (B, T) bool, True at response tokens; may have holes, such as the output of a tool
+    group: Tensor  # (B,) long: rows with the same number answer the same prompt
     entropy: Tensor | None = None  # (B, T) of the current policy; with gradient where a penalty reads it
     old_entropy: Tensor | None = None  # (B, T)
     ref_logp: Tensor | None = None  # (B, T) under the frozen initial model
-    sampling_logp: Tensor | None = None  # (B, T) as the sampler computed it, for a rollout correction; None: unknown
+    sampling_logp: Tensor | None = None  # (B, T) as computed by the sampler, for a rollout correction; None: unknown
     full_logp: Tensor | None = None  # (B, T, V) of the current policy, for kl-estimator=full
     old_full_logp: Tensor | None = None  # (B, T, V) of the policy that sampled
-    dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; exactly these have an empty mask
+    dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; these and only these have an empty mask
     group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
     groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
-    max_tokens: int | None = None  # most tokens that a response may have, the trainer's limit; for Dr. GRPO's divisor
-    # Of the passes that gave log-probs and entropies, where it is lower than the tensors': "bfloat16" under autocast.
+    max_tokens: int | None = None  # the trainer's limit on the tokens of a response; for Dr. GRPO's divisor
+    # Precision of the passes that computed log-probs and entropies, if lower than the tensors': "bfloat16" in autocast.
     precision: str | None = None
-    label: str = "batch"  # what errors call it, such as the method's key
+    label: str = "batch"  # name in error messages, such as the method's key
 
     def __post_init__(self) -> None:
         self._check_tensors()
@@ -90,7 +90,7 @@ class Batch:
 
     @cached_property
     def weight_BT(self) -> Tensor:  # noqa: N802
-        """(B, T) of the log-probs' dtype: 1 on response tokens, 0 on padding."""
+        """(B, T) of the log-probs' dtype: 1 at response tokens, 0 at padding."""
         return self.mask.to(self.logp.dtype)
 
     @cached_property
@@ -100,21 +100,21 @@ class Batch:
 
     @cached_property
     def tokens(self) -> int:
-        """Valid tokens here."""
+        """Number of valid tokens."""
         return int(self.lengths_B.sum())
 
     @cached_property
     def sequences(self) -> int:
-        """Rows here that hold a token."""
+        """Number of rows with at least one token."""
         return int(self.lengths_B.count_nonzero())
 
     def valid(self, x_BT: Tensor) -> Tensor:
-        """`x_BT` with zeros on padding, in value and in gradient, whatever the padding held."""
+        """Return `x_BT` with zeros at padding, in value and in gradient, whatever the padding contained."""
         # a product is twenty times faster than masked_fill on a CPU, but 0 * inf is NaN
         return x_BT * self.weight_BT if self._clean else x_BT.masked_fill(self.padding_BT, 0.0)
 
     def rows(self, index: slice | Tensor) -> Batch:
-        """The micro-batch of these rows; the caller passes the minibatch's `tokens` and `sequences` to the loss."""
+        """Return these rows as a micro-batch; the caller passes the minibatch's counts to the loss."""
         # every other field has one entry per row
         names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "precision", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
@@ -138,7 +138,7 @@ class Batch:
             x = getattr(self, name)
             if x is None and name not in REQUIRED:
                 continue
-            # a call for each tensor takes twice the time of all else in this function: only one that fails gets it
+            # `check_tensor` on every tensor would triple the time of this function, so only a failing one gets it
             if not isinstance(x, Tensor) or x.shape != shape or str(x.dtype)[6:] not in DTYPES[name]:
                 check_tensor(f"{self.label}: {name}", x, shape, DTYPES[name])
             if x.requires_grad and name in CONSTANT:
@@ -165,10 +165,10 @@ class Batch:
 
     @cached_property
     def _summary(self) -> tuple[float, float]:
-        """The sum of all per-token values, those on padding included, and the largest log-prob.
+        """Sum of all per-token values, padding included, and the largest log-prob.
 
-        A sum is finite only if its terms are. One pass over a tensor for each, and two transfers to the host, cost far
-        less than a mask of finite values, so the elements are inspected only where these two do not settle it.
+        A sum is finite only if all its terms are. One pass over each tensor and two transfers to the host cost far less
+        than a mask of finite values, so single elements are inspected only if these two numbers do not settle it.
         """
         tensors = [x.detach() for n in (*PER_TOKEN, "advantage") if (x := getattr(self, n)) is not None]
         sums = [x.sum() for x in tensors]
@@ -182,11 +182,11 @@ class Batch:
 
     @cached_property
     def _clean(self) -> bool:
-        """Whether all per-token values are finite, those on padding included."""
+        """Whether all per-token values are finite, padding included."""
         return math.isfinite(self._summary[0])
 
     def _check_values(self) -> None:
-        # `_summary` leaves the (B, T, V) tensors out, so they are always checked element by element
+        # `_summary` does not cover the (B, T, V) tensors, so they are always checked element by element
         names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
         for name in names:
             if (x := getattr(self, name)) is not None:
@@ -197,7 +197,7 @@ class Batch:
                     self._refuse(name, x.detach() > ABOVE_ZERO, ", expected a log-prob, at most 0")
 
     def _refuse(self, name: str, bad: Tensor, expected: str) -> None:
-        """Raise the error for the first element marked in `bad` that is not on padding, which may hold anything."""
+        """Raise the error for the first element marked in `bad` that is not at padding, where any value is allowed."""
         if bad.ndim > 1:
             bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
         if bool(bad.any()):

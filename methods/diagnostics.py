@@ -1,19 +1,19 @@
-"""Eleven metrics, one definition each for all methods and trainers. None means not defined here, never 0.
+"""Eleven metrics with one definition each for all methods and trainers. None means undefined; it never stands for 0.
 
 entropy                  mean over valid tokens of the full-vocabulary entropy, nats
 clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes
 clip_fraction_sequences  share of sequences in which the clip removes every token's surrogate gradient
 ratio_spread             standard deviation over valid tokens of the method's log importance weight; None without one
 kl_old                   mean over valid tokens of k3 = exp(-d) + d - 1, d = log pi/pi_old, as frameworks report it: a
-                         biased estimate of KL(pi || pi_old), because the tokens come from pi_old and not from pi
-mask_fraction            share of valid tokens under the penalty, or taken from the surrogate; None without either
+                         biased estimate of KL(pi || pi_old), because the tokens are sampled from pi_old, not from pi
+mask_fraction            share of valid tokens penalised, or removed from the surrogate; None without either
 theorem_sign_agreement   share of valid tokens with A != 0 and |dH| > tol whose sign(dH) = -sign(A) (TEPO, Theorem 3.1)
 effective_sample_size    (sum w)^2 / (B sum w^2), w the geometric mean ratio of each of the B sequences; in (0, 1]
 sampling_gap_mean        mean over valid tokens of |log pi_old - log pi_sampler|: trainer and sampler on the same policy
-sampling_gap_p99         99th percentile of the same, the smallest value that 99 % of the tokens do not exceed
+sampling_gap_p99         99th percentile of the same: the smallest value that 99 % of the tokens do not exceed
 sampling_correlation     Pearson correlation of exp(log pi_old) and exp(log pi_sampler) over valid tokens
 
-The last three are None where the sampler's log-probs are unknown.
+The last three are None if the sampler's log-probs are unknown.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ NAMES = (
 
 
 def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
-    """All of `NAMES`. Draws nothing from any shared random generator; keeps no graph."""
+    """Return all of `NAMES`, without drawing from a shared random generator or keeping a graph."""
     import torch
 
     with torch.no_grad():
         if batch.tokens == 0:
             return dict.fromkeys(NAMES)
-        # a generator of its own: measuring must not change which tokens the next loss draws
+        # a separate generator: measuring must not change which tokens the next loss draws
         t = Terms(batch, parts, torch.Generator().manual_seed(0))
         removed_BT = objective.outside(t)
         metrics = {
             "entropy": None if batch.entropy is None else _mean(batch.entropy, batch),
             "clip_fraction_tokens": removed_BT.sum() / batch.tokens,
-            # padding counts as removed, so that `all` looks at valid tokens only
+            # padding counts as removed, so that `all` considers valid tokens only
             "clip_fraction_sequences": (removed_BT | batch.padding_BT).all(1)[batch.lengths_B > 0].double().mean(),
             "ratio_spread": None if parts.ratio.name == "none" else _spread(t.log_weight, batch),
             "kl_old": _mean(divergence(t, estimator="k3", anchor="old"), batch),
@@ -63,15 +63,15 @@ def diagnostics(parts: Parts, batch: Batch) -> dict[str, float | None]:
         return {name: None if value is None else float(value) for name, value in metrics.items()}
 
 
-MOST_ROUNDING = 0.01  # share of the tokens of a first minibatch that may count as changed
+MOST_ROUNDING = 0.01  # largest share of the tokens of a first minibatch that may count as changed
 
 
 def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None:
-    """For a minibatch of the policy that sampled it: rounding of its passes that a method would take for a change (R6).
+    """Measure rounding that a method would mistake for a change, on a minibatch of the policy that sampled it (R6).
 
-    `share` of the valid tokens with |dH| above the tolerance, and the 99th percentile of |dH| in nats, `p99`. None for
-    a method that takes no difference of entropies, and where passes have the tensors' own precision: there the
-    tolerance is known. Raises `ConfigError` above `MOST_ROUNDING`.
+    Returns `share`, of the valid tokens with |dH| above the tolerance, and `p99`, the 99th percentile of |dH| in nats.
+    Returns None for a method without a difference of entropies, and for passes in the tensors' precision, whose
+    tolerance is known. Raises `ConfigError` if `share` exceeds `MOST_ROUNDING`.
     """
     differences = [part for part in _all_parts(list(parts.filled().values())) if part.name == "entropy_diff"]
     if not differences or batch.precision is None or batch.tokens == 0:
@@ -90,36 +90,36 @@ def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None
 
 
 def _all_parts(parts: Sequence[Part]) -> list[Part]:
-    """These and all parts inside them."""
+    """Return these parts and all parts nested inside them."""
     return [*parts, *(inner for part in parts for inner in _all_parts(part.inner))]
 
 
 def _mean(x: Tensor, batch: Batch) -> Tensor:
-    """Mean over the valid tokens; in float64, as sums over 10^5 tokens lose digits in float32."""
+    """Return the mean over the valid tokens, in float64: sums over 10^5 tokens lose digits in float32."""
     return batch.valid(x.double()).sum() / batch.tokens
 
 
 def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
-    """Standard deviation over the valid tokens."""
+    """Return the standard deviation over the valid tokens."""
     return _mean((log_weight - _mean(log_weight, batch)).square(), batch).sqrt()
 
 
 def _mask_fraction(t: Terms) -> Tensor | None:
     if t.parts.mask is not None:
         return 1 - _mean(t.parts.mask(t), t.batch)
-    if t.parts.penalties:  # of the first penalty: no catalog method has two
+    if t.parts.penalties:  # the first penalty: no catalog method has two
         return _mean(t.parts.penalties[0].settings["mask"](t), t.batch)
     return None
 
 
 def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
-    # half precision has no default tolerance: the sign of dH would be rounding noise
+    # half precision lacks a default tolerance, because the sign of dH would be rounding noise
     if batch.entropy is None or batch.old_entropy is None or masks.tolerance(t) is None:
         return None
-    # always the measured change, whatever definition the method itself uses: the theorem is about this one
+    # always the measured change, whatever definition the method uses: the theorem is about this one
     change = masks.entropy_diff(tol=None)(t)
-    # nor the advantage that the method shapes
+    # and the advantage before the method's shaping, for the same reason
     advantage = batch.advantage if batch.advantage.ndim == 2 else batch.advantage.unsqueeze(1)
     clear = batch.mask & (advantage != 0) & (change != 0)
     if not bool(clear.any()):
@@ -129,13 +129,13 @@ def _sign_agreement(t: Terms) -> Tensor | None:
 
 
 def _effective(t: Terms) -> Tensor:
-    # the sequence ratio for every method, so that the number compares policies and not losses
+    # the sequence ratio for every method, so that the metric compares policies rather than losses
     weights = objective.sequence()(t).squeeze(1)[t.batch.lengths_B > 0].double().exp()
     return weights.sum() ** 2 / (len(weights) * weights.square().sum())
 
 
 def _sampler(batch: Batch) -> dict[str, Tensor | None]:
-    """How far the sampler's log-probs are from the trainer's for the same policy."""
+    """Return how far the sampler's log-probs are from the trainer's for the same policy."""
     if batch.sampling_logp is None:
         return dict.fromkeys(("sampling_gap_mean", "sampling_gap_p99", "sampling_correlation"))
     old, sampler = batch.old_logp[batch.mask].double(), batch.sampling_logp[batch.mask].double()
@@ -145,6 +145,6 @@ def _sampler(batch: Batch) -> dict[str, Tensor | None]:
     return {
         "sampling_gap_mean": gap.mean(),
         "sampling_gap_p99": gap.kthvalue(math.ceil(0.99 * len(gap))).values,
-        # without any spread, such as with one token, there is no correlation
+        # the correlation is undefined without spread, for example with one token
         "sampling_correlation": (centred[0] * centred[1]).sum() / spread if float(spread) > 0 else None,
     }

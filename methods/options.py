@@ -1,7 +1,7 @@
-"""Catalog entries and their options: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and how it is spelt.
+"""Catalog entries and their options: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and its spelling.
 
-A file of the catalog puts `@method(key=..., title=..., ...)` on a function that composes parts. Options that several
-entries share are defined here, an option of one entry in that entry's file.
+A catalog file puts `@method(key=..., title=..., ...)` on a function that composes parts. Options shared by several
+entries are defined here; an option of a single entry is defined in that entry's file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from methods.method import Method
 from methods.parts import Part, Parts, corrections
 from methods.parts.objective import CLIP_HIGHER
 
-Value: TypeAlias = float | str | None  # of an option
+Value: TypeAlias = float | str | None  # value of an option
 Settings: TypeAlias = Mapping[str, Any]  # option name -> value, for every option of an entry
 
 
-# What the paper leaves open and a method settles: name -> its number in docs/notebook/readings.md.
+# Choices that the paper leaves open and a method makes: name -> number in docs/notebook/readings.md.
 READINGS = {
     "clip-form": "R1", "gradient": "R2", "kl-anchor": "R3", "kl-estimator": "R4", "dh-def": "R5", "dh-tol": "R6",
     "mask-norm": "R7", "prefix-grad": "R8", "seq-eps": "R9", "beta": "R10", "adv-std": "R11", "entropy-alpha": "R12",
@@ -32,22 +32,22 @@ READINGS = {
 
 @dataclass(frozen=True)
 class Option:
-    """One choice: a word among `choices`, or a number from `least` to `most`, or the word `blank`, which means None."""
+    """One choice: a word among `choices`, a number from `least` to `most`, or the word `blank`, which means None."""
 
     name: str  # in keys and in the settings that a catalog function reads
     default: Value
     _: KW_ONLY
-    why: str = ""  # why this default; empty: as its reading has it
-    printed: str = "-"  # what the TEPO paper prints, and where
-    original: str = "-"  # what the method's own paper or code has
-    choices: tuple[str, ...] = ()  # the words allowed; empty for a number
-    reading: str | None = None  # which of `READINGS` it settles, alone or with other options
+    why: str = ""  # why this default; empty: as explained by its reading
+    printed: str = "-"  # value in the TEPO paper, and where
+    original: str = "-"  # value in the method's original paper or code
+    choices: tuple[str, ...] = ()  # allowed words; empty for a number
+    reading: str | None = None  # the entry of `READINGS` that it decides, alone or with other options
     least: float = 0.0
     most: float = math.inf
     blank: str | None = None  # the word for None, such as `off`; without it None is not allowed
 
     def parse(self, value: object, where: str) -> Value:
-        """The value that a number, its spelling or a word means; `ConfigError` naming what is allowed."""
+        """Return the value of a number, its spelling or a word; raise `ConfigError` with the allowed values."""
         text = self.blank if value is None else str(value)
         if text in self.choices:
             return text
@@ -69,27 +69,27 @@ class Option:
         return number
 
     def spell(self, value: Value) -> str:
-        """One spelling per value, because keys name folders: 1, 1.0 and 1e0 are all `1`."""
+        """Return the only spelling of a value, because keys name folders: 1, 1.0 and 1e0 are all `1`."""
         if value is None:
             return str(self.blank)
         if isinstance(value, str):
             return value
-        # from 1e15 on int() would print digits that the number does not have
+        # from 1e15 upwards, int() would print digits beyond the number's precision
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
     def with_(self, **changes: Any) -> Option:
-        """This option with, say, another default and the reason for it."""
+        """Return this option with some fields changed, such as the default and the reason for it."""
         return replace(self, **changes)
 
 
 def of_reading(name: str, *choices: str, **more: Any) -> Option:
-    """The option that settles the reading `name`: a word among `choices`, by default the first; without, a number."""
+    """Return the option that decides the reading `name`: a word of `choices` (default: the first), else a number."""
     return Option(name, choices[0] if choices else None, choices=choices, reading=name, **more)
 
 
 LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
 HIGH = Option("high", CLIP_HIGHER[1], why="printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
-# The sequence-level methods share TEPO's bounds: GSPO's row is printed again as Panel D's ablation of the reducer.
+# The sequence-level methods share TEPO's bounds: GSPO's row also appears as Panel D's ablation of the reducer.
 SEQ_LOW = LOW.with_(
     printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
 )
@@ -124,18 +124,18 @@ BETA = Option(
 )  # fmt: skip
 KL_ANCHOR = of_reading("kl-anchor", "old", "ref", printed="old, eq. 4", original="ref, GRPO")
 KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is", "full", original="k3, GRPO")
-# most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 is the one that acts.
+# most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 takes effect first.
 KL_CLAMP = of_reading("kl-clamp", blank="none", most=1e8, original="10, verl")
 DH_DEF = of_reading("dh-def", "entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")
 DH_TOL = of_reading("dh-tol", blank="auto")  # nats; auto: by the dtype of the entropies
 MASK_NORM = of_reading("mask-norm", "tokens", "masked", printed="tokens, eq. 4")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, KL_CLAMP, DH_DEF, DH_TOL, MASK_NORM)
 
-# least, most: the rho of a sampler that is the old policy is 1, and a bound beyond 1 would reject it.
+# least, most: rho is 1 if the sampler equals the old policy, and a bound beyond 1 would reject that.
 CAP = Option("correction-cap", 2.0, why="by kind, above", original="by kind, above", blank="none", least=1.0)
 FLOOR = CAP.with_(name="correction-floor", default=None, least=0.0, most=1.0)
-# Of every method, beside the entry's own. They enter a key, and what a run records, only when a correction is on. A
-# kind's own bounds are always in the key where they are not the defaults here: a folder's name then tells them.
+# Options of every method, besides those of the entry. They are part of a key and of a run's record only when a
+# correction is on. Bounds of a kind that differ from the defaults here are always in the key, hence in folder names.
 CORRECTION = (
     Option("correction", "none", why="the paper has none", original="seq-mis, TRL; none, verl",
            choices=("none", *corrections.KINDS)),
@@ -144,7 +144,7 @@ CORRECTION = (
     Option("correction-on", "surrogate", why="TRL's, and verl's for a KL loss of its own",
            original="objective, verl, where a penalty is part of the policy loss", choices=("surrogate", "objective")),
 )  # fmt: skip
-# A second correction, whose weight is 1 or 0: verl's rollout_is with a rollout_rs, OpenRLHF's seq-mask-tis.
+# A second correction with weight 1 or 0: verl's rollout_is with a rollout_rs, OpenRLHF's seq-mask-tis.
 REJECTION = (
     Option("rejection", "none", why="the paper has none", original="none, TRL and verl",
            choices=("none", *corrections.REJECTIONS)),
@@ -154,7 +154,7 @@ REJECTION = (
 
 
 def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
-    """Option -> the bound that goes with the kind of correction and of rejection set here."""
+    """Return option -> default bound for the kinds of correction and rejection in these settings."""
     bounds: dict[str, Value] = {}
     for name in ("correction", "rejection"):
         if (found := corrections.BOUNDS.get(str(settings.get(name)))) is not None:
@@ -163,7 +163,7 @@ def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
 
 
 def correction_part(values: Mapping[str, Any]) -> Part | None:
-    """The part that the values of `CORRECTION` and `REJECTION` mean."""
+    """Return the part for the values of `CORRECTION` and `REJECTION`."""
     rejection = corrections.correction(
         kind=values["rejection"], cap=values["rejection-cap"], floor=values["rejection-floor"], option="rejection"
     )
@@ -178,26 +178,26 @@ def correction_part(values: Mapping[str, Any]) -> Part | None:
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogEntry:
-    """One method of the catalog. Called with the options' values it gives the method's parts."""
+    """One method of the catalog. Calling it with the options' values returns the method's parts."""
 
-    key: str  # its name in keys and result folders
+    key: str  # name in keys and result folders
     parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
-    options: tuple[Option, ...]  # in the order in which they are listed
+    options: tuple[Option, ...]  # in listing order
     aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
-    title: str  # its name in tables
+    title: str  # name in tables
     source: str  # the paper that proposed it
     equation: str  # the objective J, maximised
-    differs_from_grpo: str  # from GRPO/DAPO, in a sentence
-    quote: str = ""  # what the TEPO paper says of it; [...] marks what is left out or restated
-    quoted_from: str = ""  # where it says so
-    paper_rows: tuple[str, ...] = ()  # rows of the TEPO paper's tables that it trains
+    differs_from_grpo: str  # difference from GRPO/DAPO, in a sentence
+    quote: str = ""  # the TEPO paper's description; [...] marks what is left out or restated
+    quoted_from: str = ""  # section of the quote
+    paper_rows: tuple[str, ...] = ()  # the rows of the TEPO paper's tables that this method trains
 
     def __call__(self, settings: Settings) -> Parts:
-        """The loss, for another entry to change a slot of: `replace(grpo(s), ratio=...)`."""
+        """Return the parts, so that another entry can replace a slot: `replace(grpo(s), ratio=...)`."""
         return self.parts(settings)
 
     def method(self, settings: Mapping[str, object]) -> Method:
-        """The method with these options set and all others at their defaults."""
+        """Return the method with these options set and all others at their defaults."""
         options = (*self.options, *CORRECTION, *REJECTION)
         if unfit := [name for name in settings if name not in {o.name for o in options}]:
             raise unknown("method", self.key, unfit[0], [o.name for o in options])
@@ -210,13 +210,13 @@ class CatalogEntry:
                 if idle := [o.name for o in group if o.name in settings and values[o.name] != o.default]:
                     raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
                 options = tuple(o for o in options if o not in group)
-        # only what differs from its default is in the key: two spellings of one method share one results folder
+        # only values that differ from the default are in the key: two spellings of a method share one results folder
         named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
         changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
         parts = self.parts(values)
         if values["correction-on"] == "objective" and not parts.penalties:
             raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
-        own = [o for o in options if o.name == o.reading]  # a reading that concerns several options is in `params`
+        own = [o for o in options if o.name == o.reading]  # a reading decided by several options is in `params`
         return Method(
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
@@ -229,5 +229,5 @@ class CatalogEntry:
 
 
 def method(**described: Any) -> Callable[[Callable[[Settings], Parts]], CatalogEntry]:
-    """Make a function from options to parts an entry of the catalog; `described`: the other fields of the entry."""
+    """Turn a function from options to parts into a catalog entry; `described`: the other fields of the entry."""
     return lambda parts: CatalogEntry(parts=parts, **described)

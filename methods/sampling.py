@@ -1,14 +1,14 @@
-"""Draw responses from a causal model: the tokens of transformers' `generate` in a third of its time, on a tiny model.
+"""Sample responses from a causal model: the tokens of transformers' `generate` in a third of the time for tiny models.
 
-`generate` prepares inputs, builds a mask, concatenates the cache and walks a chain of processors for every token, and
-it goes on computing rows that have ended. Here mask, positions and cache are made once, equal prompts are read once,
-and ended rows leave the batch. The layers are the model's own modules. Random numbers are consumed as by
-`torch.multinomial` over the whole batch, so that one seed gives the tokens that it gives in `generate`
-(tests/methods/test_sampling.py holds them against each other). Log-probs are those of `generate` bit for bit on Intel
-processors. MKL's kernels for others round by where in memory a matrix lies: a prompt that is read once lies elsewhere
-than in `generate`'s batch, and a log-prob may differ in its last bit or two.
+For every token `generate` prepares inputs, builds a mask, concatenates the cache and runs a chain of processors, and
+it keeps computing rows that have ended. Here mask, positions and cache are allocated once, equal prompts are read
+once, and ended rows leave the batch. The layers are the model's modules. Random numbers are consumed as by
+`torch.multinomial` over the whole batch, so that a seed gives the same tokens as in `generate`
+(tests/methods/test_sampling.py compares them). Log-probs equal those of `generate` bit for bit on Intel processors.
+On others MKL's rounding depends on the memory address of a matrix. A prompt that is read once has another address than
+in `generate`'s batch, and a log-prob may differ in its last bit or two.
 
-Not for every model and request: `unsupported` says why not, and the caller then asks `generate`.
+Not every model and request is supported: `unsupported` returns the reason, and the caller then uses `generate`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from core.errors import CorruptInputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Classes whose forward pass is embeddings, layers, norm and head, with one causal mask for all layers. Read those of
-# another class before adding it.
+# Classes whose forward pass is embeddings, layers, norm and head, with one causal mask for all layers. Before adding
+# a class, read its forward pass.
 CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 LIBRARIES = ("torch", "safetensors.torch", *(f"transformers:{name}" for name in CLASSES))  # for `core.worker`
-# Of `generate`'s arguments: those that `sample` follows or that change no token, and values that switch another off.
+# Arguments of `generate` that `sample` supports or that do not affect tokens, and values that disable other arguments.
 FOLLOWED = {
     "max_length", "max_new_tokens", "do_sample", "temperature", "top_p", "eos_token_id", "pad_token_id", "bos_token_id",
     "use_cache", "disable_compile", "transformers_version", "_from_model_config",
 }  # fmt: skip
 OFF = {"top_k": 0, "repetition_penalty": 1.0, "num_beams": 1}
-# A batch is cut to whole blocks of so many rows, some ended ones among them: matrix products over fewer than 9 rows and
-# the last elements of an odd number of rows go through other kernels, whose last bits differ (measured, MKL and torch).
+# A batch is cut to whole blocks of so many rows, which may include ended ones: matrix products over fewer than 9 rows,
+# and the last elements of an odd number of rows, use other kernels, whose last bits differ (measured, MKL and torch).
 BLOCK = 16
-# Beyond this share of ended rows the batch is cut to the others. Each cut copies the cache of those that stay.
+# Above this share of ended rows the batch is cut to the others. Each cut copies the cache of the remaining rows.
 ENDED_SHARE = 0.15
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Responses, as wide as the longest of them; behind its end a row holds padding."""
+    """Responses, padded to the longest."""
 
     tokens: Tensor  # (N, C) long
-    lengths: Tensor  # (N,) long, an end token counts
-    logp: Tensor  # (N, C) float32, of each token under the temperature and before top_p; 0 on padding
+    lengths: Tensor  # (N,) long, end token included
+    logp: Tensor  # (N, C) float32, of each token at the temperature and before top_p; 0 at padding
 
 
 def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
-    """Why `generate` must be asked instead; None where `sample` gives its tokens. asked: the arguments meant for it."""
+    """Return why `generate` is required; None if `sample` gives the same tokens. asked: arguments of `generate`."""
     import torch
     import transformers
 
@@ -58,7 +58,7 @@ def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
         return f"{name} is not one of {', '.join(CLASSES)}"
     if type(model) is not getattr(transformers, name):
         return f"{name} of {type(model).__module__} is not transformers' class, and may compute otherwise"
-    # Elsewhere a batch of fewer rows may give other last bits, and nobody has compared the tokens.
+    # Elsewhere a batch of fewer rows may differ in the last bits, and the tokens have not been compared.
     if model.device.type != "cpu" or model.dtype != torch.float32:
         return f"{model.dtype} on {model.device.type}: only float32 on the CPU has been compared"
     if config._attn_implementation not in ("eager", "sdpa"):
@@ -73,7 +73,7 @@ def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
         return "attention_dropout in training mode draws random numbers"
     if model.training and model.is_gradient_checkpointing:
         return "gradient checkpointing in training mode: its layers take no cache"
-    defaults = model.generation_config.to_diff_dict()  # `generate` takes from them what is not asked for
+    defaults = model.generation_config.to_diff_dict()  # `generate` uses them for arguments that are not passed
     asked = defaults | {name: value for name, value in asked.items() if value is not None}
     for name, value in asked.items():
         if name not in FOLLOWED and value is not None and value is not False and value != OFF.get(name):
@@ -84,11 +84,11 @@ def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
 
 
 class _Cache:
-    """Keys and values of all layers in buffers of their final length; as much of transformers' Cache as layers use."""
+    """Keys and values of all layers in buffers of the final length; the part of transformers' Cache that layers use."""
 
     def __init__(self, length: int):
         self.length = length
-        self.filled = 0  # columns, before the present pass
+        self.filled = 0  # columns filled before the current pass
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}  # (N, heads, length, size) each
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ class _Cache:
         return keys[:, :, :end], values[:, :, :end]
 
     def take(self, rows: Tensor) -> None:
-        """Keep these rows, in this order; a row may come several times."""
+        """Keep these rows, in this order; a row may be repeated."""
         for layer, (keys, values) in self.layers.items():
             taken = []
             for old in (keys, values):
@@ -116,16 +116,16 @@ class _Cache:
 
 
 class _Decoder:
-    """The model's forward pass, with what does not change from token to token made once."""
+    """The model's forward pass, with everything that is constant across tokens computed once."""
 
     def __init__(self, model: Any, mask_NT: Tensor):
-        """mask_NT: 1 where a row holds a token, over prompt and response."""
+        """Prepare a batch. mask_NT: 1 at tokens, over prompt and response."""
         import torch
 
         self.model, self.body = model, model.model
         self.cache = _Cache(mask_NT.shape[1])
         eager = model.config._attn_implementation == "eager"
-        # As transformers does: without padding sdpa gets no mask (and knows by itself that a prompt is causal)
+        # As in transformers: without padding sdpa gets no mask (and applies a causal one to a prompt)
         self.mask: Tensor | None = None
         if eager or not bool(mask_NT.all()):
             seen = mask_NT.bool()[:, None, None, :]
@@ -140,12 +140,12 @@ class _Decoder:
             self.mask = self.mask[rows]
 
     def logits(self, ids: Tensor) -> Tensor:
-        """(n, V) float32 after the last of the given tokens (n, columns), which follow those given before."""
+        """Return logits (n, V), float32, after the last of the tokens (n, columns), which continue the earlier ones."""
         import torch
 
         columns, start = ids.shape[1], self.cache.filled
         mask = None if self.mask is None else self.mask[..., : start + columns]
-        if mask is not None and columns > 1:  # the prompt: no column sees a later one
+        if mask is not None and columns > 1:  # the prompt: columns must not attend to later ones
             causal = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
             if self.eager:
                 least = torch.finfo(mask.dtype).min
@@ -185,9 +185,9 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
 ) -> Sampled:
-    """One response to each prompt, from torch's default generator; call it under no_grad.
+    """Sample one response to each prompt with torch's default generator; call it under no_grad.
 
-    prompt_ids, prompt_mask: (N, P), padded on the left. ends: tokens that end a response and belong to it.
+    prompt_ids, prompt_mask: (N, P), padded on the left. ends: tokens that end a response and are part of it.
     """
     import torch
     from transformers.generation.logits_process import TopPLogitsWarper
@@ -195,7 +195,7 @@ def sample(
     count, width = prompt_ids.shape
     ends_E = torch.tensor(ends, device=prompt_ids.device)
     nucleus = TopPLogitsWarper(top_p) if top_p < 1 and not greedy else None
-    # Samples of one prompt share its pass. The mask is a part of what makes two prompts equal.
+    # Samples of one prompt share its pass. Two prompts are equal only if their masks are too.
     both = torch.cat([prompt_ids, prompt_mask], 1)
     own, copy_of = torch.unique(both, dim=0, return_inverse=True)
     if _blocks(len(own)) < count:
@@ -210,7 +210,7 @@ def sample(
     tokens = torch.full((count, max_new_tokens), pad, dtype=torch.long, device=prompt_ids.device)
     logp = torch.zeros(count, max_new_tokens, device=prompt_ids.device)
     lengths = torch.full((count,), max_new_tokens, dtype=torch.long, device=prompt_ids.device)
-    rows = torch.arange(count, device=prompt_ids.device)  # of the batch as it stands, in the order of the prompts
+    rows = torch.arange(count, device=prompt_ids.device)  # rows in the current batch, as indices of prompts
     alive = torch.ones(count, dtype=torch.bool, device=prompt_ids.device)  # likewise: not ended
     noise = torch.empty(count, logits.shape[1], dtype=torch.float64, device=prompt_ids.device)
     step = 0
@@ -220,9 +220,9 @@ def sample(
             chosen = scores.argmax(-1)
         else:
             kept = scores if nucleus is None else nucleus(None, scores)
-            # `torch.multinomial(probs, 1)`, whose noise is drawn for ended rows too: others' must not depend on them.
-            # It is `exponential_(1)`, computed by whole rows and for those alone that are left: the same numbers in a
-            # third of its time (1 - u is exact, u being a multiple of 2^-53; abs, because 0 must not be -0).
+            # `torch.multinomial(probs, 1)`. Noise is drawn for ended rows too: other rows must not depend on them.
+            # The noise is `exponential_(1)`, computed row-wise for the remaining rows only: the same numbers in a third
+            # of the time (1 - u is exact because u is a multiple of 2^-53; abs, because 0 must not be -0).
             noise.uniform_()
             own = noise if len(rows) == count else noise.index_select(0, rows)
             chosen = kept.softmax(-1).div_((1 - own).log_().abs_().float()).argmax(-1)
@@ -248,9 +248,9 @@ def sample(
 
 
 def check_finite(where: str, logp: Tensor, first: int = 0) -> None:
-    """Raise `CorruptInputError` for a sampled token (N, C) whose log-prob is not finite; first: the first one's number.
+    """Raise `CorruptInputError` for a token whose log-prob (N, C) is not finite; first: token number of column 0.
 
-    Of a distribution that holds a NaN, the token drawn would be the first of the vocabulary, without a message.
+    From a distribution with a NaN, the first token of the vocabulary would be drawn without a message.
     """
     if not logp.isfinite().all():
         row, token = (~logp.isfinite()).nonzero()[0].tolist()

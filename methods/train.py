@@ -1,8 +1,8 @@
 """Train one run: `python -m methods.train --spec JSON_OR_FILE --out RUN_DIR`.
 
-After a kill at any moment the same command resumes and ends with the same curve and weights, bit for bit. Exit codes:
-0 finished (or was already), 2 wrong input, 75 run again to go on (stopped by SIGTERM or SIGUSR1 after saving, or
-another process still trained this run after `--wait` seconds).
+After a kill at any moment, the same command resumes and produces the same curve and weights, bit for bit. Exit codes:
+0 finished (now or before), 2 invalid input, 75 run again to continue (stopped by SIGTERM or SIGUSR1 after saving, or
+another process was still training this run after `--wait` seconds).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
-FULL = 64 * 2**20  # bytes: with less free, a failure is reported as a full disk
+FULL = 64 * 2**20  # bytes: a failure with less free space is reported as a full disk
 
 
 class StopRequest:
-    """Set by a signal handler, polled by the trainer between updates.
+    """Stop flag set by a signal handler and polled by the trainer between updates.
 
     A handler that raised an exception would interrupt an update halfway.
     """
@@ -42,7 +42,7 @@ class StopRequest:
             signal.signal(number, self._set)
 
     def _set(self, number: int, _frame: object) -> None:
-        if self.signal is None:  # the first is the reason: near a time limit SIGTERM soon follows SIGUSR1
+        if self.signal is None:  # keep the first: near a time limit SIGTERM soon follows SIGUSR1
             self.signal = number
 
 
@@ -63,7 +63,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
-    """Train the run that `text` (JSON or a path) specifies into `out`; returns the exit code."""
+    """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core import lock
     from methods import adapters, catalog
     from methods.training.run_folder import RunFolder
@@ -71,7 +71,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
 
     spec = read(text)
     run = RunFolder(out, spec)
-    # before the adapter is loaded: a finished run must not need its trainer installed
+    # before the adapter is loaded: a finished run must not require its trainer to be installed
     if not plan_only and run.finished():
         print(f"{out}: finished already, outputs verified")
         return 0
@@ -88,8 +88,8 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         try:
             outcome = adapter.train(spec, run, stop)
         except Exception as error:
-            # A full disk shows as many different errors (torch reports an unexpected position), so the free space is
-            # measured.
+            # A full disk causes many different errors (torch reports an unexpected position), so the free space is
+            # measured instead.
             free = shutil.disk_usage(out).free
             if free > FULL:
                 raise
@@ -111,7 +111,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
 
 
 def method_entry(method: Method) -> dict[str, Any]:
-    """The `method` entry of run.json."""
+    """Return the `method` entry of run.json."""
     return {
         "key": method.key,
         "title": method.title,
@@ -141,6 +141,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # The tokenizers library warns and turns its threads off when a process that used them is forked.
+    # The tokenizers library warns and disables its threads when a process that used them is forked.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     errors.run(main)

@@ -1,1 +1,1 @@
-"""Models: the tiny bases this repository trains itself, the hub models of the paper, and training prompts."""
+"""Models: the tiny bases trained in this repository, the hub models of the paper, and training prompts."""

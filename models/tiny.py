@@ -1,7 +1,7 @@
 """The tiny models: tokenizer and fresh weights, training batches and their gradient, and the figures of a base.
 
-The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. Bytes come out the same
-under every class that AutoTokenizer loads; Qwen2Tokenizer would lose the newlines of a word-level vocabulary.
+The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. Bytes are tokenised equally
+by every class that AutoTokenizer loads; Qwen2Tokenizer would lose the newlines of a word-level vocabulary.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 PAD, EOS, BOX = "<pad>", "<eos>", "\\boxed{"
 SPECIALS = (PAD, BOS, EOS)
-# Qwen2Tokenizer adds a token of its own on loading (261 against 260), so every model gets the same wider table.
+# Qwen2Tokenizer adds a token on loading (261 instead of 260), so every model gets the same larger table.
 VOCAB_SIZE = 264
 CONTEXT = 256  # positions
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """A fresh tokenizer; no chat template, no token added around a text: `<bos>` is written in the prompt string."""
+    """Return a new tokenizer, without chat template or added tokens: `<bos>` is part of the prompt string."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -61,7 +61,7 @@ def save(folder: Path | str) -> None:
 
 
 def fresh(architecture: Architecture, *, seed: int) -> PreTrainedModel:
-    """A model with default initialisation in float32; the caller's random state is left as it was."""
+    """Return a model with default initialisation in float32; the caller's random state is unchanged."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
@@ -81,28 +81,28 @@ def fresh(architecture: Architecture, *, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    # Qwen2Config has none by default: without it generation never stops.
+    # Qwen2Config has no end token by default, and generation would never stop.
     model.generation_config = GenerationConfig(pad_token_id=pad, bos_token_id=bos, eos_token_id=eos)
     return model
 
 
 # Training batches: problems with solutions, as token tensors, and the gradient of their loss.
 #
-# The gradient is computed in two parts, on one thread or two, with the same bits. Torch's own threads round
-# differently, and on a busy machine they wait for each other (measured: 30 times slower).
+# The gradient is computed in two parts, on one thread or two, with the same bits. Torch's threads round differently,
+# and on a busy machine they wait for each other (measured: 30 times slower).
 
 Pair = tuple[str, str]  # prompt string, answer without end token
-IGNORED = -100  # torch's cross_entropy leaves such targets out
+IGNORED = -100  # torch's cross_entropy skips such targets
 
 
 def clean_pairs(rng: random.Random, ladder: str, count: int) -> list[Pair]:
-    """(prompt string, worked solution) of `count` training problems."""
+    """Return (prompt string, worked solution) of `count` training problems."""
     problems = [training_problem(rng, ladder) for _ in range(count)]
     return [(prompt_string(problem.prompt), solution(problem)) for problem in problems]
 
 
 def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[Pair]:
-    """(prompt string, solution in a drawn style with slips) of one batch."""
+    """Return (prompt string, solution in a drawn style with slips) of one batch."""
     names, shares = zip(*noisy.styles, strict=True)
     pairs = []
     for style in rng.choices(names, shares, k=noisy.batch):
@@ -112,9 +112,9 @@ def noisy_pairs(rng: random.Random, ladder: str, noisy: Noisy) -> list[Pair]:
 
 
 def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets (B, T), padded on the right; targets are the next tokens, IGNORED inside prompt and padding.
+    """Return inputs and targets (B, T), padded on the right; targets are next tokens, IGNORED in prompt and padding.
 
-    Padding needs no attention mask: attention looks back, and padding comes after all real tokens.
+    Padding needs no attention mask: attention is causal, and padding comes after all real tokens.
     """
     import torch
 
@@ -131,21 +131,21 @@ def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[
 
 
 class Gradients:
-    """Adds the gradient of the mean cross-entropy over a batch's answer tokens to the model's `.grad`."""
+    """Callable that adds the gradient of the mean cross-entropy over a batch's answer tokens to the model's `.grad`."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, pool: Executor | None):
         self.model, self.tokenizer, self.pool = model, tokenizer, pool
         self.second = model
-        if pool is not None:  # the second thread reads the same weights and collects gradients of its own
+        if pool is not None:  # the second thread reads the same weights and accumulates separate gradients
             self.second = copy.deepcopy(model)
             for ours, theirs in zip(model.parameters(), self.second.parameters(), strict=True):
                 theirs.data = ours.data
 
     def __call__(self, pairs: Sequence[Pair]) -> float:
-        """The loss; the model's `.grad` must be None before."""
+        """Add the gradient and return the loss; the model's `.grad` must be None before."""
         short, long = (tensors(part, self.tokenizer) for part in by_length(pairs))
         tokens = int((short[1] != IGNORED).sum() + (long[1] != IGNORED).sum())
-        # Both parts divide by the tokens of the whole batch, so that their gradients add up to its mean's.
+        # Both parts divide by the tokens of the whole batch, so that their gradients add up to that of its mean.
         if self.pool is None:
             return _backward(self.model, *short, tokens) + _backward(self.model, *long, tokens)
         future = self.pool.submit(_backward, self.second, *long, tokens)
@@ -161,7 +161,7 @@ class Gradients:
 
 @contextmanager
 def gradients(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, threads: int) -> Iterator[Gradients]:
-    """`Gradients` on one thread, or on two for any `threads` above one."""
+    """Yield `Gradients` on one thread, or on two for any `threads` above one."""
     pool = ThreadPoolExecutor(1) if threads > 1 else None
     try:
         with one_torch_thread():
@@ -173,7 +173,7 @@ def gradients(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, thr
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Operations run on one thread, whatever the machine, so that they round alike."""
+    """Run operations on one thread, so that they round alike on every machine."""
     import torch
 
     before = torch.get_num_threads()
@@ -185,7 +185,7 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-    """The shorter and the longer pairs, so that both parts hold about the same number of padded tokens."""
+    """Split into shorter and longer pairs, so that both parts have about the same number of padded tokens."""
     ordered = sorted(pairs, key=_length)
     longest = _length(ordered[-1])
     cut = next(at for at in range(1, len(ordered)) if at * _length(ordered[at]) >= (len(ordered) - at) * longest)
@@ -193,23 +193,23 @@ def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
 
 
 def _length(pair: Pair) -> int:
-    """In tokens, up to a constant: the box and the beginning are one token each."""
+    """Return the length in tokens, up to a constant: the box and the begin token are one token each."""
     return len(pair[0]) + len(pair[1]) - len(BOS) - len(BOX)
 
 
 def _backward(model: PreTrainedModel, ids_BT: torch.Tensor, target_BT: torch.Tensor, tokens: int) -> float:
-    """Add the gradient of this part's share of the mean over `tokens`; returns the share."""
+    """Add the gradient of this part's share of the mean over `tokens`; return the share."""
     import torch
 
     answer_BT = target_BT != IGNORED
     hidden_BTH = model.base_model(input_ids=ids_BT, use_cache=False).last_hidden_state
-    logits_NV = model.lm_head(hidden_BTH[answer_BT])  # only where the loss looks: half of the positions
+    logits_NV = model.lm_head(hidden_BTH[answer_BT])  # only positions in the loss: half of all
     loss = torch.nn.functional.cross_entropy(logits_NV, target_BT[answer_BT], reduction="sum") / tokens
     loss.backward()
     return loss.item()
 
 
-# The figures that a base's aims are about, from answers sampled at temperature 1.
+# The figures that a base's aims constrain, from answers sampled at temperature 1.
 
 _BOXED = re.compile(re.escape(BOX) + r"([^}]*)\}")
 
@@ -220,9 +220,9 @@ class Figures:
 
     accuracy: float  # share of responses with the right answer
     entropy: float  # nats per token
-    mixed_groups: float  # share of prompts with right and wrong samples: only these give RL a signal
+    mixed_groups: float  # share of prompts with both right and wrong samples: only these give RL a signal
     direct_share: float  # share of responses that begin with the box, without any working
-    length: float  # tokens, the end token included
+    length: float  # tokens, including the end token
     unfinished: float  # share of responses without an end token
 
     def json(self) -> dict[str, float]:
@@ -230,7 +230,7 @@ class Figures:
 
 
 def correct(response: str, answer: str) -> bool:
-    """Whether the last box of the response holds exactly `answer`."""
+    """Return whether the last box of the response contains exactly `answer`."""
     boxes = _BOXED.findall(response)
     return bool(boxes) and boxes[-1] == answer
 
@@ -238,7 +238,7 @@ def correct(response: str, answer: str) -> bool:
 def accuracy(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, ladder: str, *, count: int, tokens: int, seed: str
 ) -> float:
-    """Share of right answers to `count` training problems, one sample each at temperature 1."""
+    """Return the share of right answers to `count` training problems, one sample each at temperature 1."""
     problems = _problems(ladder, count, seed)
     _, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
     texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
@@ -255,7 +255,7 @@ def figures(
     tokens: int,
     seed: str,
 ) -> Figures:
-    """Figures of `samples` responses to each of `prompts` training problems of the ladder."""
+    """Return the figures of `samples` responses to each of `prompts` training problems of the ladder."""
     problems = [problem for problem in _problems(ladder, prompts, seed) for _ in range(samples)]
     prompt_NT, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
     ends_NT = (response_NT == tokenizer.eos_token_id).long()
@@ -283,9 +283,9 @@ def sample(
     tokens: int,
     seed: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prompts (N, T), padded on the left, and responses (N, T) of at most `tokens`, sampled at temperature 1.
+    """Return prompts (N, T), padded on the left, and responses (N, T) of at most `tokens`, sampled at temperature 1.
 
-    The caller's random state is left as it was.
+    The caller's random state is unchanged.
     """
     import torch
 
@@ -297,12 +297,12 @@ def sample(
         "max_new_tokens": tokens,
         "do_sample": True,
         "temperature": 1.0,
-        "top_k": 0,  # 0 and 1.0 switch the filters off: sample from the model's own distribution
+        "top_k": 0,  # 0 and 1.0 disable the filters: sample from the model's distribution
         "top_p": 1.0,
     }
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(random.Random(seed).getrandbits(63))
-        if sampling.unsupported(model, asked) is None:  # the same tokens for less
+        if sampling.unsupported(model, asked) is None:  # the same tokens, faster
             ends, pad = [tokenizer.eos_token_id], tokenizer.pad_token_id
             return ids, sampling.sample(model, ids, mask, max_new_tokens=tokens, ends=ends, pad=pad).tokens
         both_NT = model.generate(input_ids=ids, attention_mask=mask, **asked)
@@ -315,11 +315,11 @@ def _problems(ladder: str, count: int, seed: str) -> list[Problem]:
 
 
 def _entropy(model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch.Tensor, pad: int) -> torch.Tensor:
-    """Entropy in nats of the next-token distribution at each response token, (N, T)."""
+    """Return the entropy in nats of the next-token distribution at each response token, (N, T)."""
     import torch
 
     parts = []
-    rows = 256  # at a time: the logits of a thousand responses at once would fill the memory of a small machine
+    rows = 256  # per pass: the logits of a thousand responses at once would fill the memory of a small machine
     for start in range(0, len(prompt_NT), rows):
         prompt_BT, response_BT = prompt_NT[start : start + rows], response_NT[start : start + rows]
         ids_BT = torch.cat([prompt_BT, response_BT], 1)

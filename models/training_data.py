@@ -2,8 +2,8 @@
 
     python -m models.training_data --source math_train --out FILE.jsonl [--revision R] [--sha256 H] [--from PARQUET]
 
-Writes the distinct problems {problem, answer}, and beside them FILE.json: where they came from (commit, sha256), rows,
-duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `models.prompts` makes prompts of them.
+Writes the distinct problems {problem, answer}, and next to them FILE.json: their origin (commit, sha256), rows,
+duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `models.prompts` makes prompts from them.
 """
 
 import json
@@ -27,20 +27,20 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """A parquet file of a hub data set, and how a row of it is read."""
+    """A parquet file of a hub data set, and the function that reads its rows."""
 
     dataset: str
     path: str
     licence: str
-    megabytes: int  # to download, assumed
-    columns: tuple[str, ...]  # that `read` needs; no other is loaded
-    form: str  # what a row must have, for errors
-    # A row -> problem and answer; the answer is None where the row states none that can be read. CorruptInputError,
-    # ValueError, KeyError or TypeError for a row of another form.
+    megabytes: int  # size of the download, assumed
+    columns: tuple[str, ...]  # required by `read`; only these are loaded
+    form: str  # required content of a row, for errors
+    # Row -> problem and answer; the answer is None if none can be read. Raises CorruptInputError, ValueError, KeyError
+    # or TypeError for a row of another form.
     read: Callable[[Row], tuple[str, str | None]]
 
 
-# The data set's own instruction around each problem; ours replaces it.
+# The data set's instruction around each problem; ours replaces it.
 DAPO_BEFORE = (
     "Solve the following math problem step by step. The last line of your response should be of the form "
     "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n"
@@ -49,7 +49,7 @@ DAPO_AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 
 def read_dapo(row: Row) -> tuple[str, str]:
-    """A chat of one message, and the answer beside it."""
+    """Read a chat of one message, and the answer next to it."""
     (message,) = row["prompt"]
     text, answer = message["content"], row["reward_model"]["ground_truth"]
     if not (text.startswith(DAPO_BEFORE) and text.endswith(DAPO_AFTER)):
@@ -57,11 +57,11 @@ def read_dapo(row: Row) -> tuple[str, str]:
     return text[len(DAPO_BEFORE) : -len(DAPO_AFTER)], str(answer)
 
 
-BARE_BOX = re.compile(r"\\boxed\s+([^\s$]+?)[.,]?(?:[\s$]|$)")  # `\boxed 2`, as some solutions of MATH have it
+BARE_BOX = re.compile(r"\\boxed\s+([^\s$]+?)[.,]?(?:[\s$]|$)")  # `\boxed 2`, as in some solutions of MATH
 
 
 def read_math(row: Row) -> tuple[str, str | None]:
-    """A problem and a worked solution, whose last box is the answer."""
+    """Read a problem and a worked solution, whose last box is the answer."""
     solution = row["solution"]
     boxed = last_box(solution)
     if boxed is None and (bare := BARE_BOX.findall(solution)):
@@ -79,7 +79,7 @@ SOURCES = {
         form="one message in `prompt` and a `reward_model.ground_truth`",
         read=read_dapo,
     ),
-    # The 7,500 training problems of MATH. MATH-500 is drawn from its 5,000 test problems, so none of it is trained on.
+    # The 7,500 training problems of MATH. MATH-500 is drawn from its 5,000 test problems, so there is no overlap.
     "math_train": Source(
         dataset="DigitalLearningGmbH/MATH-lighteval",
         path="data/train-00000-of-00001.parquet",
@@ -90,7 +90,7 @@ SOURCES = {
         read=read_math,
     ),
 }
-MOST_WITHOUT_ANSWER = 0.01  # share of rows: with more of them the file is not what its reader was written for
+MOST_WITHOUT_ANSWER = 0.01  # share of rows: above it the file is not in the format that its reader expects
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def source(key: str) -> Source:
 
 
 def distinct(source: Source, path: Path) -> Problems:
-    """The distinct problems of the parquet file; a row that is not of the source's form is an error."""
+    """Return the distinct problems of the parquet file; raise an error for a row that is not of the source's form."""
     first_copy: dict[str, tuple[str, str]] = {}
     contradictory: set[str] = set()
     number = without_answer = 0
@@ -119,7 +119,7 @@ def distinct(source: Source, path: Path) -> Problems:
         if answer is None:
             without_answer += 1
             continue
-        key = item_id(problem)  # blind to spacing, which differs between copies
+        key = item_id(problem)  # ignores spacing, which differs between copies
         _, first_answer = first_copy.setdefault(key, (problem, answer))
         if first_answer != answer:
             contradictory.add(key)
@@ -134,7 +134,7 @@ def distinct(source: Source, path: Path) -> Problems:
 
 
 def _rows(source: Source, path: Path) -> Iterator[Row]:
-    """DAPO's file has a hundred copies of each problem, so files are read in batches, never whole."""
+    """Yield rows in batches: DAPO's file has a hundred copies of each problem, so files are never read whole."""
     import pyarrow
     import pyarrow.parquet
 
@@ -162,7 +162,7 @@ def _read(source: Source, row: Row, where: str) -> tuple[str, str | None]:
 def write(
     key: str, out: Path, *, revision: str | None = None, sha256: str | None = None, file: Path | None = None
 ) -> dict[str, Any]:
-    """Fetch (or take `file`), check, write `out` and its record; returns the record."""
+    """Fetch (or take `file`), check, write `out` and its record; return the record."""
     origin = source(key)
     commit = None
     if file is None:
@@ -179,13 +179,13 @@ def write(
         "contradictory": problems.contradictory, "without_answer": problems.without_answer,
     }  # fmt: skip
     lines = [json.dumps({"problem": p, "answer": a}, ensure_ascii=False) + "\n" for p, a in problems.answers.items()]
-    write_json(out.with_suffix(".json"), record)  # first: the problems are what Snakemake waits for
+    write_json(out.with_suffix(".json"), record)  # first, because Snakemake waits for the problems
     write_text(out, "".join(lines))
     return record
 
 
 def _checked(origin: Source, path: Path, sha256: str | None) -> tuple[str, Problems]:
-    """The file's sha256, equal to the expected one if there is one, and its problems."""
+    """Return the file's sha256, which must equal the expected one if given, and its problems."""
     digest = sha256_file(path)
     if sha256 is not None and digest != sha256:
         raise CorruptInputError(f"{origin.dataset}/{origin.path}: sha256 is {digest}, prompts.sha256 says {sha256}")

@@ -1,23 +1,23 @@
-"""Trainer adapters: a trainer samples, scores and steps; the loss is always `Method.loss`, never written again here.
+"""Trainer adapters: a trainer samples, scores and steps; the loss is always `Method.loss`, never reimplemented here.
 
 An adapter is a module `methods.adapters.<trainer>` with three functions:
 
     plan(training, method) -> Plan
-        What the trainer will do, with every derived number. Refuses what the settings alone rule out: a method whose
-        scope forbids the requested split, a setting that this trainer cannot follow. No torch, no file.
+        Return what the trainer will do, with every derived number. Raise for settings that are impossible: a method
+        whose scope forbids the requested split, a setting that this trainer does not support. No torch, no files.
     preflight(spec) -> Plan
-        The same for a run about to start. Also refuses what can be checked without loading a model: a wrong trainer
-        version, missing or too few inputs. No torch.
+        Return the same for a run about to start. Also raise for what can be checked without loading a model: a wrong
+        trainer version, missing or too few inputs. No torch.
     train(spec, run, stop) -> Outcome
         Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to
-        `run.checkpoint(step)`, and states to resume from to `run.state`. Going on after a kill at any moment gives the
-        same rows and weights as if nothing had happened.
+        `run.checkpoint(step)`, and states to resume from to `run.state`. Resuming after a kill at any moment gives the
+        same rows and weights as an uninterrupted run.
 
-It may have a constant `LIBRARIES`, modules that `train` imports: its runs then share a worker (`core.worker`), which
-imports them once. They must leave one thread, and `train` must work in a process that was forked afterwards.
+It may define a constant `LIBRARIES`, modules that `train` imports: its runs then share a worker (`core.worker`) that
+imports them once. They must not leave extra threads, and `train` must work in a process forked afterwards.
 
-Its tests add a conformance function: the loss of ready-made tensors, sent through the code that training runs and cut
-into micro-batches, must be `Method.loss` (tests/adapters/trl_conformance.py, docs/extend.md).
+Its tests add a conformance function: the loss of given tensors, computed by the training code and split into
+micro-batches, must equal `Method.loss` (tests/adapters/trl_conformance.py, docs/extend.md).
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ if TYPE_CHECKING:
 # The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pin what they use.
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
-LOGGERS = ("tensorboard", "wandb", "trackio")  # that both trainers have
+LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will do: sizes in prompts, sequences and updates, and the trainer's own names for them."""
+    """Plan of a run: sizes in prompts, sequences and updates, and the trainer's settings for them."""
 
     prompts_drawn: int  # per rollout
     sequences_drawn: int  # per rollout
     sequences_per_minibatch: int
     updates_per_rollout: int
     updates: int
-    trainer: Mapping[str, int]  # the trainer's own settings that follow from these
+    trainer: Mapping[str, int]  # the trainer's settings that follow from these
 
     def lines(self) -> list[str]:
-        """One `name = value` per derived number, for people."""
+        """Return one human-readable `name = value` per derived number."""
         values = asdict(self)
         return [f"{name} = {value}" for name, value in (values | values.pop("trainer")).items()]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How training ended. `finished` is False after a stop request: the same command goes on from the last state."""
+    """How training ended. `finished` is False after a stop request: the same command resumes from the last state."""
 
     updates: int
     finished: bool
     collapsed_at: int | None  # rollout
-    unanswered: float | None = None  # share of the last responses that hold no answer at all; None: not known
+    unanswered: float | None = None  # share of the last responses without any answer; None: unknown
 
 
 def loggers(run: Path) -> list[str]:
-    """The trainer's own loggers that TEPO_LOG names (`--config log=...`), which write into the run's folder log/.
+    """Return the trainer's loggers listed in TEPO_LOG (`--config log=...`), which write to log/ in the run's folder.
 
-    wandb stays offline unless WANDB_MODE says otherwise. Raises `ConfigError` for one that is unknown or not installed.
+    wandb stays offline unless WANDB_MODE is set. Raises `ConfigError` for a logger that is unknown or not installed.
     """
     names = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name]
     for name in names:
@@ -100,9 +100,9 @@ class Adapter(Protocol):
 
 
 def adapter(trainer: str) -> Adapter:
-    """The adapter of that name; `ConfigError` for a trainer that has none.
+    """Return the adapter of that name; raise `ConfigError` for an unknown trainer.
 
-    Imported by name, and not at the top of this module: neither trainer's package needs the other's to be installed.
+    Imported by name, not at the top of this module: each trainer must work without the other's packages.
     """
     if trainer not in TRAINERS:
         raise unknown("adapters", "trainer", trainer, TRAINERS)
@@ -114,7 +114,7 @@ Reward = Callable[..., Sequence[float | None]]  # prompts, responses, answers
 
 
 def resolved(dotted: str, key: str = "reward") -> Any:
-    """The function `package.module:function`. key: of the specification, for errors."""
+    """Return the function `package.module:function`. key: key of the specification, for errors."""
     module, colon, name = dotted.partition(":")
     if not (module and colon and name):
         raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
@@ -130,7 +130,7 @@ def resolved(dotted: str, key: str = "reward") -> Any:
 def checked(
     where: str, values: Sequence[float | None], responses: Sequence[str], missing: bool = False
 ) -> list[float | None]:
-    """A finite number for each response, with `missing` also None, or `CorruptInputError`."""
+    """Return one finite number per response (with `missing` also None), or raise `CorruptInputError`."""
     if len(values) != len(responses):
         raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
     for index, value in enumerate(values):

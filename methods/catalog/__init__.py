@@ -1,6 +1,6 @@
-"""Every method by name. A file in this folder is registered by being here; `@method` in it makes an entry.
+"""All methods by name. Every file in this folder is registered; `@method` in a file defines an entry.
 
-A file holds a family of methods and imports no other file of this folder, so that an edit reruns that family alone.
+A file contains a family of methods and imports no other file of this folder, so that an edit reruns only that family.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from methods.options import CatalogEntry
 
 @cache
 def entries() -> dict[str, CatalogEntry]:
-    """Key -> entry, in the order of the file names and, within a file, of its text. It imports every file."""
+    """Return key -> entry, ordered by file name and by position in the file. Imports every file."""
     by_key: dict[str, CatalogEntry] = {}
     for module in registries.modules(__name__, __path__):
         for entry in _methods(module):
@@ -27,14 +27,14 @@ def entries() -> dict[str, CatalogEntry]:
 
 @cache
 def _methods(module: str) -> list[CatalogEntry]:
-    """The entries of a file, which may be a user's: whatever is wrong with it is one line."""
+    """Return the entries of a file, which may be a user's: any error in it is reported in one line."""
     where = f"{module.replace('.', '/')}.py"
     try:
         values = vars(importlib.import_module(module)).values()
     except Exception as error:
         raise ConfigError(f"{where}: cannot be imported: {type(error).__name__}: {error}") from error
     entries = [value for value in values if isinstance(value, CatalogEntry)]
-    # an entry that is imported from another file, to change a slot of it, belongs to that file
+    # an entry imported from another file, to change one of its slots, belongs to that file
     if not (own := [entry for entry in entries if entry.parts.__module__ == module]):
         raise ConfigError(
             f"{where}: defines no method; put @method(key=..., title=..., ...) on a function of the options"
@@ -43,13 +43,13 @@ def _methods(module: str) -> list[CatalogEntry]:
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """The files that are imported to find a method by its key or other name, the one that defines it among them."""
+    """Return the files to import to find a method by key or other name, including the one that defines it."""
     return registries.declaring(__name__, __path__, name)
 
 
 @cache
 def _entry(name: str) -> tuple[CatalogEntry, Mapping[str, object]]:
-    """The entry with this key or other name, and the settings that the other name stands for."""
+    """Return the entry with this key or other name, and the settings that the other name stands for."""
     found = [entry for module in modules_of(name) for entry in _methods(module)]
     for entry in found:
         if name == entry.key:
@@ -62,17 +62,17 @@ def _entry(name: str) -> tuple[CatalogEntry, Mapping[str, object]]:
 
 @cache
 def aliases() -> dict[str, tuple[str, dict[str, object]]]:
-    """Other names for an entry with some options set: name -> (key, settings)."""
+    """Return other names for entries with some options set: name -> (key, settings)."""
     return {name: (e.key, dict(settings)) for e in entries().values() for name, settings in e.aliases.items()}
 
 
 def keys() -> tuple[str, ...]:
-    """Catalog keys: every method at its defaults."""
+    """Return all catalog keys: every method at its defaults."""
     return tuple(entries())
 
 
 def method(key: str, settings: Mapping[str, object] | None = None) -> Method:
-    """The method `key` (or one of its other names) with these options set."""
+    """Return the method `key` (or one of its other names) with these options set."""
     entry, fixed = _entry(key)
     if twice := fixed.keys() & (settings or {}).keys():
         raise ConfigError(f"method {key!r}: {', '.join(sorted(twice))}: set twice, by this other name too")
@@ -80,11 +80,11 @@ def method(key: str, settings: Mapping[str, object] | None = None) -> Method:
 
 
 def parse(text: str) -> Method:
-    """The method that a key such as `tepo+beta=1+kl-estimator=k1` means; its `.key` is the canonical text.
+    """Return the method for a key such as `tepo+beta=1+kl-estimator=k1`; its `.key` is the canonical text.
 
-    Defaults are dropped, options sorted, numbers normalised. `ConfigError` with the nearest match for an unknown name.
+    Defaults are dropped, options sorted, numbers normalised. An unknown name is a `ConfigError` with the nearest match.
     """
-    if not isinstance(text, str):  # before the cache, which takes nothing that has no hash
+    if not isinstance(text, str):  # before the cache, which requires hashable arguments
         raise ConfigError(f"method: got {type(text).__name__}, expected a text such as tepo+beta=1")
     return _parse(text)
 

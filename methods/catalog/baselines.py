@@ -1,8 +1,8 @@
-"""GRPO/DAPO, except for the baseline of the advantage: what is subtracted from a reward, and what divides the rest.
+"""GRPO/DAPO with another baseline of the advantage: what is subtracted from a reward, and what divides the rest.
 
-A group of equal rewards has advantage 0, but with REINFORCE++, whose mean is taken over the whole rollout: without the
-group's baseline a group of wrong answers is pushed down; with it, all of its responses get minus the mean over tokens.
-Our trainers drop such groups before the advantage is computed, unless they are told not to.
+A group of equal rewards has advantage 0, except with REINFORCE++, whose mean is taken over the whole rollout. Without
+the group's baseline a group of wrong answers is pushed down; with it, all its responses get minus the mean over tokens.
+Our trainers drop such groups before the advantage is computed, unless configured otherwise.
 """
 
 from dataclasses import replace
@@ -15,12 +15,12 @@ LOW, HIGH = options.LOW.with_(printed="-"), options.HIGH.with_(default=0.2, prin
 
 
 def clip(original: str, why: str) -> tuple[options.Option, ...]:
-    """The options of a symmetric clip at 0.2."""
+    """Return the options of a symmetric clip at 0.2."""
     return *(bound.with_(original=original, why=why) for bound in (LOW, HIGH)), options.DUAL_CLIP
 
 
 def with_advantage(advantage: Part, s: Settings) -> Parts:
-    """GRPO/DAPO's loss with another advantage; `agg-scope` is an option of all but Dr. GRPO and RLOO's second form."""
+    """Return GRPO/DAPO's loss with another advantage; Dr. GRPO and RLOO's second form have no option `agg-scope`."""
     return Parts(
         advantage=advantage,
         ratio=objective.token(),
@@ -56,7 +56,7 @@ def dr_grpo(s: Settings) -> Parts:
     ),
 )
 def maxrl(s: Settings) -> Parts:
-    """A prompt that is rarely solved weighs more, as in the maximum likelihood of a right answer."""
+    """Weight rarely solved prompts more, as in the maximum likelihood of a right answer."""
     return with_advantage(advantages.mean_scaled(), s)
 
 
@@ -125,7 +125,7 @@ LEAVE_ONE_OUT = clip("0.2, verl and TRL; none, 2402.14740", why="upstream's")
     options=(*LEAVE_ONE_OUT, options.AGG_SCOPE),
 )
 def rloo(s: Settings) -> Parts:
-    """The advantage alone, as in verl's estimator."""
+    """Return RLOO's advantage with GRPO/DAPO's loss, as with verl's estimator."""
     return with_advantage(advantages.leave_one_out(), s)
 
 
@@ -140,6 +140,6 @@ def rloo(s: Settings) -> Parts:
     options=LEAVE_ONE_OUT,
 )
 def rloo_sequence(s: Settings) -> Parts:
-    """The whole response as one action, as in the paper and TRL; the mean is of one term per response."""
+    """Treat the response as one action, as in the paper and TRL; the mean is over one term per response."""
     loss = with_advantage(advantages.leave_one_out(), s)
     return replace(loss, ratio=objective.product(most=None), reduce=objective.seq_mean_token_mean())

@@ -1,4 +1,4 @@
-"""GRPO/DAPO, except that entropy, or the covariance of A and log pi that drives it, chooses or weighs the tokens."""
+"""GRPO/DAPO with tokens selected or weighted by entropy, or by the covariance of A and log pi that drives it."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from methods.parts import Parts, advantages, masks, objective, penalties
 
 
 def loss(s: Settings) -> Parts:
-    """GRPO/DAPO's loss; `ratio` is an option of the two covariance methods."""
+    """Return GRPO/DAPO's loss; `ratio` is an option of the two covariance methods."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=objective.at_level(s.get("ratio", "token")),
@@ -74,7 +74,7 @@ def clip_cov(s: Settings) -> Parts:
     ),
 )
 def kl_cov(s: Settings) -> Parts:
-    """By default the surrogate's clip has no bound."""
+    """Return KL-Cov, whose surrogate is not clipped by default."""
     top = masks.top_covariance(fraction=s["fraction"])
     kl = penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=top)
     return replace(loss(s), penalties=(kl,))
@@ -101,7 +101,7 @@ def kl_cov(s: Settings) -> Parts:
             printed="4e-4, section 4.1",
             original=".4 for GRPO, .1 for PPO, 2506.14758",
         ),
-        # least 1: below, the bonus could exceed |A| and flip its sign
+        # least=1: with a smaller kappa the bonus could exceed |A| and flip its sign
         Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),
         options.of_reading("entropy-of", "current", "old", original="current, 2506.14758's code"),
         *options.TOKEN_CLIP,
@@ -136,5 +136,5 @@ def entropy_adv(s: Settings) -> Parts:
     ),
 )
 def top_entropy(s: Settings) -> Parts:
-    """The divisor still counts all tokens."""
+    """Mask the surrogate; the divisor still counts all tokens."""
     return replace(loss(s), mask=masks.top_entropy(share=s["share"]))

@@ -1,4 +1,4 @@
-"""GRPO/DAPO, the baseline of all others: GRPO's advantage and token ratio, DAPO's Clip-Higher and token mean, no KL."""
+"""GRPO/DAPO, the common baseline: GRPO's advantage and token ratio, DAPO's Clip-Higher and token mean, no KL."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def grpo(s: Settings) -> Parts:
         options.DUAL_CLIP,
         Option("beta", 0.04, why="the original's", original="0.04"),
         options.KL_ANCHOR.with_(default="ref", printed="-", why="the original's"),
-        # without `full`: the reference's whole distribution is never at hand
+        # without `full`: the reference's whole distribution is not available
         options.KL_ESTIMATOR.with_(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
         options.KL_CLAMP,
     ),

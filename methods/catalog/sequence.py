@@ -1,4 +1,4 @@
-"""GRPO/DAPO, except that a weight is made of the ratios of a whole response, or of its beginning."""
+"""GRPO/DAPO with a weight computed from the ratios of a whole response or of its prefix."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ SEQUENCE = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
     quoted_from="section 4.1",
     equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
     options=SEQUENCE,
-    # GSPO-token (eq. 14) has another gradient only where the advantage varies within a response
+    # GSPO-token (eq. 14) has another gradient only if the advantage varies within a response
     aliases={"gspo_token": {}},
 )
 def gspo(s: Settings) -> Parts:
@@ -69,7 +69,7 @@ def tepo_seqsum(s: Settings) -> Parts:
     ),
 )
 def prefix_is(s: Settings) -> Parts:
-    # A clipped objective whose weight is detached has no gradient at all; `weighted` takes it from log pi instead.
+    # A clipped objective with a detached weight has no gradient; `weighted` takes the gradient from log pi instead.
     if s["prefix-grad"] == "stop":
         surrogate = objective.weighted(low=s["low"], high=s["high"])
     else:
@@ -96,7 +96,7 @@ GMPO_LOW = Option("low", 0.4, reading="gmpo-eps", why="the original's and TRL's"
     options=(options.ADV_STD, GMPO_LOW, GMPO_LOW.with_(name="high")),
 )
 def gmpo(s: Settings) -> Parts:
-    """As GSPO, except that each log ratio is clipped before their mean is taken; the bounds are logarithms."""
+    """Return GSPO with each log ratio clipped before the mean is taken; the bounds are logarithms."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=objective.token(),

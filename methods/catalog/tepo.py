@@ -1,5 +1,5 @@
-"""TEPO: GRPO/DAPO, except that a sequence has one weight, the geometric mean of its ratios (still averaged over
-tokens: a long response counts more), and that tokens with A > 0 whose entropy falls pay a KL to the old policy."""
+"""TEPO: GRPO/DAPO with one weight per sequence, the geometric mean of its ratios (still averaged over tokens, so a
+long response counts more), and with a KL to the old policy on tokens with A > 0 whose entropy falls."""
 
 from dataclasses import replace
 

@@ -1,8 +1,8 @@
-"""TEPO's loss with another term in the place of its KL (Panel B), or its KL on other tokens (Panels A and E).
+"""TEPO's loss with another term in place of its KL (Panel B), or with its KL on other tokens (Panels A and E).
 
-Panel B: max-entropy rewards every token's entropy, min-entropy punishes it. Held rewards or punishes it by its mean's
-distance from a target: does reward need entropy to fall? Tokens that would change the entropy much weigh less in STEER.
-Panels A and E: the KL is on every token; where A < 0 and the entropy rises, or there too.
+Panel B: max-entropy rewards every token's entropy, min-entropy penalises it. Held rewards or penalises it in proportion
+to the mean's distance from a target: does reward need entropy to fall? STEER gives less weight to tokens that would
+change the entropy much. Panels A and E: KL on every token; where A < 0 and entropy rises, alone or additionally.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ COEFFICIENT = Option(
 
 
 def without_kl(s: Settings) -> Parts:
-    """TEPO's loss without its KL; `ratio` is an option of Panel B."""
+    """Return TEPO's loss without its KL; `ratio` is an option of Panel B."""
     return Parts(
         advantage=advantages.group_zscore(std=s["adv-std"]),
         ratio=objective.at_level(s.get("ratio", "sequence"), gradient=s["gradient"]),
@@ -29,7 +29,7 @@ def without_kl(s: Settings) -> Parts:
 
 
 def with_entropy(s: Settings, coefficient: float, mask: Part) -> Parts:
-    """TEPO's loss without KL, minus `coefficient` times the entropy of the tokens of `mask`."""
+    """Return TEPO's loss without KL, minus `coefficient` times the entropy of the tokens in `mask`."""
     return replace(without_kl(s), penalties=(penalties.entropy(coefficient=coefficient, mask=mask),))
 
 
@@ -67,9 +67,9 @@ def tepo_minent(s: Settings) -> Parts:
 TARGET = Option(
     "target", 0.2, why="the original's; to hold entropy, set it to that of the base model", original="0.2 nats"
 )
-# A coefficient in proportion to what is missing; the original moves its coefficient by a constant each step. This way
-# nothing is carried from one update to the next: the loss is a function of its batch, and a resumed run needs no state.
-# At 10 the entropy of a rollout overshoots by a quarter, at 2 it stays a tenth below the target (tiny models).
+# The coefficient is proportional to the deficit; the original changes its coefficient by a constant at each step. Here
+# no state is carried between updates: the loss is a function of its batch, also in a resumed run.
+# At 10 the entropy of a rollout overshoots by a quarter; at 2 it stays a tenth below the target (tiny models).
 HOLD = Option("hold", 5.0, why="keeps a rollout's entropy within about 10 % of the target on the tiny models")
 
 
@@ -99,7 +99,7 @@ def tepo_held(s: Settings) -> Parts:
     options=(
         *NO_KL,
         options.SEQUENCE_RATIO.with_(reading="steer"),
-        # least above 0, because the exponential map takes its logarithm
+        # least > 0, because the exponential map takes its logarithm
         Option(
             "lambda-min",
             0.8,
@@ -128,12 +128,12 @@ def tepo_held(s: Settings) -> Parts:
     ),
 )
 def tepo_steer(s: Settings) -> Parts:
-    """The paper prints it as "STEEL"."""
+    """Return STEER, which the paper calls "STEEL"."""
     return replace(without_kl(s), mask=masks.steer(least=s["lambda-min"], map=s["map"], omega=s["omega"]))
 
 
 def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
-    """TEPO's loss with its KL on the tokens of `mask`."""
+    """Return TEPO's loss with its KL on the tokens in `mask`."""
     kl = penalties.kl(
         beta=s["beta"],
         estimator=s["kl-estimator"],
@@ -163,7 +163,7 @@ def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
     ),
 )
 def tepo_kl_all(s: Settings) -> Parts:
-    return with_kl(s, masks.everywhere(), norm="tokens")  # all tokens are masked tokens: the norms are the same
+    return with_kl(s, masks.everywhere(), norm="tokens")  # the mask selects all tokens, so both norms are equal
 
 
 @method(

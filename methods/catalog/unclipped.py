@@ -1,4 +1,4 @@
-"""GRPO/DAPO, except that no token loses its gradient to a clip of the ratio: A log pi, weighted, or a smooth gate."""
+"""GRPO/DAPO without a ratio clip that removes a token's gradient: weighted A log pi, or a smooth gate."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def cispo(s: Settings) -> Parts:
 
 
 def without_ratio(advantage: Part, s: Settings) -> Parts:
-    """A log pi, also in later minibatches of a rollout, which are not corrected for being off-policy."""
+    """Return A log pi for all minibatches of a rollout; later ones are not corrected for being off-policy."""
     return Parts(
         advantage=advantage,
         ratio=objective.none(),
@@ -100,7 +100,7 @@ def dro(s: Settings) -> Parts:
     return replace(without_ratio(advantages.group_zscore(std=s["adv-std"]), s), penalties=(square,))
 
 
-# least=1: a smaller cap would act on the weight of an on-policy token, which is 1
+# least=1: a smaller cap would change the weight of an on-policy token, which is 1
 CAP = Option(
     "cap", 20.0, reading="dppo-cap", why="verl's default for this loss", original="large, section 5.4", blank="none",
     least=1.0,
@@ -111,7 +111,7 @@ KL = Option("low", 0.05, why="verl's example", original="0.05, verl's examples/d
 
 
 def near(s: Settings, mask: Part) -> Parts:
-    """DPPO: A log pi with a constant, capped weight, on the tokens whose probability has not moved too far."""
+    """Return DPPO: A log pi with a constant, capped weight, on tokens whose probability has not moved too far."""
     to_sampler = s["dppo-anchor"] == "sampler"
     if to_sampler and s["correction"] != "none":
         raise ConfigError(f"correction={s['correction']}: dppo-anchor=sampler has the sampler in its ratio already")
@@ -164,7 +164,7 @@ def dppo_kl(s: Settings) -> Parts:
     "tau = tau-pos where A_i > 0, else tau-neg",
     options=(
         options.ADV_STD,
-        # least: at 0 the gate is not defined
+        # least: the gate is undefined at 0
         Option("tau-pos", 1.0, why="the original's", original="1.0; TRL and verl too", least=1e-6),
         Option("tau-neg", 1.05, why="the original's", original="1.05; TRL and verl too", least=1e-6),
     ),

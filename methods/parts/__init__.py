@@ -1,7 +1,7 @@
 """The building blocks of a loss: a `Part` is a pure function with its hyper-parameters, `Parts` are a method's slots.
 
-The formulas stand in this folder's modules, one module per slot. A part knows which optional fields of the batch it
-reads (`needs`) and how far its statistics reach (`scope`); both are derived for a method from its parts.
+The formulas are in this folder's modules. A part declares which optional fields of the batch it reads (`needs`) and
+over which unit it takes statistics (`scope`); those of a method are derived from its parts.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ ANCHORS = {"old": "old_logp", "ref": "ref_logp", "sampler": "sampling_logp"}  # 
 
 @dataclass(frozen=True)
 class Part:
-    """A formula bound to its settings. Prints as it is called: `clipped(low=0.2, high=0.28, form=ppo, dual=None)`."""
+    """A formula bound to its settings. Its text is the call: `clipped(low=0.2, high=0.28, form=ppo, dual=None)`."""
 
     function: Callable[..., Any]  # the formula
-    settings: Mapping[str, Any] = field(default_factory=dict)  # its keyword arguments; may hold other parts
-    own_needs: frozenset[str] = frozenset()  # optional `Batch` fields that the formula itself reads
-    own_scope: Scope = "token"  # the widest unit over which the formula itself takes a statistic
+    settings: Mapping[str, Any] = field(default_factory=dict)  # its keyword arguments; may contain other parts
+    own_needs: frozenset[str] = frozenset()  # optional `Batch` fields that the formula reads, without inner parts
+    own_scope: Scope = "token"  # widest unit over which the formula takes a statistic, without inner parts
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # a micro-batch cannot take a statistic over its minibatch: the trainer has taken it before (`Method.select`)
+        # a micro-batch cannot take a statistic over its minibatch: the trainer took it beforehand (`Method.select`)
         if self.own_scope == "batch" and isinstance(args[0], Terms) and args[0].selected is not None:
             return args[0].selected[str(self)]
         return self.function(*args, **kwargs, **self.settings)
 
     @property
     def name(self) -> str:
-        """The formula's name; the underscore of a formula behind a factory of the same name is left out."""
+        """The formula's name, without the leading underscore of a formula whose factory has the same name."""
         return self.function.__name__.lstrip("_")
 
     @property
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def scope(self) -> Scope:
-        """The unit that a micro-batch must keep whole, for this part and its inner parts."""
+        """Unit that a micro-batch must keep whole, for this part and its inner parts."""
         return widest([self.own_scope, *(part.scope for part in self.inner)])
 
     def __str__(self) -> str:
@@ -65,19 +65,19 @@ class Part:
 
 
 def widest(scopes: list[Scope]) -> Scope:
-    """The scope that covers all of these."""
+    """Return the scope that covers all of these."""
     return max(scopes, key=SCOPES.index)
 
 
 def part(
     *needs: str, scope: Scope = "token", also: Callable[..., str | None] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Decorator: turn a formula into a factory of parts, which requires the formula's keyword-only arguments.
+    """Decorate a formula, turning it into a factory of parts that requires the formula's keyword-only arguments.
 
-    One with a default may be left out: a formula that grows an argument leaves the methods that others wrote alone.
+    Arguments with a default are optional, so that a new argument of a formula does not break users' methods.
 
-    `needs` are the optional batch fields the formula reads, `also` one more by its settings; `scope` is the widest unit
-    over which it takes a statistic.
+    `needs`: optional batch fields that the formula reads; `also`: returns one more, given the settings; `scope`: the
+    widest unit over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
@@ -87,16 +87,16 @@ def part(
 
         @wraps(function)
         def bind(**settings: Any) -> Part:
-            # checked here and not when the loss runs, so that a mistake shows when the method is composed
+            # checked here, not when the loss runs, so that a mistake is reported when the method is composed
             if (defaults | settings).keys() != names:
                 raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
-            # as given, then what was left out: pages print them in this order
+            # first the given settings, then the defaults: pages print them in this order
             left_out = {name: value for name, value in defaults.items() if name not in settings}
             found = settings | left_out
             more = also(**found) if also else None
             return Part(function, found, frozenset(needs) | ({more} if more else set()), scope)
 
-        # where pickle finds the formula, whose own name the factory has taken
+        # where pickle finds the formula, because the factory has taken its name
         function.__qualname__ += ".__wrapped__"
         return bind
 
@@ -104,7 +104,7 @@ def part(
 
 
 def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
-    """`choices[label]`; `ConfigError` with the allowed labels when there is no such choice."""
+    """Return `choices[label]`; raise `ConfigError` with the allowed labels for an unknown one."""
     if label not in choices:
         raise unknown("methods.parts", setting, label, choices)
     return choices[label]
@@ -121,10 +121,10 @@ class Parts:
     shape: Part | None = None  # (batch, advantage (B, 1) or (B, T)) -> advantage per token (B, T)
     mask: Part | None = None  # Terms -> (B, T), multiplies the surrogate: bool, or a weight in [0, 1]
     penalties: tuple[Part, ...] = ()  # Terms -> (B, T) each, subtracted; not multiplied by `mask`
-    correction: Part | None = None  # Terms -> weight for what the sampler did otherwise, (B, T) or (B, 1), no gradient
+    correction: Part | None = None  # Terms -> weight for the sampler's mismatch, (B, T) or (B, 1), no gradient
 
     def filled(self) -> dict[str, Part]:
-        """Slot name -> part for the slots in use, in the order in which a loss passes through them."""
+        """Return slot name -> part for the slots in use, in the order in which the loss evaluates them."""
         slots = {
             "advantage": self.advantage, "shape": self.shape, "ratio": self.ratio, "surrogate": self.surrogate,
             "mask": self.mask, "correction": self.correction,
@@ -134,9 +134,9 @@ class Parts:
 
     @property
     def statistics(self) -> list[Part]:
-        """Parts that choose or weigh tokens by a statistic over the minibatch, such as a mask inside a penalty.
+        """Parts that select or weight tokens by a statistic over the minibatch, such as a mask inside a penalty.
 
-        Not the reducer: `agg-scope=microbatch` divides by the tokens at hand on purpose.
+        The reducer is excluded: `agg-scope=microbatch` divides by the micro-batch's tokens on purpose.
         """
         found, left = [], [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
         while left:
@@ -148,9 +148,9 @@ class Parts:
 
 
 class Terms:
-    """What the slots of one loss read, each quantity computed at most once.
+    """Quantities that the slots of one loss read, each computed at most once.
 
-    Created anew for every loss, so that no graph outlives its backward pass. A value that is equal for all tokens of a
+    Created for every loss, so that no graph outlives its backward pass. A value that is equal for all tokens of a
     row may be (B, 1) instead of (B, T).
     """
 
@@ -162,24 +162,24 @@ class Terms:
         selected: Mapping[str, Tensor] | None = None,
     ):
         self.batch, self.parts, self.generator = batch, parts, generator
-        self.selected = selected  # of these rows, from `Method.select`; None: the batch is the whole minibatch
+        self.selected = selected  # values of `Method.select` for these rows; None: the batch is the whole minibatch
 
     @cached_property
     def logp_BT(self) -> Tensor:  # noqa: N802
-        """log pi(y_t), zero on padding."""
+        """log pi(y_t), zero at padding."""
         return self.batch.valid(self.batch.logp)
 
     @cached_property
     def log_ratio_BT(self) -> Tensor:  # noqa: N802
-        """d_t = log pi(y_t) / pi_old(y_t), zero on padding."""
+        """d_t = log pi(y_t) / pi_old(y_t), zero at padding."""
         return self.batch.valid(self.batch.logp - self.batch.old_logp)
 
     def anchor_logp(self, anchor: str) -> Tensor:
-        """log pi_anchor(y_t), (B, T), zero on padding; anchor: old, ref or sampler."""
+        """Return log pi_anchor(y_t), (B, T), zero at padding; anchor: old, ref or sampler."""
         return self.batch.valid(getattr(self.batch, ANCHORS[anchor]))
 
     def log_ratio_to(self, anchor: str) -> Tensor:
-        """log pi(y_t) / pi_anchor(y_t), (B, T), zero on padding."""
+        """Return log pi(y_t) / pi_anchor(y_t), (B, T), zero at padding."""
         if anchor == "old":
             return self.log_ratio_BT
         return self.batch.valid(self.batch.logp - getattr(self.batch, ANCHORS[anchor]))
@@ -191,7 +191,7 @@ class Terms:
 
     @cached_property
     def advantage(self) -> Tensor:
-        """A, (B, 1), or (B, T) where it is given for each token or shaped."""
+        """A, (B, 1), or (B, T) if it is given per token or shaped."""
         advantage = self.batch.advantage.to(self.batch.logp.dtype)
         advantage = advantage.unsqueeze(1) if advantage.ndim == 1 else self.batch.valid(advantage)
         return self.parts.shape(self.batch, advantage) if self.parts.shape else advantage

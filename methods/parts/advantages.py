@@ -1,9 +1,9 @@
 """Advantages, one per response, and shapes that spread them over tokens.
 
 An advantage is computed once per rollout, over the responses that are trained on, before they are dealt into
-minibatches: how these are split later changes nothing in it, whatever it averages over. `lengths_B` counts each
-response's tokens, (B,) long; only the formulas that weigh by length read it. Formulas return float64, whatever the
-rewards are: `Method.advantage` rounds once, at the end.
+minibatches. It is therefore independent of any later split, whatever it averages over. `lengths_B` counts each
+response's tokens, (B,) long; only formulas that weight by length read it. Formulas return float64 for rewards of any
+dtype: `Method.advantage` rounds once, at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from methods.batch import Batch
 
-# R11: name -> (1 to divide the squares by n - 1 or 0 by n, eps added to the deviation). The paper prints no eps.
+# R11: name -> (1 to divide the squares by n - 1, 0 to divide by n; eps added to the deviation). The paper has no eps.
 STD = {
     "unbiased": (1, 1e-6),  # verl
     "biased": (0, 1e-6),
@@ -28,16 +28,16 @@ STD = {
 
 
 def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum of `x` over each group (K,), size of each group (K,) in the dtype of `x`, each row's group index (B,)."""
+    """Return sum of `x` per group (K,), size of each group (K,) in the dtype of `x`, each row's group index (B,)."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = x_B.new_zeros(len(ids))
     return zeros_K.index_add(0, index_B, x_B), zeros_K.index_add(0, index_B, x_B.new_ones(len(x_B))), index_B
 
 
 def _finite(reward_B: Tensor) -> Tensor:
-    """The rewards in float64.
+    """Return the rewards in float64; raise `CorruptInputError` if one is not finite.
 
-    In float32 the mean of equal rewards such as 0.1 can be off by one rounding, and dividing that rounding by a
+    In float32 the mean of equal rewards such as 0.1 can have a rounding error, and dividing that error by a
     deviation of 0 + eps would give an advantage that is not near 0.
     """
     if not bool(reward_B.isfinite().all()):
@@ -46,7 +46,7 @@ def _finite(reward_B: Tensor) -> Tensor:
 
 
 def _mean_and_size(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean reward and number of responses of each row's group, (B,) each; a group of one response is refused."""
+    """Return mean reward and size of each row's group, (B,) each; `CorruptInputError` for a group of one response."""
     sums_K, sizes_K, index_B = by_group(_finite(reward_B), group_B)
     if bool((sizes_K < 2).any()):
         row = int((sizes_K < 2)[index_B].nonzero()[0])
@@ -55,35 +55,35 @@ def _mean_and_size(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """R - mean of the group, float64."""
+    """Return R - mean of the group, float64."""
     return reward_B.double() - _mean_and_size(reward_B, group_B)[0]
 
 
 def _tokens(lengths_B: Tensor | None, reward_B: Tensor, name: str) -> Tensor:
-    """The lengths in float64, or the reason why there are none."""
+    """Return the lengths in float64; raise an error if they are missing or invalid."""
     if lengths_B is None:
         raise ConfigError(f"lengths: needed by the advantage {name}, not supplied (tokens of each response)")
-    # written so that NaN is refused as well
+    # written so that NaN is rejected as well
     if not bool(((lengths_B >= 1) & lengths_B.isfinite()).all()):
         raise CorruptInputError(f"lengths: expected {len(reward_B)} numbers of at least 1, got {lengths_B.tolist()}")
     return lengths_B.double()
 
 
 def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
-    """Standard deviation of each row's group, (B,)."""
+    """Return the standard deviation of each row's group, (B,)."""
     squares_K, sizes_K, index_B = by_group(centred_B**2, group_B)
     return (squares_K / (sizes_K - correction)).sqrt()[index_B]
 
 
 @part()
 def group_zscore(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, std: str) -> Tensor:
-    """A = (R - mean) / (std + eps) within the prompt's group (GRPO, arXiv 2402.03300, section 4.1.2; TEPO eq. 9)."""
+    """Return A = (R - mean) / (std + eps) within the prompt's group (GRPO, 2402.03300, section 4.1.2; TEPO eq. 9)."""
     correction, eps = STD[std]
     centred_B = _centred(reward_B, group_B)
     return centred_B / (_deviation(centred_B, group_B, correction) + eps)
 
 
-# R13: what GPG multiplies the centred reward by, alpha / F_norm.
+# R13: GPG's factor of the centred reward, alpha / F_norm.
 
 
 def _one(reward_B: Tensor, group_B: Tensor) -> float:
@@ -91,23 +91,23 @@ def _one(reward_B: Tensor, group_B: Tensor) -> float:
 
 
 def _inverse_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """F_norm = std + 1e-6."""
+    """Return F_norm = std + 1e-6."""
     correction, eps = STD["unbiased"]
     return 1 / (_deviation(_centred(reward_B, group_B), group_B, correction) + eps)
 
 
 def _informative(reward_B: Tensor, group_B: Tensor) -> float:
-    """alpha = B / (B - M), M responses in groups of equal reward (2504.02546, in print)."""
+    """Return alpha = B / (B - M), M responses in groups of equal reward (2504.02546, in print)."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = reward_B.new_zeros(len(ids))
     lowest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amin", include_self=False)
     highest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amax", include_self=False)
-    # at least 1: with equal rewards everywhere the centred rewards are 0 and any finite scale will do
+    # at least 1: if all rewards are equal, the centred rewards are 0 and any finite scale will do
     return len(reward_B) / max(int((lowest_K < highest_K)[index_B].count_nonzero()), 1)
 
 
 def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
-    """alpha = B / responses with a reward, verl's rule."""
+    """Return alpha = B / responses with a reward, verl's rule."""
     # at least 1: without any reward the centred rewards are 0, and any finite scale will do
     return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
 
@@ -124,35 +124,35 @@ SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
 def group_centred(
     reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, scale: str, reward: str = "binary"
 ) -> Tensor:
-    """A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`, R by R28."""
+    """Return A = alpha (R - mean) / F_norm (GPG, arXiv 2504.02546), alpha / F_norm by `SCALES[scale]`, R by R28."""
     if reward == "signed":
-        # here and not in the trainer, whose records and whose test of a collapsed run count right answers
+        # here, not in the trainer, whose records and collapse test count right answers
         reward_B = 2 * reward_B - 1
     return _centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)
 
 
 @part()
 def leave_one_out(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """A = R - mean of the group's other responses = n/(n - 1) (R - mean) (RLOO, arXiv 2402.14740)."""
+    """Return A = R - mean of the group's other responses = n/(n - 1) (R - mean) (RLOO, arXiv 2402.14740)."""
     mean_B, size_B = _mean_and_size(reward_B, group_B)
     return (reward_B.double() - mean_B) * size_B / (size_B - 1)
 
 
 @part()
 def mean_scaled(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """A = (R - mean) / mean within the prompt's group (MaxRL, arXiv 2602.02710)."""
+    """Return A = (R - mean) / mean within the prompt's group (MaxRL, arXiv 2602.02710)."""
     mean_B, _ = _mean_and_size(reward_B, group_B)
-    # Only a positive mean divides. Without any reward A is 0; a negative mean, which MaxRL's success rates never are,
-    # would flip every sign.
+    # Divide only by a positive mean. Without any reward A is 0; a negative mean, which does not occur with MaxRL's
+    # success rates, would flip every sign.
     return (reward_B.double() - mean_B) / mean_B.where(mean_B > 0, 1.0)
 
 
 @part()
 def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """A = R - sum |y| R / sum |y| within the prompt's group: the baseline of least variance (OPO, arXiv 2505.23585)."""
+    """Return A = R - sum |y| R / sum |y| within the prompt's group, the least-variance baseline (OPO, 2505.23585)."""
     mean_B, _ = _mean_and_size(reward_B, group_B)
     tokens_B = _tokens(lengths_B, reward_B, "length_weighted_baseline")
-    # of the centred rewards, so that equal rewards give 0 and not a rounding
+    # of the centred rewards, so that equal rewards give 0 rather than a rounding error
     centred_B = reward_B.double() - mean_B
     weighted_K, _, index_B = by_group(tokens_B * centred_B, group_B)
     tokens_K, _, _ = by_group(tokens_B, group_B)
@@ -163,9 +163,9 @@ def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tenso
 def whitened(
     reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, baseline: str, std: str = "unbiased"
 ) -> Tensor:
-    """A = (b - mean b) / sqrt(var b + 1e-8) over all tokens, b = R, or R - mean of the group (REINFORCE++, 2501.03262).
+    """Return A = (b - mean b) / sqrt(var b + 1e-8) over all tokens, b = R or R - group mean (REINFORCE++, 2501.03262).
 
-    Over tokens: a response counts as often as it has tokens. The variance divides by tokens - 1 (std=unbiased: verl)
+    Over tokens: a response is weighted by its number of tokens. The variance divides by tokens - 1 (std=unbiased: verl)
     or by tokens (biased: OpenRLHF), R37.
     """
     value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)
@@ -182,12 +182,12 @@ ENTROPY_OF = {"current": "entropy", "old": "old_entropy"}
 
 @part(also=lambda of, **_: pick(ENTROPY_OF, "entropy-of", of))
 def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
-    """A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758).
+    """Return A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758).
 
     H is the entropy of the `current` policy or of the `old` one, which sampled (R35).
     """
     entropy_BT = batch.entropy if of == "current" else batch.old_entropy
     assert entropy_BT is not None
-    # detached: the bonus reweights tokens, it does not push the entropy itself
+    # detached: the bonus reweights tokens and does not directly change the entropy
     bonus_BT = alpha * batch.valid(entropy_BT.detach())
     return advantage_B1 + bonus_BT.minimum(advantage_B1.abs() / kappa)

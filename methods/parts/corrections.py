@@ -1,8 +1,8 @@
-"""Rollout correction: a constant weight on each token for what the sampler did otherwise than the trainer's old policy.
+"""Rollout correction: a constant weight per token for the mismatch of the sampler and the trainer's old policy.
 
-An inference engine computes other log-probs than the trainer, even with the same weights. The weight is made of
-rho = pi_old / pi_sampler, of the token, of the whole sequence, or their geometric mean. It multiplies the surrogate
-after its clip and its mask, as in TRL and verl; any method can have one (`methods.options.CORRECTION`).
+An inference engine computes other log-probs than the trainer, even with the same weights. The weight is computed from
+rho = pi_old / pi_sampler of the token, of the whole sequence, or their geometric mean. It multiplies the surrogate
+after its clip and its mask, as in TRL and verl; it is available for every method (`methods.options.CORRECTION`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "seq-rs": (2.0, 0.5),  # verl's `decoupled_seq_is_rs`
     "geo-rs": (1.001, 0.999),  # verl's `decoupled_geo_rs`
 }
-# Engine and trainer differ by .01 to .02 nats a token, and the mean of a response's log rho by no more: a bound farther
-# from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.
+# Engine and trainer differ by .01 to .02 nats per token, and the mean of a response's log rho by no more. A bound
+# farther from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.
 WIDEST_MEAN = 1.25
 
 
@@ -53,10 +53,10 @@ def correction(
     rejection: Part | None = None,
     option: str = "correction",
 ) -> Part | None:
-    """The correction `kind`, None for "none"; it weighs the surrogate, or with on="objective" the penalties too.
+    """Return the correction `kind`, None for "none"; it weights the surrogate, with on="objective" also the penalties.
 
-    rejection: a second one, whose weight of 1 or 0 multiplies the first. Raises `ConfigError`, which names the bounds
-    of `option`, for bounds that exclude each other, that reject nothing, or that are missing where they are all.
+    rejection: a second correction, whose weight of 1 or 0 multiplies the first. Raises `ConfigError` with the bounds of
+    `option` if they exclude each other, reject nothing, or are missing for a rejection.
     """
     if kind == "none":
         return None
@@ -88,7 +88,7 @@ def _correction(
     on: str,
     rejection: Part | None = None,
 ) -> Tensor:
-    """rho held in [floor, cap] (truncate), rho or 0 outside (mask), 1 or 0 outside (reject); no gradient."""
+    """Return rho clamped to [floor, cap] (truncate), rho or 0 outside (mask), 1 or 0 outside (reject); no gradient."""
     batch = t.batch
     assert batch.sampling_logp is not None
     log_rho = batch.valid(batch.old_logp - batch.sampling_logp)

@@ -1,12 +1,12 @@
-"""Log-probs of the sampled tokens and full-vocabulary entropies without the full logits in memory, with gradient.
+"""Log-probs of the sampled tokens and full-vocabulary entropies, with gradient, without the full logits in memory.
 
-For N tokens and a vocabulary of V the logits take N x V numbers, for a training step often more than the model itself.
-`logp_and_entropy` computes them a chunk of tokens at a time from the states before the output head:
+For N tokens and a vocabulary of V the logits have N x V elements, in a training step often more than the model.
+`logp_and_entropy` computes them one chunk of tokens at a time from the states before the output head:
 
     hidden = model.model(ids).last_hidden_state[:, P - 1 : -1]  # of a prompt of P tokens; a state predicts the next
     logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, ids[:, P:], temperature=1.0)
 
-Both go into a `Batch` as they are, so it is called before the loss. Nothing in it depends on the device.
+Both go into a `Batch` unchanged, so it is called before the loss. It does not depend on the device.
 """
 
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ from methods.batch import FLOATS, check_tensor
 def logp_and_entropy(
     hidden: Tensor, weight: Tensor, token: Tensor, *, temperature: float = 1.0, chunk: int = 128
 ) -> tuple[Tensor, Tensor]:
-    """log pi(token) and H(pi) in nats, each of the shape of `token`, float32 or wider.
+    """Return log pi(token) and H(pi) in nats, each of the shape of `token`, float32 or wider.
 
     hidden (..., D): states before the output head; weight (V, D): the head; token (...,) long.
-    pi = softmax(hidden weight^T / temperature). One chunk's logits live at a time; backward computes them once more.
-    Memory beyond inputs, outputs and gradients is 8 bytes x chunk x V (16 in float64), whatever the number of tokens:
-    at the default of 128 tokens and a vocabulary of 152,000, 156 MB. In half precision the sum of the head's gradient
+    pi = softmax(hidden weight^T / temperature). Only one chunk's logits exist at a time; backward recomputes them.
+    Memory beyond inputs, outputs and gradients is 8 bytes x chunk x V (16 in float64) for any number of tokens:
+    156 MB at the default of 128 tokens and a vocabulary of 152,000. In half precision the sum of the head's gradient
     over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
-    Under autocast the logits are computed in its precision, forward and backward alike.
-    Raises `CorruptInputError` for another type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
+    Under autocast the logits are computed in its precision, both forward and backward.
+    Raises `CorruptInputError` for any other type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
     """
     check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
     check_tensor("weight", weight, ("V", "D"), FLOATS)
@@ -40,7 +40,7 @@ def logp_and_entropy(
             raise ConfigError(f"{name}: got {value}, allowed: above {least}")
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
-        # cast here, not by autocast: backward runs outside of it, and would compute the logits in another precision
+        # cast here, not by autocast: backward runs outside of it and would compute the logits in another precision
         half = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(half), weight.to(half)
     if hidden.dtype != weight.dtype:
@@ -51,13 +51,13 @@ def logp_and_entropy(
 
 def _log_probs(hidden_nD: Tensor, weight: Tensor, temperature: float) -> Tensor:
     logits_nV = hidden_nD @ weight.T
-    # half precision is widened here: log_softmax over a large vocabulary loses its small terms otherwise
+    # half precision is widened here: otherwise log_softmax over a large vocabulary loses its small terms
     logits_nV = logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32))
     return logits_nV.div_(temperature).log_softmax(-1)
 
 
 class _Chunked(torch.autograd.Function):
-    """With z the logits: d log p_y / dz = 1[y] - p;  dH / dz = -p (log p + H), TEPO's eq. 1 with the minus it lacks."""
+    """With z the logits: d log p_y / dz = 1[y] - p;  dH / dz = -p (log p + H), TEPO's eq. 1 with the missing minus."""
 
     @staticmethod
     def forward(
@@ -69,7 +69,7 @@ class _Chunked(torch.autograd.Function):
             logp_nV = _log_probs(hidden_ND[rows], weight, temperature)
             logp_N[rows] = logp_nV.gather(1, token_N[rows, None]).squeeze(1)
             entropy_N[rows] = -logp_nV.exp().mul_(logp_nV).sum(1)  # in place: each (n, V) counts
-        # the entropies are kept because backward reads H; the log-probs of the whole vocabulary are not
+        # entropies are saved because backward reads H; log-probs of the whole vocabulary are not
         ctx.save_for_backward(hidden_ND, weight, token_N, entropy_N)
         ctx.temperature, ctx.chunk = temperature, chunk
         return logp_N, entropy_N
@@ -77,8 +77,8 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_logp_N: Tensor, by_entropy_N: Tensor) -> tuple[Tensor | None, ...]:
         hidden_ND, weight, token_N, entropy_N = ctx.saved_tensors
-        # Rows are written once each, while every chunk adds to the head's gradient: a sum of many chunks in half
-        # precision would lose the small ones, so it is kept wide.
+        # Each row is written once, but every chunk adds to the head's gradient: a sum over many chunks in half
+        # precision would lose small terms, so it is kept in float32 or wider.
         by_hidden_ND = torch.empty_like(hidden_ND)
         by_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
         for rows in _chunks(len(token_N), ctx.chunk):

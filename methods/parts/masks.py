@@ -1,6 +1,6 @@
-"""The tokens that a term acts on, (B, T): bool, or a weight. No mask carries gradient.
+"""Masks of the tokens that a term acts on, (B, T): bool, or a weight. Masks carry no gradient.
 
-What a mask says on padding does not matter: the reducer leaves padding out.
+Values at padding are arbitrary: the reducer leaves padding out.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# R6, by the dtype of the entropies and the precision of the passes that gave them. In the first minibatch of a rollout
-# dH is 0 but for rounding, about 1e-7 nats in float32, and its sign is noise.
-# A bfloat16 pass repeats bit for bit in the same micro-batch, and then 1e-6 holds too; in another micro-batch 5 % of
-# entropies differ by more, up to 3e-3 nats (a random model, on a CPU). So an adapter gives old and new entropies the
-# same micro-batches, and `diagnostics.check_unchanged` holds every run to it. Entropies that are themselves in half
-# precision have no entry: there the rounding is as large as the changes, so the tolerance must be stated.
+# R6, by the dtype of the entropies and the precision of the passes that computed them. In the first minibatch of a
+# rollout dH is 0 except for rounding, about 1e-7 nats in float32, and its sign is noise.
+# A bfloat16 pass is bit-identical in the same micro-batch, so 1e-6 is sufficient; in another micro-batch 5 % of the
+# entropies differ by more, up to 3e-3 nats (a random model, on a CPU). Adapters therefore compute old and new entropies
+# in the same micro-batches, and `diagnostics.check_unchanged` verifies this in every run. Entropies in half precision
+# have no entry: their rounding is as large as the changes, so the tolerance must be set.
 TOLERANCE = {("float64", "float64"): 0.0, ("float32", "float32"): 1e-6, ("float32", "bfloat16"): 1e-6}
 
 
 @part()
 def everywhere(t: Terms) -> Tensor:
-    """Every token."""
+    """Select every token."""
     return t.batch.mask
 
 
 def tolerance(t: Terms, of: Tensor | None = None) -> float | None:
-    """The default of dh-tol for the batch's entropies, or for other figures `of` its tokens; None: it has none."""
+    """Return the default of dh-tol for the batch's entropies, or for other per-token values `of`; None: no default."""
     of = t.batch.entropy if of is None else of
     assert of is not None
     dtype = str(of.dtype).removeprefix("torch.")
@@ -43,9 +43,9 @@ def tolerance(t: Terms, of: Tensor | None = None) -> float | None:
 
 
 def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
-    """dH, (B, T), by one of the definitions of R5; `tolerance` (R6) in nats, None: by the dtype of the entropies.
+    """Return the part for dH, (B, T), by a definition of R5; `tolerance` (R6) in nats, None: by the entropies' dtype.
 
-    Raises `ConfigError` for a tolerance with a definition that takes no difference of entropies.
+    Raises `ConfigError` for a tolerance with a definition that does not take a difference of entropies.
     """
     if definition in DIFFERENCES:
         return DIFFERENCES[definition](tol=tolerance)
@@ -55,7 +55,7 @@ def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
 
 
 def _without_rounding(t: Terms, change_BT: Tensor, tol: float | None) -> Tensor:
-    """0 where the change is at most `tol`; None: the default, `ConfigError` where there is none."""
+    """Set changes of at most `tol` to 0; None: the default. Raise `ConfigError` if there is no default."""
     if tol is None:
         tol = tolerance(t, change_BT)
         if tol is None:
@@ -68,24 +68,24 @@ def _without_rounding(t: Terms, change_BT: Tensor, tol: float | None) -> Tensor:
 
 @part("entropy", "old_entropy")
 def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
-    """dH_t = H_t - H_t^old, full-vocabulary entropies at one state; |dH| <= tol counts as 0."""
+    """Return dH_t = H_t - H_t^old, full-vocabulary entropies at one state; |dH| <= tol counts as 0."""
     entropy, old_entropy = t.batch.entropy, t.batch.old_entropy
     assert entropy is not None
     assert old_entropy is not None
-    # detached: dH selects tokens and is not optimised (`Batch` refuses an old_entropy that carries gradient)
-    # without `valid`: what stands on padding selects nothing, and a comparison with NaN is False
+    # detached: dH selects tokens and is not optimised (`Batch` rejects an old_entropy that carries gradient)
+    # without `valid`: values at padding select nothing, and a comparison with NaN is False
     return _without_rounding(t, entropy.detach() - old_entropy, tol)
 
 
 @part()
 def surprise_diff(t: Terms, *, tol: float | None) -> Tensor:
-    """-(log p_t - log p_t^old): the change of the sampled token's surprise, whose mean is the entropy; tol as above."""
+    """Return -(log p_t - log p_t^old), the change of the token's surprise, whose mean is the entropy; tol as above."""
     return _without_rounding(t, -t.log_ratio_BT.detach(), tol)
 
 
 @part("entropy")
 def along_positions(t: Terms) -> Tensor:
-    """H_t - H_s, s the valid token before t in its response, both under the current policy; 0 at the first token."""
+    """Return H_t - H_s, s the valid token before t in its response, both for the current policy; 0 at the first."""
     import torch
 
     assert t.batch.entropy is not None
@@ -101,20 +101,20 @@ def along_positions(t: Terms) -> Tensor:
 
 @part(scope="batch")
 def cov_sign(t: Terms) -> Tensor:
-    """-cov_t: the paper's C.5, Cov > 0 means dH < 0."""
+    """Return -cov_t: the paper's C.5, Cov > 0 means dH < 0."""
     return -covariance(t)
 
 
 @part("entropy")
 def first_order(t: Terms) -> Tensor:
-    """-A (log p + H): first-order change of the own state's entropy when the sampled token's logit moves along A."""
+    """Return -A (log p + H): first-order change of the state's entropy if the sampled token's logit moves along A."""
     assert t.batch.entropy is not None
     return -t.advantage * (t.logp_BT.detach() + t.batch.valid(t.batch.entropy.detach()))
 
 
 @part()
 def theorem(t: Terms) -> Tensor:
-    """-A: what Theorem 3.1 says dH's sign is."""
+    """Return -A: the sign of dH according to Theorem 3.1."""
     return -t.advantage.expand_as(t.batch.mask)
 
 
@@ -124,29 +124,29 @@ SIGNS = {"cov_sign": cov_sign, "first_order": first_order, "theorem": theorem, "
 
 @part()
 def falling_entropy_on_positive(t: Terms, *, dh: Part) -> Tensor:
-    """A > 0 and dH < 0 (TEPO eq. 4)."""
+    """Select tokens with A > 0 and dH < 0 (TEPO eq. 4)."""
     # one comparison with 0 where A > 0 and with -inf elsewhere: on (B, T), a conjunction would be a second pass
     return dh(t) < t.advantage.new_full(t.advantage.shape, -math.inf).masked_fill(t.advantage > 0, 0.0)
 
 
 @part()
 def rising_entropy_on_negative(t: Terms, *, dh: Part) -> Tensor:
-    """A < 0 and dH > 0 (TEPO Table 3, Panel E)."""
+    """Select tokens with A < 0 and dH > 0 (TEPO Table 3, Panel E)."""
     return (t.advantage < 0) & (dh(t) > 0)
 
 
 @part()
 def misaligned(t: Terms, *, dh: Part) -> Tensor:
-    """A > 0 and dH < 0, or A < 0 and dH > 0: the misalignment of TEPO section 3.3.2."""
-    return t.advantage * dh(t) < 0  # opposite signs; 0 on either side is no misalignment
+    """Select tokens with A > 0 and dH < 0, or A < 0 and dH > 0: the misalignment of TEPO section 3.3.2."""
+    return t.advantage * dh(t) < 0  # opposite signs; 0 on either side is not a misalignment
 
 
 # ---- covariance of advantage and log-prob ----
 
 
 def covariance(t: Terms) -> Tensor:
-    """cov_t = (A_t - mean A)(log p_t - mean log p), means over the valid tokens at hand (arXiv 2505.22617, eq. 10)."""
-    # log pi is detached, as in the original's code: the covariance chooses tokens and is not optimised
+    """Return cov_t = (A_t - mean A)(log p_t - mean log p), means over valid tokens (arXiv 2505.22617, eq. 10)."""
+    # log pi is detached, as in the original's code: the covariance selects tokens and is not optimised
     mask, tokens = t.batch.weight_BT, max(t.batch.tokens, 1)
     advantage, logp_BT = t.advantage, t.logp_BT.detach()
     return (advantage - (advantage * mask).sum() / tokens) * (logp_BT - logp_BT.sum() / tokens)
@@ -154,8 +154,8 @@ def covariance(t: Terms) -> Tensor:
 
 @part(scope="batch")
 def top_covariance(t: Terms, *, fraction: float) -> Tensor:
-    """The max(1, int(fraction N)) valid tokens of largest covariance (KL-Cov, eq. 13)."""
-    # at least one token, as in the original's code; none in a batch without a token, where topk(1) would fail
+    """Select the max(1, int(fraction N)) valid tokens of largest covariance (KL-Cov, eq. 13)."""
+    # at least one token, as in the original's code; none in a batch without tokens, where topk(1) would fail
     count = min(max(1, int(fraction * t.batch.tokens)), t.batch.tokens)
     chosen = covariance(t).masked_fill(t.batch.padding_BT, float("-inf")).flatten().topk(count).indices
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, chosen, True).view_as(t.batch.mask)
@@ -163,23 +163,23 @@ def top_covariance(t: Terms, *, fraction: float) -> Tensor:
 
 @part(scope="batch")
 def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> Tensor:
-    """At most max(1, int(fraction N)) tokens, drawn uniformly from those with lower < cov < upper that are not clipped.
+    """Draw at most max(1, int(fraction N)) tokens uniformly from the unclipped ones with lower < cov < upper.
 
-    Clip-Cov, eq. 11-12. Draws from the loss's CPU generator, or torch's global one.
+    Clip-Cov, eq. 11-12. Uses the loss's CPU generator, or torch's global one.
     """
     import torch
 
     cov = covariance(t)
     candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~objective.outside(t)).flatten().nonzero().squeeze(1)
     count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
-    # drawn on the CPU, whose generator gives the same tokens on every device
+    # drawn on the CPU, so that every device gets the same tokens
     order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)
 
 
 @part()
 def all_but(t: Terms, *, of: Part) -> Tensor:
-    """Every token except those of `of`."""
+    """Select every token except those of `of`."""
     return ~of(t)
 
 
@@ -187,22 +187,22 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 
 
 def _anchor(anchor: str, **_: object) -> str | None:
-    """The field that the policy around which DPPO trusts is read from (R36); the old one's is always there."""
+    """Return the field of the policy at the centre of DPPO's trust region (R36); None for the old one, always given."""
     return None if (field := pick(ANCHORS, "anchor", anchor)) == "old_logp" else field
 
 
 @part(also=_anchor)
 def within_tv(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
-    """p - p_anchor at most `high` where A > 0, at least -low elsewhere: binary total variation (DPPO, 2602.04879)."""
+    """Select p - p_anchor <= high where A > 0, >= -low elsewhere: binary total variation (DPPO, 2602.04879)."""
     change_BT = t.logp_BT.detach().exp() - t.anchor_logp(anchor).exp()
     return (change_BT <= high).where(t.advantage > 0, change_BT >= -low)
 
 
 @part(also=_anchor)
 def within_kl(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tensor:
-    """KL(p_anchor || p) of the sampled token against all others at most `high` where A > 0, at most `low` elsewhere.
+    """Select tokens by KL(p_anchor || p), sampled token against all others: at most `high` where A > 0, else `low`.
 
-    A token that has moved against its advantage is kept, however far (DPPO, arXiv 2602.04879).
+    A token that moved against its advantage is kept at any distance (DPPO, arXiv 2602.04879).
     """
     logp_BT, anchor_BT = t.logp_BT.detach(), t.anchor_logp(anchor)
     p_BT, p_anchor_BT = logp_BT.exp(), anchor_BT.exp()
@@ -219,24 +219,24 @@ def within_kl(t: Terms, *, low: float, high: float, anchor: str = "old") -> Tens
 
 @part("entropy", scope="batch")
 def top_entropy(t: Terms, *, share: float) -> Tensor:
-    """The valid tokens at hand whose entropy is at or above its (1 - share) quantile (80/20 rule, arXiv 2506.01939)."""
+    """Select valid tokens whose entropy is at or above the (1 - share) quantile (80/20 rule, arXiv 2506.01939)."""
     assert t.batch.entropy is not None
     if t.batch.tokens == 0:
         return t.batch.mask
     entropy_BT = t.batch.entropy.detach()
-    # An interpolated quantile lies between two tokens' entropies, and at or above it are the tokens from the upper one
-    # on: there is nothing to interpolate. Rounded, because (1 - 0.2) * 10 may come out above 8.
+    # An interpolated quantile lies between two tokens' entropies and would select the tokens from the upper one on, so
+    # interpolation is unnecessary. Rounded, because (1 - 0.2) * 10 may evaluate to more than 8.
     rank = math.ceil(round((1 - share) * (t.batch.tokens - 1), 6))
     least = entropy_BT[t.batch.mask].kthvalue(rank + 1).values
-    # padding, which may hold anything, NaN too, is never chosen
+    # padding, which may contain anything, including NaN, is never selected
     return (entropy_BT >= least) & t.batch.mask
 
 
 @part("entropy", scope="batch")
 def short_of_entropy(t: Terms, *, target: float) -> Tensor:
-    """target - mean H over the valid tokens at hand, in nats, on every token: positive where entropy is too low."""
+    """Return target - mean H over the valid tokens, in nats, for every token: positive if entropy is too low."""
     assert t.batch.entropy is not None
-    # detached: with the gradient of the mean as well, the term would be twice that of the square
+    # detached: with the gradient of the mean, the term's gradient would be twice that of the square
     mean = t.batch.valid(t.batch.entropy.detach()).sum() / max(t.batch.tokens, 1)
     return (target - mean).expand_as(t.batch.mask)
 
@@ -246,7 +246,7 @@ def short_of_entropy(t: Terms, *, target: float) -> Tensor:
 
 @part("entropy", scope="batch")
 def steer(t: Terms, *, least: float, map: str, omega: str = "first-order") -> Tensor:
-    """Weight falling with |Omega_t| = |A (1 - p)(log p + H)|, the entropy change that a token causes (2510.10150).
+    """Return a weight that falls with |Omega_t| = |A (1 - p)(log p + H)|, a token's entropy change (2510.10150).
 
     exp: least^u, linear: 1 - (1 - least) u, both in [least, 1] with u = |Omega| / max(max |Omega|, 0.02);
     min-max: 2 - least at the smallest |Omega| of a valid token, least at the largest, linear between (R19).
@@ -259,9 +259,9 @@ def steer(t: Terms, *, least: float, map: str, omega: str = "first-order") -> Te
         omega_BT = omega_BT * t.log_ratio_BT.detach().exp()
     if map == "min-max":
         low, high = omega_BT.masked_fill(t.batch.padding_BT, math.inf).min(), omega_BT.max()
-        # clamped for padding, which may lie below; NaN, where all are equal, is the middle, as in the original's code
+        # clamped for padding, which may be lower; NaN (all equal) becomes the middle, as in the original's code
         share = ((omega_BT - low) / (high - low)).clamp(0, 1).nan_to_num(0.5)
         return 2 - least - 2 * (1 - least) * share
-    # 0.02 is the original's floor: without it the largest of many tiny changes would weigh `least` as well
+    # 0.02 is the original's floor: without it the largest of many tiny changes would get weight `least`
     share = omega_BT / omega_BT.max().clamp(min=0.02)
     return (share * math.log(least)).exp() if map == "exp" else 1 - (1 - least) * share

@@ -1,4 +1,4 @@
-"""Terms subtracted from the objective, per token: coefficient x divergence, or x entropy, on the tokens of a mask."""
+"""Per-token terms subtracted from the objective: coefficient x divergence or entropy, on the tokens of a mask."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
 def kl(
     *, beta: float, estimator: str, anchor: str, mask: Part, norm: str = "tokens", clamp: float | None = None
 ) -> Part:
-    """beta KL(pi, anchor) on the tokens of `mask`; estimator: R4, anchor: R3, clamp: R33.
+    """Return the part beta KL(pi, anchor) on the tokens of `mask`; estimator: R4, anchor: R3, clamp: R33.
 
-    norm (R7): "tokens" lets the reducer divide by all tokens, "masked" divides by the masked ones. Raises `ConfigError`
-    for settings that contradict each other.
+    norm (R7): with "tokens" the reducer divides by all tokens, with "masked" by the masked ones. Raises `ConfigError`
+    for contradictory settings.
     """
     if clamp is not None and estimator != "k3":
         raise ConfigError(f"kl-clamp: bounds kl-estimator=k3, and has no meaning with kl-estimator={estimator}")
@@ -48,9 +48,9 @@ def kl(
 def _kl(
     t: Terms, *, beta: float, estimator: str, anchor: str, mask: Part, norm: Part | str, clamp: float | None
 ) -> Tensor:
-    """beta KL_t(pi || anchor) on the tokens of `mask`."""
+    """Return beta KL_t(pi || anchor) on the tokens of `mask`."""
     masked, dtype = _tokens(t, mask), t.batch.logp.dtype
-    # padding has no divergence anyway
+    # the divergence is 0 at padding
     on_BT = None if masked is t.batch.mask else masked.to(dtype)
     kl_BT = divergence(t, estimator=estimator, anchor=anchor, clamp=clamp, on_BT=on_BT)
     return kl_BT * ((norm(t) * beta).to(dtype) if isinstance(norm, Part) else beta)
@@ -58,9 +58,9 @@ def _kl(
 
 @part(scope="batch")
 def per_masked(t: Terms, *, mask: Part) -> Tensor:
-    """N / (masked tokens), in float64: turns the reducer's division by N into a mean over the masked tokens.
+    """Return N / (masked tokens), in float64: turns the reducer's division by N into a mean over the masked tokens.
 
-    A part of its own: a micro-batch takes this number from its minibatch, and not the divergence, which has a gradient.
+    A separate part: a micro-batch takes this number from its minibatch, but not the divergence, which has a gradient.
     """
     count = int((_tokens(t, mask) & t.batch.mask).count_nonzero())
     return t.batch.mask.double() * (t.batch.tokens / max(count, 1))
@@ -76,35 +76,35 @@ def _tokens(t: Terms, mask: Part) -> Tensor:
 def divergence(
     t: Terms, *, estimator: str, anchor: str, clamp: float | None = None, on_BT: Tensor | None = None
 ) -> Tensor:
-    """(B, T), zero on padding. k3_is = r k3, r = pi/pi_old: unbiased in value and gradient; full: exact.
+    """Return the divergence (B, T), zero at padding. k3_is = r k3, r = pi/pi_old: unbiased, gradient too; full: exact.
 
-    clamp: k3 is at most this, and beyond it has no gradient. on_BT: 1 on the tokens that count, 0 elsewhere.
+    clamp: upper bound of k3, beyond which it has no gradient. on_BT: 1 at the tokens that count, 0 elsewhere.
     """
     batch = t.batch
     if estimator == "full":
         assert batch.full_logp is not None
         assert batch.old_full_logp is not None
-        # filled before the difference: -inf - -inf on padding would be NaN, and NaN * 0 in the reducer as well
+        # filled before the difference: -inf - -inf at padding would be NaN, and so would NaN * 0 in the reducer
         padding = batch.padding_BT.unsqueeze(2)
         logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
         exact_BT = (logp.exp() * (logp - old_logp)).sum(2)
         return exact_BT if on_BT is None else exact_BT * on_BT
     d, log_ratio_BT = t.log_ratio_to(anchor), t.log_ratio_BT
     if on_BT is not None:
-        # Before exp, and no estimator gives anything at d = 0. Behind it, an exp(-d) that overflows (d < -88.7 in
-        # float32) on a token that does not count would be infinity times 0, which is NaN.
+        # Masked before exp, because every estimator is 0 at d = 0. After exp, an overflow of exp(-d) (d < -88.7 in
+        # float32) at a token that does not count would be infinity times 0, which is NaN.
         d, log_ratio_BT = d * on_BT, log_ratio_BT * on_BT
     if estimator == "k3_is":
         return log_ratio_BT.exp() * ESTIMATORS["k3"](d)
     if clamp is not None:
-        # d is bounded too, at verl's -20: the gradient of an infinite exp(-d) times the clamp's 0 would be NaN
+        # d is bounded as well, at verl's -20: the gradient of an infinite exp(-d) times the clamp's 0 would be NaN
         return ESTIMATORS[estimator](d.clamp(min=-20.0)).clamp(max=clamp)
     return ESTIMATORS[estimator](d)
 
 
 @part("entropy")
 def entropy(t: Terms, *, coefficient: float, mask: Part) -> Tensor:
-    """coefficient x H with its gradient: negative rewards entropy (max-entropy), positive punishes it (min-entropy)."""
+    """Return coefficient x H with its gradient: negative rewards entropy (max-entropy), positive penalises it."""
     entropy_BT = t.batch.entropy
     assert entropy_BT is not None
     if t.batch.logp.requires_grad and not entropy_BT.requires_grad:

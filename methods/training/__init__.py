@@ -1,1 +1,1 @@
-"""What every trainer shares: specification, run folder, rollouts, the lock, hashes of code."""
+"""Code shared by all trainers: specification, run folder, rollouts, curve, movement, code hashes."""

@@ -1,4 +1,4 @@
-"""The code behind a run's numbers: what all methods share with a trainer, the rewards, and the method's own parts."""
+"""The code behind a run's numbers: what all methods share with a trainer, the rewards, and the method's parts."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,16 +14,16 @@ from methods.training.spec import Spec
 
 
 def code_of_spec(spec: Spec) -> dict[str, Code]:
-    """`code_of` the run of a specification."""
+    """Return `code_of` for the run of a specification."""
     return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
 
 
 def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:
-    """`code`: what all methods share with this trainer, and the rewards; `method_code`: the method's parts.
+    """Return `code` (what all methods share with this trainer, and the rewards) and `method_code` (the method's parts).
 
-    The method's composition counts by its value, and not by the text of its catalog file: titles, quotes, and how a
-    key is read change nothing. rewards: dotted names, of the reward and, if there is one, of the placebo. Raises
-    ConfigError for a reward that cannot be imported.
+    The method's composition is hashed by value, not by the text of its catalog file: titles, quotes, and the parsing of
+    keys do not count. rewards: dotted names of the reward and, if there is one, of the placebo. Raises ConfigError for
+    a reward that cannot be imported.
     """
     installed = []  # rewards that are not files of this project
     for module in sorted({reward.partition(":")[0] for reward in rewards}):
@@ -44,7 +44,7 @@ def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:
 
 
 def _text(value: Any, functions: set[str]) -> str:
-    """A part or a setting of one as text with every digit; the functions behind it are added to `functions`."""
+    """Return a part or a setting as text with every digit; add the functions behind it to `functions`."""
     if isinstance(value, Part):
         settings = {name: value.settings[name] for name in sorted(value.settings)}
         return f"{_text(value.function, functions)}({_text(settings, functions)})"

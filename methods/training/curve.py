@@ -1,6 +1,6 @@
-"""curve.csv, one row per update, and the recorder that both adapters fill it with. No torch here.
+"""curve.csv, one row per update, and the recorder that both adapters write it with. No torch here.
 
-Rewards and counts are written so that they read back to the same bits, what passes of float32 give with that precision.
+Rewards and counts are written so that they read back to the same bits; results of float32 passes with seven digits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ COLUMNS = (
     "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
     "learning_rate", *NAMES, *MOVEMENT, "tokens", "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
-# Seven digits, which is what float32 holds: kept references are half as large.
+# Seven digits, the precision of float32: this halves the size of kept references.
 ROUNDED = frozenset(("loss", "grad_norm", *NAMES, *MOVEMENT, "seconds_update", "seconds_rollout"))
 
 
 class Curve:
-    """The curve of a run in progress: rows that the file holds are kept, later ones are appended.
+    """The curve of a run in progress: existing rows of the file are kept, later ones are appended.
 
-    With `sampler_check` a row by which the sampler has another policy than the trainer ends the run: `SamplerError`.
+    With `sampler_check`, a row that shows different policies of sampler and trainer ends the run with `SamplerError`.
     """
 
     def __init__(self, path: Path, sampler_check: bool = False):
@@ -60,7 +60,7 @@ class Curve:
         self._hash = hashlib.sha256(kept)
 
     def append(self, row: Mapping[str, Figure]) -> None:
-        """Add one row; every column must be there, None is written as an empty cell."""
+        """Append one row, which must have every column; None is written as an empty cell."""
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
         row = {name: _rounded(value) if name in ROUNDED else value for name, value in row.items()}
@@ -72,23 +72,23 @@ class Curve:
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
-        """Count a row of the curve, and check it."""
+        """Count a row of the curve and check it."""
         self.rows += 1
         self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
         if self.check:
             self.check(row)
 
     def sha256(self) -> str:
-        """Of the file as it was written so far: of what was handed to the disk, not of what it gives back."""
+        """Return the sha256 of the rows as written, not as read back from the disk."""
         return self._hash.hexdigest()
 
     def sync(self) -> None:
-        """Make sure that the rows so far survive a crash of the machine."""
+        """Flush the rows to disk, so that they survive a crash of the machine."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
     def close(self) -> None:
-        """Sync and close; may be called twice."""
+        """Sync and close; may be called more than once."""
         if not self._stream.closed:
             self.sync()
             self._stream.close()
@@ -99,7 +99,7 @@ def _rounded(value: Figure) -> Figure:
 
 
 class Recorder:
-    """Writes the rows of a run, and finds what is due at the end of a rollout."""
+    """Writer of a run's rows, which also decides what is due at the end of a rollout."""
 
     def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
         self.run, self.method, self.stop = run, method, stop
@@ -108,7 +108,7 @@ class Recorder:
         self.stopped = False
         self.progress = Progress(run.spec.name, self.training.rollouts, start=run.start.rollout)
         self._entropy: float | None = None  # of the last update that had a gradient
-        self._unchanged_checked = False  # once a process: whether both passes over a minibatch round alike
+        self._unchanged_checked = False  # once per process: whether both passes over a minibatch round alike
 
     def write_row(
         self,
@@ -122,7 +122,7 @@ class Recorder:
     ) -> None:
         """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
 
-        divergences: of `movement.KL`, for a rollout's last row; more: loss, learning_rate,
+        divergences: the columns `movement.KL`, for a rollout's last row; more: loss, learning_rate,
         tokens, sequences, seconds_update, seconds_rollout.
         """
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
@@ -144,9 +144,9 @@ class Recorder:
         self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
 
     def check_gradient(self, norm: float | None, update: int) -> None:
-        """Raise `CorruptInputError` for a norm that is not finite: a step on it destroys the weights in silence.
+        """Raise `CorruptInputError` for a norm that is not finite: a step on it silently destroys the weights.
 
-        A trainer that takes such a step calls this before it. One that leaves it out would train on without a word.
+        A trainer that takes such a step calls this before it. For one that skips it, `write_row` ends the run.
         """
         if norm is not None and not math.isfinite(norm):
             raise CorruptInputError(
@@ -155,9 +155,9 @@ class Recorder:
             )
 
     def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:
-        """The checkpoints to publish now, and whether a state to resume from is due.
+        """Return the checkpoints to publish now, and whether a state to resume from is due.
 
-        After a collapse the later checkpoints are published too: evaluation measures what is left of the policy.
+        After a collapse the later checkpoints are published too, so that evaluation can measure the collapsed policy.
         """
         rollout, t = figures.rollout, self.training
         self.progress.update(rollout, reward=figures.reward, entropy=self._entropy)

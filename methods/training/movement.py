@@ -1,16 +1,16 @@
-"""How far training moves the policy: the columns `MOVEMENT` of curve.csv. None means unknown.
+"""Distances by which training moves the policy: the columns `MOVEMENT` of curve.csv. None means unknown.
 
 kl_step         KL(after || before): `before` sampled the rollout, `after` is the policy after its last update
 kl_base         KL(after || base), base: the weights that the run started from
-                Both are nats per token, means over the tokens of every `SHARE`-th response that was trained on. Up to
+                Both are in nats per token, means over the tokens of every `SHARE`-th response trained on. Up to
                 `EXACT` words a token's divergence is a sum over the vocabulary. Above, it is w k3 at the sampled token,
-                w = after/before and k3 = 1/r + log r - 1 with r = after/before or after/base: unbiased for that sum.
-kl_step_se      standard error of the mean, with prompt groups as the independent units; None with one group
+                w = after/before and k3 = 1/r + log r - 1 with r = after/before or after/base, unbiased for that sum.
+kl_step_se      standard error of the mean, with prompt groups as independent units; None with one group
 kl_base_se      likewise
 update_norm     L2 norm of the change of all parameters in an update; 0 without an update
 effective_step  update_norm / (learning_rate sqrt(parameters)): root mean square of AdamW's normalised step
                 m/(sqrt(v) + eps), with its weight decay
-grad_clipped    1 where the gradient's norm was above the clip, otherwise 0
+grad_clipped    1 if the gradient's norm was above the clip, otherwise 0
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")  # of a rollout, in the row of its last update
+KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")  # one value per rollout, in the row of its last update
 MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
 
-SHARE = 4  # one response of so many is measured: three passes over all would be a fifth of a tiny run
-EXACT = 1024  # words of the largest vocabulary whose whole distributions are compared
-TOLERANCE, TRIES = 0.02, 16  # of `multiple`: relative error of the KL that is reached, and measurements at most
+SHARE = 4  # one response of so many is measured: three passes over all would take a fifth of a tiny run
+EXACT = 1024  # largest vocabulary for which whole distributions are compared
+TOLERANCE, TRIES = 0.02, 16  # for `multiple`: relative error of the KL, and largest number of measurements
 
 NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
 
 
 def divergences(before: Tensor, after: Tensor, base: Tensor | None, group_N: Tensor) -> dict[str, float | None]:
-    """`KL` of a rollout. before, after, base: (N,) log-probs of N sampled tokens, or (N, V) whole distributions.
+    """Return `KL` of a rollout. before, after, base: (N,) log-probs of N sampled tokens, or (N, V) distributions.
 
     group_N: the prompt group of each token. Without `base`, its two columns are None.
     """
@@ -46,8 +46,8 @@ def divergences(before: Tensor, after: Tensor, base: Tensor | None, group_N: Ten
 
 
 def _divergence(before: Tensor, after: Tensor, anchor: Tensor) -> Tensor:
-    """(N,) KL(after || anchor) of each token in float64, or its estimate from the token that `before` sampled."""
-    from methods.parts.penalties import ESTIMATORS  # here: the page reads the names above, and computes nothing
+    """Return KL(after || anchor) per token, (N,) float64, or its estimate from the token that `before` sampled."""
+    from methods.parts.penalties import ESTIMATORS  # here, because the page imports only the names above
 
     before, after, anchor = before.double(), after.double(), anchor.double()
     if after.ndim == 2:
@@ -56,7 +56,7 @@ def _divergence(before: Tensor, after: Tensor, anchor: Tensor) -> Tensor:
 
 
 def _mean(x_N: Tensor, group_N: Tensor) -> tuple[float | None, float | None]:
-    """The mean and its standard error as of a ratio of sums over groups; None for a number that is not finite."""
+    """Return the mean and its standard error, as of a ratio of sums over groups; None if not finite."""
     import torch
 
     mean = x_N.mean()
@@ -73,17 +73,17 @@ def _finite(x: Tensor) -> float | None:
 
 
 def multiple(kl: Callable[[float], float], target: float) -> float:
-    """The multiple of a rollout's change of weights by which the policy moves by `target`, within TOLERANCE.
+    """Return the multiple of a rollout's change of weights that moves the policy by `target`, within TOLERANCE.
 
-    kl: divergence for a multiple of a change that is not zero. It grows about as the square, which the next guess takes
-    from the last one. Where the target cannot be reached, in TRIES or at all, the last guess.
+    kl: divergence as a function of the multiple, for a nonzero change. It grows roughly quadratically, which the next
+    guess uses. If the target cannot be reached, in TRIES or at all, the last guess is returned.
     """
     size = 1.0
     for _ in range(TRIES):
         reached = kl(size)
         if abs(reached / target - 1) <= TOLERANCE:
             break
-        # Rounding leaves nothing of a step that is far too short; one that is not finite is far too long.
+        # A step that is far too short rounds to zero; a KL that is not finite means that it is far too long.
         factor = math.inf if reached <= 0 else math.sqrt(target / reached) if reached < math.inf else 0.0
         size *= min(max(factor, 0.25), 4.0)
     return size
@@ -93,20 +93,20 @@ class Update(NamedTuple):
     """The change of the parameters in one update."""
 
     norm: float
-    parameters: int  # numbers
+    parameters: int  # number of scalars
 
     def effective(self, learning_rate: float) -> float:
-        """`effective_step`."""
+        """Return `effective_step`."""
         return self.norm / (learning_rate * math.sqrt(self.parameters))
 
 
 def copies(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """The parameters as they are now."""
+    """Return copies of the parameters."""
     return [p.detach().clone() for p in parameters]
 
 
 def update(before: Sequence[Tensor], parameters: Iterable[Tensor]) -> Update:
-    """The change since `copies`, which it overwrites; parameters that are spread over ranks count once."""
+    """Return the change since `copies` made `before`, which is overwritten; sharded parameters count once."""
     from torch.nn.utils import get_total_norm
 
     count = 0
@@ -119,7 +119,7 @@ def update(before: Sequence[Tensor], parameters: Iterable[Tensor]) -> Update:
 
 @contextmanager
 def weights(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
-    """Give the parameters these values inside the block; after it each has its own memory again, untouched."""
+    """Set the parameters to these values inside the block; afterwards each has its original memory again, unchanged."""
     own = [p.data for p in parameters]
     try:
         for p, value in zip(parameters, values, strict=True):

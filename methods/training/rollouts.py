@@ -1,7 +1,7 @@
-"""What all trainers do with a rollout: its prompts, which groups are trained on, in which minibatch, what is recorded.
+"""Rollout logic shared by all trainers: prompts, groups to train on, their minibatches, recorded figures.
 
-Pure functions; nothing here knows a trainer. All randomness is derived from the run's seed by name, so that methods and
-trainers see the same prompts, and a resumed run draws what the interrupted one would have drawn.
+Pure functions, independent of the trainer. All randomness is derived from the run's seed by name, so that methods and
+trainers get the same prompts, and a resumed run draws what the interrupted run would have drawn.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-# A run is stopped when its mean reward was below this for so many rollouts in a row: without a right answer every group
-# is constant, nothing is left to learn from, and the rest of the run would only cost time. 0.005 is two right answers
-# of the 512 of the paper's rollout, so two groups of 64 that teach, at most; a small base model may start at a few
-# per cent, and learns.
+# A run is stopped after so many consecutive rollouts with a mean reward below this. Without right answers every group
+# is constant, there is nothing to learn from, and the rest of the run would waste time. 0.005 corresponds to two right
+# answers among the 512 of the paper's rollout, so at most two informative groups of 64; a small base model may start
+# at a few per cent, and learns.
 COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 
 # --- Groups and minibatches -------------------------------------------------------------------------------------------
@@ -35,31 +35,31 @@ COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 
 @dataclass(frozen=True)
 class RolloutFigures:
-    """The columns of `curve.csv` that are the same for all updates of a rollout."""
+    """Columns of `curve.csv` that are the same for all updates of a rollout."""
 
     rollout: int  # 1-based
     reward: float  # mean over all sampled responses that have one
-    reward_kept: float | None  # mean over the responses trained on; None when there are none
-    reward_given: float  # mean over all sampled responses of what the method was given: `reward`, or its placebo
+    reward_kept: float | None  # mean over the responses trained on; None if there are none
+    reward_given: float  # mean of the rewards passed to the method over all sampled responses: `reward`, or its placebo
     groups_sampled: int
     groups_kept: int
     groups_discarded: int
     response_tokens: float  # mean per sampled response
-    truncated_fraction: float  # of the sampled responses: cut at the token limit
-    reward_timeouts: int = 0  # responses without a reward: it did not come in time, or grading itself failed
+    truncated_fraction: float  # share of the sampled responses cut at the token limit
+    reward_timeouts: int = 0  # responses without a reward, because it timed out or grading failed
 
 
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
-    """Whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero.
+    """Return whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero.
 
-    rewards: as the method is given them. A placebo may leave something to learn from where no answer is right.
+    rewards: as passed to the method. A placebo may leave something to learn from even if no answer is right.
     """
     last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
     return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
 
 
 def informative(reward: Tensor, samples: int) -> list[bool]:
-    """Per group of `samples` rows: do its rewards differ? A constant group has advantage 0 everywhere."""
+    """Return for each group of `samples` rows whether its rewards differ. A constant group has advantage 0."""
     reward_KG = reward.view(-1, samples)
     return (reward_KG.amax(1) > reward_KG.amin(1)).tolist()
 
@@ -67,26 +67,26 @@ def informative(reward: Tensor, samples: int) -> list[bool]:
 def choose(
     is_informative: Sequence[bool], wanted: int, filtering: str, ungraded: Collection[int] = frozenset()
 ) -> list[int]:
-    """Groups to train on, in the order drawn: the first `wanted` informative ones, with filter `none` any.
+    """Return the groups to train on, in the order drawn: the first `wanted` informative ones; any with filter `none`.
 
-    The filters differ in how many prompts are drawn before (`oversample` more at once; `refill` that too, and more when
-    groups are missing; `mask` no more, the rollout is smaller), not in what is kept: informative groups beyond `wanted`
-    are dropped.
+    The filters differ in the number of prompts drawn before (`oversample`: more at once; `refill`: likewise, and
+    additional ones if groups are missing; `mask`: none, so the rollout is smaller), not in the groups kept:
+    informative groups beyond `wanted` are dropped.
 
-    ungraded: groups with a response whose reward is unknown. They are dropped whole: any number in its place would be a
-    judgement that nobody made, and without the row the group's mean would be another.
+    ungraded: groups with a response whose reward is unknown. They are dropped whole: imputing a reward would be
+    arbitrary, and leaving the row out would change the group's mean.
     """
     candidates = [group for group, keep in enumerate(is_informative) if keep or filtering == "none"]
     return [group for group in candidates if group not in ungraded][:wanted]
 
 
 def deal(kept: Sequence[int], minibatches: int) -> list[list[int]]:
-    """Groups of each minibatch, dealt in turn: too few make every minibatch smaller instead of the last ones empty."""
+    """Return the groups of each minibatch, dealt in turn, so that missing groups shrink all minibatches evenly."""
     return [list(kept[m::minibatches]) for m in range(minibatches)]
 
 
 def together(batches: Sequence[Batch]) -> Batch:
-    """The minibatch of these micro-batches, without gradient, for diagnostics."""
+    """Concatenate micro-batches to their minibatch, without gradient, for diagnostics."""
     import torch
 
     if len(batches) == 1:
@@ -96,16 +96,16 @@ def together(batches: Sequence[Batch]) -> Batch:
     for f in fields(Batch):
         values = [getattr(b, f.name) for b in batches]
         if not all(isinstance(v, torch.Tensor) for v in values) or f.name == "group_tokens":
-            continue  # not rows, or absent; and the whole minibatch counts its own groups
+            continue  # not per-row, or absent; the loss counts the groups of a whole minibatch
         columns[f.name] = torch.cat([_widened(v.detach(), width) for v in values])
     first = batches[0]
     return Batch(**columns, max_tokens=first.max_tokens, precision=first.precision, label=first.label)
 
 
 def rows_selected(selected: Mapping[str, Tensor], index_B: Tensor, like: Tensor) -> dict[str, Tensor]:
-    """Rows `index_B` of what `Method.select` returned for a minibatch, in the shape and on the device of `like` (B, T).
+    """Return rows `index_B` of a minibatch's `Method.select`, in the shape and on the device of `like` (B, T).
 
-    A micro-batch is as wide as its own longest row, its minibatch as wide as the longest of all.
+    A micro-batch is as wide as its longest row, its minibatch as wide as the longest row of all.
     """
     width = like.shape[1]
     return {name: _widened(x[index_B, :width], width).to(like.device) for name, x in selected.items()}
@@ -121,32 +121,32 @@ def _widened(x: Tensor, width: int) -> Tensor:
 
 # --- The sampler ------------------------------------------------------------------------------------------------------
 
-# A gap above its limit and a correlation below its limit: the sampler has another policy than the trainer. The limits
-# are ten times what the first rollout shows, which is sampled with the base model's own weights: that is the difference
-# of engines and precisions. They lie within these bounds; the first rollout itself is held against the wide ones.
-# Measured on a CPU in float32, four updates a rollout, weights never sent: after one rollout .47 and .76 at a learning
-# rate of 3e-3, .031 and .997 at 1e-4; weights sent: never beyond 5e-7 and 1 - 1e-12. On a GPU in half precision about
-# .02 and .99 are reported for healthy runs (not measured here). Both must be beyond: where a policy is certain of
-# nearly all tokens, the correlation of its probabilities is rounding noise.
+# If the gap is above its limit and the correlation below its limit, the sampler has another policy than the trainer.
+# The limits are ten times the values of the first rollout, which is sampled with the base model's weights and so shows
+# the difference of engines and precisions. They stay within these bounds; the first rollout is compared with the wide
+# ones. Measured on a CPU in float32, four updates per rollout, weights never sent: after one rollout .47 and .76 at a
+# learning rate of 3e-3, .031 and .997 at 1e-4; weights sent: never beyond 5e-7 and 1 - 1e-12. On a GPU in half
+# precision about .02 and .99 are reported for healthy runs (not measured here). Both limits must be exceeded: if a
+# policy is certain of nearly all tokens, the correlation of its probabilities is rounding noise.
 TIMES, GAP, UNCORRELATED = 10, (1e-3, 0.1), (1e-6, 0.05)  # gap in nats; 1 - correlation
 
 
 class SamplerError(BenchError, RuntimeError):
-    """The policy that samples is not the one that is trained."""
+    """The sampling policy is not the policy that is trained."""
 
 
 class SamplerCheck:
-    """Holds each row of a curve against the first rollout's rows."""
+    """Check of each row of a curve against the rows of the first rollout."""
 
     def __init__(self, where: str):
         self.where = where
         self.first: list[tuple[float, float]] = []  # gap and 1 - correlation of the first rollout's rows
 
     def __call__(self, row: Mapping[str, Any]) -> None:
-        """`SamplerError` when sampler and trainer disagree; rows without the sampler's log-probs say nothing.
+        """Raise `SamplerError` if sampler and trainer disagree; skip rows without the sampler's log-probs.
 
-        An error and not a note: every rollout more would be trained on samples of an older policy, and nothing else
-        shows it, because a method's ratio is taken against the trainer's own log-probs.
+        An error rather than a warning, because all later rollouts would be samples of an older policy. Nothing else
+        would reveal that: a method's ratio uses the trainer's log-probs.
         """
         if row["sampling_gap_mean"] in (None, "") or row["sampling_correlation"] in (None, ""):
             return
@@ -171,46 +171,46 @@ class SamplerCheck:
 
 
 def derive(*name: str | int) -> int:
-    """A seed below 2^63 for the draw called `name`, the run's seed first; the same in every process on every machine.
+    """Return a seed below 2^63 for the draw `name`, the run's seed first; the same in every process on every machine.
 
-    Each draw has a seed of its own, so none depends on how many random numbers another one took.
+    Each draw has a separate seed, so none depends on how many random numbers another one consumed.
 
     >>> derive(1, "rollout", 3) == derive(1, "rollout", 3) != derive(1, "rollout", 4)
     True
     """
-    # sha256 and not `hash`, which Python salts anew in every process
+    # sha256 instead of `hash`, whose salt differs in every Python process
     digest = hashlib.sha256("/".join(str(part) for part in name).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
 def stream_seed(spec: Spec) -> int:
-    """The seed of all that a run draws except its prompts: the run's own, or that of another stream."""
+    """Return the seed of everything a run draws except its prompts: the run's seed, or that of another stream."""
     return spec.seed if spec.stream == 0 else derive(spec.seed, "stream", spec.stream)
 
 
 def order(count: int, length: int, seed: int) -> list[int]:
-    """`length` of `count` prompts: shuffled passes over all of them, one after the other."""
-    # Passes are shuffled separately, so a longer run begins with the prompts of a shorter one.
+    """Return `length` indices of `count` prompts: consecutive shuffled passes over all of them."""
+    # Passes are shuffled separately, so a longer run starts with the prompts of a shorter one.
     passes = -(-length // count)
     return [index for nth in range(passes) for index in shuffled(count, seed, nth)][:length]
 
 
 @lru_cache(maxsize=4)  # few passes are in use at a time: the run's and the refill stream's
 def shuffled(count: int, seed: int, nth: int) -> tuple[int, ...]:
-    """The `nth` pass over `count` prompts."""
+    """Return the `nth` pass over `count` prompts."""
     indices = list(range(count))
     random.Random(derive(seed, "prompts", nth)).shuffle(indices)
     return tuple(indices)
 
 
 class Refill:
-    """The private stream that filter `refill` draws from; `position` is all there is to save."""
+    """The separate stream that filter `refill` draws from; `position` is its only state."""
 
     def __init__(self, count: int, seed: int, position: int = 0):
         self.count, self.seed, self.position = count, seed, position
 
     def draw(self, wanted: int, used: Collection[int]) -> list[int]:
-        """The next prompts of the stream, passing over those already in this rollout; fewer when none are left."""
+        """Return the next prompts of the stream, skipping those already in this rollout; fewer if none are left."""
         drawn: list[int] = []
         while len(drawn) < wanted and len(drawn) + len(used) < self.count:
             nth, at = divmod(self.position, self.count)
@@ -225,7 +225,7 @@ class Refill:
 
 
 def prompts(spec: Spec) -> list[dict[str, Any]]:
-    """The run's training prompts, in the order of their file."""
+    """Return the run's training prompts, in the order of their file."""
     rows = read_jsonl(spec.prompts, "training prompts")
     for number, row in enumerate(rows, 1):
         for key in ("prompt", "answer"):
@@ -235,26 +235,26 @@ def prompts(spec: Spec) -> list[dict[str, Any]]:
 
 
 def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[str, Any]]:
-    """Dataset rows: prompt, answer and the prompt's index."""
+    """Return dataset rows: prompt, answer and the prompt's index."""
     return [{"prompt": prompts[i]["prompt"], "answer": prompts[i]["answer"], "index": i} for i in indices]
 
 
 def check_inputs(spec: Spec, prompts_drawn: int) -> None:
-    """`MissingInputError` for a folder that holds no model, `ConfigError` for fewer prompts than a rollout draws."""
+    """Raise `MissingInputError` for a folder without a model, `ConfigError` for fewer prompts than a rollout draws."""
     for name in ("config.json", "tokenizer_config.json"):
         if not (Path(spec.base) / name).is_file():
             raise MissingInputError(f"{spec.base}: {name} is missing: not a model folder")
     count = len(prompts(spec))
-    if count < prompts_drawn:  # a rollout may hold a prompt twice only where a pass over all ends inside it
+    if count < prompts_drawn:  # a rollout may contain a prompt twice only if a pass over all prompts ends inside it
         raise ConfigError(f"{spec.prompts}: holds {count} prompts, one rollout draws {prompts_drawn} different ones")
 
 
 def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise for a prompt that tokenising changes, that has more than `training.max_prompt_tokens` tokens, or that with
-    its response exceeds the model's positions.
+    """Raise for a prompt that tokenising changes, that has more than `training.max_prompt_tokens` tokens, or that
+    exceeds the model's positions together with its response.
 
-    Called before training, because a trainer would cut or lose text without a message. transformers, for example, may
-    replace a tokenizer that lies beside a `qwen2` config with its own.
+    Called before training, because a trainer would silently truncate or lose text. For example, transformers may
+    replace a tokenizer next to a `qwen2` config with its built-in one.
     """
     from transformers import AutoConfig
 
@@ -277,5 +277,5 @@ def check_readable(spec: Spec, prompts: Iterable[str], tokenizer: PreTrainedToke
 
 
 def _composed(text: str) -> str:
-    """Normal form C: tokenizers may compose characters, which loses nothing."""
+    """Return normal form C: tokenizers may compose characters, which loses no information."""
     return unicodedata.normalize("NFC", text)

@@ -1,13 +1,13 @@
-"""A run's folder: what is final, what is only there to resume from, and how they are told apart. No torch here.
+"""A run's folder: final files, states to resume from, and how the two are distinguished. No torch here.
 
-    run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last, its presence means finished
-    state/checkpoint-<update>/                   the trainer's own state, with position.json and curve.csv
-    state/{curve.csv, lock}                      the curve as it grows; held by the process that trains the run
+    run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last and marks the run as finished
+    state/checkpoint-<update>/                   the trainer's state, with position.json and curve.csv
+    state/{curve.csv, lock}                      the growing curve; the lock of the process that trains the run
 
-A state is whole once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
-state that is whole, of this specification, inputs and code, and whose earlier checkpoints are as they were published.
-States that are not are removed, with the reason in one line; without one the run starts from the beginning. No result
-is lost by that: outputs count once run.json is there, and all are made again.
+A state is complete once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
+state that is complete, belongs to this specification, inputs and code, and whose earlier checkpoints are unchanged.
+Other states are removed, with the reason printed in one line; without a state the run starts from the beginning. No
+result is lost: outputs count only once run.json exists, and all of them are recomputed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AGAIN = "run the same command to have it made again"
 
 
 class Position(Declared):
-    """position.json: where in the run its state is, and what the state belongs to."""
+    """position.json: a state's position in the run, and the identity of the run."""
 
     update: int = 0
     rollout: int = 0
@@ -48,25 +48,25 @@ class Position(Declared):
 
 
 class RunFolder:
-    """One run's folder. `identity` is computed once: hashing the inputs is most of what a finished run costs."""
+    """One run's folder. `identity` is computed once: hashing the inputs dominates the check of a finished run."""
 
     def __init__(self, folder: Path, spec: Spec):
         self.folder, self.spec = folder, spec
         self.state = folder / "state"
         self.identity = identity(spec)
         self.began = time.monotonic()
-        self.curve: Curve  # from `open` on
-        self.workers_cpu_seconds = 0.0  # of other processes; an adapter that starts some counts them
+        self.curve: Curve  # set by `open`
+        self.workers_cpu_seconds = 0.0  # of worker processes; set by an adapter that starts some
         self.start = Position()  # of the state that this process resumed from
-        self._unfinished = ""  # why a run.json that is there does not count
+        self._unfinished = ""  # why an existing run.json is not accepted
         self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
     def checkpoint(self, step: int) -> Path:
-        """The final weights folder after `step` rollouts."""
+        """Return the folder of the final weights after `step` rollouts."""
         return self.folder / "checkpoints" / f"step{step}"
 
     def finished(self) -> bool:
-        """Whether run.json is there for this very run and everything it lists is unchanged."""
+        """Return whether run.json exists for this run and everything it lists is unchanged."""
         path = self.folder / "run.json"
         if not path.is_file():
             return False
@@ -84,10 +84,10 @@ class RunFolder:
         return True
 
     def open(self) -> Path | None:
-        """Prepare the folder for training; the trainer's state to resume from, or None to start from the beginning."""
+        """Prepare the folder for training; return the state to resume from, or None to start from the beginning."""
         if self._unfinished:
             print(f"{self._unfinished}; training again", flush=True)
-        # while this run trains, no run.json of an earlier one may say that the folder is finished
+        # while this run trains, an earlier run.json must not mark the folder as finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
         newest = None
@@ -100,7 +100,7 @@ class RunFolder:
                 _remove(states[-1])
         (self.state / "curve.csv").unlink(missing_ok=True)
         if newest is not None:
-            _copy(newest / "curve.csv", self.state / "curve.csv")  # rows after it are computed again
+            _copy(newest / "curve.csv", self.state / "curve.csv")  # later rows are recomputed
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
@@ -109,7 +109,7 @@ class RunFolder:
         return newest
 
     def save(self, state: Path, *, update: int, rollout: int, refill_position: int) -> None:
-        """Complete `state`, into which the trainer has written its own files; remove all but the last `kept_states`."""
+        """Complete `state`, after the trainer has written its files there; remove all but the last `kept_states`."""
         position = Position(
             update=update,
             rollout=rollout,
@@ -122,13 +122,13 @@ class RunFolder:
         self.curve.sync()
         _copy(self.state / "curve.csv", state / "curve.csv")
         write_json(state / "position.json", position.model_dump())
-        _sync(state)  # what SHA256SUMS declares must be on disk before it
+        _sync(state)  # the files listed in SHA256SUMS must be on disk before it
         digests.write_folder(state)
         for old in self._states()[: -self.spec.training.kept_states]:
             _remove(old)
 
     def publish(self, step: int, write: Callable[[Path], None]) -> None:
-        """Have `write` fill a folder and rename it to checkpoints/step<N>: never half a checkpoint under that name."""
+        """Let `write` fill a temporary folder, then rename it to checkpoints/step<N>, which is thus never partial."""
         final = self.checkpoint(step)
         # in the same folder, because a rename is atomic only within one file system
         temporary = final.with_name(f".{final.name}.tmp")
@@ -138,13 +138,13 @@ class RunFolder:
         _sync(temporary)
         if final.is_symlink():
             final.unlink()
-        elif final.exists():  # of a process whose state did not count, or of another run in this folder
+        elif final.exists():  # from a process whose state was not accepted, or from another run in this folder
             shutil.rmtree(final)
         os.rename(temporary, final)
         self._checkpoints[final.name] = _digest(final)
 
     def idle(self, unanswered: float | None) -> str | None:
-        """Why a run that is over left the weights as they were; None: it had a gradient. unanswered: of `Outcome`."""
+        """Return why a finished run left the weights unchanged; None: it had a gradient. unanswered: from `Outcome`."""
         rows = read_growing_csv(self.state / "curve.csv")
         if any(float(row["grad_norm"] or 0) for row in rows):
             return None
@@ -152,15 +152,15 @@ class RunFolder:
         why = "every gradient was zero" if kept else "every group had equal rewards"
         truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
         text = f"no update: {why}; {100 * truncated:.0f} % truncated"
-        # Of the last rollout, which is like every other: the policy never moved.
+        # `unanswered` is that of the last rollout, which represents all others because the policy never moved.
         return text if unanswered is None else f"{text}, {100 * unanswered:.0f} % without a box"
 
     def finish(
         self, method: dict[str, Any], updates: int, collapsed_at: int | None, no_update: str | None = None
     ) -> None:
-        """Write curve.csv, then run.json, whose presence means finished.
+        """Write curve.csv, then run.json, which marks the run as finished.
 
-        Raises CorruptInputError for an output that is not what was written; started again, the run makes it anew.
+        Raises CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
         """
         _copy(self.state / "curve.csv", self.folder / "curve.csv")
         outputs = self._outputs()
@@ -185,32 +185,32 @@ class RunFolder:
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         write_json(self.folder / "run.json", record)
-        for state in self._states():  # optimiser states are large, and nothing resumes from them now
+        for state in self._states():  # optimiser states are large and no longer needed
             _remove(state)
 
     def wall_seconds(self) -> float:
-        """Of all processes whose work is in the result, this one included."""
+        """Return the wall time of all processes whose work is in the result, this one included."""
         return self.start.wall_seconds + time.monotonic() - self.began
 
     def cpu_seconds(self) -> float:
-        """Likewise, with the workers that an adapter started on this machine, as far as it has counted them."""
+        """Return the CPU time likewise, with the workers that an adapter started on this machine and has counted."""
         return self.start.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _outputs(self) -> dict[str, str]:
-        """The sha256 of each output; `BenchError` for one that is missing or damaged."""
+        """Return the sha256 of each output; raise `BenchError` for one that is missing or damaged."""
         if not (curve := self.folder / "curve.csv").is_file():
             raise MissingInputError(f"{curve}: is missing")
         steps = {f"checkpoints/step{step}": _digest(self.checkpoint(step)) for step in self.spec.checkpoints}
         return {"curve.csv": sha256_file(curve), **steps}
 
     def _states(self) -> list[Path]:
-        """Folders of states, whole or not, by their number of updates. Matched strictly: some will be deleted."""
+        """Return folders of states, complete or not, by number of updates. Matched strictly: some will be deleted."""
         found = [path for path in self.state.glob("checkpoint-*") if path.is_dir() and not path.is_symlink()]
         named = {int(m[1]): path for path in found if (m := re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name))}
         return [named[number] for number in sorted(named)]
 
     def _position(self, state: Path) -> Position:
-        """Where the run is in this state; `BenchError` with the reason unless it can be resumed from."""
+        """Return the position of a state; raise `BenchError` with the reason if the run cannot resume from it."""
         if not (state / digests.SUMS).is_file():
             raise MissingInputError("its process ended before it was complete")
         digests.check_folder(state)
@@ -226,8 +226,8 @@ class RunFolder:
 
 
 def identity(spec: Spec) -> dict[str, str]:
-    """Hashes of all that decides a run's numbers: specification, base (weights; configuration and tokenizer), prompts,
-    code. Raises CorruptInputError when the base or the prompts are not what their maker wrote."""
+    """Return hashes of all that a run's numbers depend on: specification, base (weights; configuration and tokenizer),
+    prompts, code. Raises CorruptInputError if the base differs from its record."""
     base, prompts = Path(spec.base), Path(spec.prompts)
     if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
         raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
@@ -245,14 +245,14 @@ def identity(spec: Spec) -> dict[str, str]:
 
 
 def _digest(checkpoint: Path) -> str:
-    """One digest over the files of a checkpoint; MissingInputError where it is not."""
+    """Return one digest over the files of a checkpoint; raise MissingInputError if it does not exist."""
     if not checkpoint.is_dir():
         raise MissingInputError(f"{checkpoint}: is missing")
     return digests.tree(digests.of_folder(checkpoint))
 
 
 def _sync(folder: Path) -> None:
-    """Flush all files of a folder to disk: a power cut after its last file or its rename leaves none of them short."""
+    """Flush all files of a folder to disk, so that a power cut after the last write or rename truncates none."""
     for path in folder.rglob("*"):
         if path.is_file():
             with open(path, "rb") as stream:
@@ -260,7 +260,7 @@ def _sync(folder: Path) -> None:
 
 
 def _remove(state: Path) -> None:
-    """Remove a state; from the first moment on it no longer counts as complete."""
+    """Remove a state; its checksums go first, so that a partly removed state does not count as complete."""
     (state / digests.SUMS).unlink(missing_ok=True)
     shutil.rmtree(state)
 

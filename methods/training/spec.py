@@ -1,4 +1,4 @@
-"""What one training run is: the JSON that `python -m methods.train --spec` takes, as pydantic models. No torch here."""
+"""Specification of a training run: the JSON for `python -m methods.train --spec`, as pydantic models. No torch here."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from core.files import parse_json, read_text
 Trainer = Literal["trl", "verl"]
 TRAINERS: tuple[str, ...] = get_args(Trainer)
 
-# Whole numbers and numbers above 0: nearly every size and rate of a run.
+# Positive integers and positive numbers: the types of nearly all sizes and rates of a run.
 Count = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 
 class Training(Declared):
-    """Sizes and optimiser of a run. `prompts_per_rollout` is what is trained on; more may be drawn, see `filter`."""
+    """Sizes and optimiser of a run. `prompts_per_rollout` prompts are trained on; more may be drawn, see `filter`."""
 
     rollouts: Count
     prompts_per_rollout: Count
-    samples_per_prompt: Annotated[int, Field(ge=2)]  # the advantage of a group of one is not defined
+    samples_per_prompt: Annotated[int, Field(ge=2)]  # the advantage in a group of one is undefined
     minibatches: Count  # per pass; whole prompt groups each
     passes: Count  # over the minibatches of a rollout
     learning_rate: Positive  # constant, no warm-up
     weight_decay: Annotated[float, Field(ge=0)]
     gradient_clip: Positive
     kl_target: Positive | None = (
-        None  # KL in nats a token by which each rollout moves the policy: the updates' change is scaled
+        None  # KL in nats per token by which each rollout moves the policy: the change of its updates is rescaled
     )
     temperature: Positive
     max_completion_tokens: Count
-    oversample: Annotated[float, Field(ge=1)] = 1.0  # prompts drawn first over prompts kept; for filters that draw more
-    # of groups whose rewards are all equal; see `methods.training.rollouts`
+    oversample: Annotated[float, Field(ge=1)] = 1.0  # ratio of prompts drawn first to kept; for filters that draw more
+    # removal of groups whose rewards are all equal; see `methods.training.rollouts`
     filter: Literal["oversample", "mask", "refill", "none"] = "oversample"
     refill_rounds: Annotated[int, Field(ge=0)] = 4  # extra draws per rollout that filter `refill` may make
-    micro_batches: Count = 1  # a minibatch is computed in so many parts (gradient accumulation)
-    shared_prefix: bool = False  # score a prompt once for all its responses, for less; see `adapters.trl.shared_prefix`
+    micro_batches: Count = 1  # parts in which a minibatch is computed (gradient accumulation)
+    shared_prefix: bool = False  # score a prompt only once for all its responses; see `adapters.trl.shared_prefix`
     save_every: Count = 4  # rollouts between two states to resume from
-    # states that stay; with one, a run whose state was damaged begins anew
+    # states that are kept; with only one, a run whose state is damaged starts from the beginning
     kept_states: Annotated[int, Field(ge=1, le=2)] = 2
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Literal["float32", "bfloat16"] = "float32"  # bfloat16: autocast, on cuda only
-    cov_scope: Literal["minibatch", "microbatch"] = "minibatch"  # R15: where methods of scope batch take statistics
+    cov_scope: Literal["minibatch", "microbatch"] = "minibatch"  # R15: batch for statistics of methods of scope batch
     sampler_check: bool = True  # end the run when sampler and trainer disagree; see `rollouts.SamplerCheck`
     max_prompt_tokens: Count = 2048  # reading R24
     nodes: Count = 1
@@ -57,17 +57,17 @@ class Training(Declared):
     tensor_parallel: Count = 1  # GPUs that one inference engine spans
     rollout_memory: Positive = 0.6  # share of a GPU's memory that the inference engine may take
     max_tokens_per_gpu: Count = 20480  # of one forward and backward pass; 2 x (2048 + 8192), two longest sequences
-    offload: bool = False  # weights, gradients and optimiser lie in the host's memory; for models too large for the GPU
-    # With verl sequences are packed with either. flash_attention_2 is faster at long ones, and needs the package
-    # flash-attn, which no environment of ours holds.
+    offload: bool = False  # keep weights, gradients and optimiser in host memory; for models too large for the GPU
+    # verl packs sequences with either. flash_attention_2 is faster for long sequences and requires the package
+    # flash-attn, which our environments do not include.
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
 
     @property
     def prompts_drawn(self) -> int:
-        """Per rollout, before groups are filtered; filter `refill` draws more as it needs them."""
-        # `mask` and `none` keep what is drawn, or less: more prompts would make the rollout larger
+        """Prompts drawn per rollout before groups are filtered; filter `refill` draws more as needed."""
+        # `mask` and `none` keep at most what is drawn: more prompts would make the rollout larger
         factor = self.oversample if self.filter in ("oversample", "refill") else 1.0
-        # 10 * 1.1 is 11.000000000000002: the small number keeps rounding errors from drawing a prompt too many.
+        # 10 * 1.1 is 11.000000000000002: the small number prevents rounding errors from adding a prompt.
         return math.ceil(self.prompts_per_rollout * factor - 1e-9)
 
     @property
@@ -123,7 +123,7 @@ class Training(Declared):
 
 
 class Spec(Declared):
-    """One run, as in docs/architecture.md."""
+    """Specification of one run; see docs/architecture.md."""
 
     scale: str
     model: str
@@ -134,24 +134,24 @@ class Spec(Declared):
     prompts: str
     reward: str
     training: Training
-    checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, each once
-    variant: str | None = None  # name of the settings when they are not the scale's own; the folder carries it too
-    # Dotted name of what makes the rewards that the method is given, from the true ones: see `evals.placebo`. The
-    # curve's `reward` is the true one either way.
+    checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, without duplicates
+    variant: str | None = None  # name of the settings if they differ from the scale's; also in the folder's name
+    # Dotted name of the function that replaces the true rewards for the method: see `evals.placebo`. The curve's
+    # `reward` is the true one either way.
     placebo: str | None = None
-    # Of the run's sampling and selection. Two streams of a seed have the same base, prompts and order of prompts, and
-    # differ by chance alone.
+    # Random stream of the run's sampling and selection. Two streams of a seed have the same base, prompts and order of
+    # prompts, and differ by chance only.
     stream: Annotated[int, Field(ge=0)] = 0
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
-        """The JSON as it came, without our defaults: it goes into run.json and decides whether a run is the same."""
+        """The JSON as given, without our defaults: it is written to run.json and identifies the run."""
         return self._document
 
     @property
     def name(self) -> str:
-        """How progress lines call the run."""
+        """Name of the run in progress lines."""
         variant = f"@{self.variant}" if self.variant else ""
         return f"{self.model}/{self.method}{variant}/seed{self.seed}"
 
@@ -177,7 +177,7 @@ class Spec(Declared):
 
 
 def read(text: str) -> Spec:
-    """The specification in `text`: JSON, or the path of a file holding it. `ConfigError` names the first wrong key."""
+    """Return the specification in `text`, JSON or the path of a JSON file. `ConfigError` names the first wrong key."""
     where = "spec"
     if not text.lstrip().startswith("{"):  # a JSON object begins with a brace; anything else is a path
         where = text
@@ -186,7 +186,7 @@ def read(text: str) -> Spec:
 
 
 def check(document: Mapping[str, Any], where: str = "spec") -> Spec:
-    """`document` as a `Spec`, or `ConfigError` with one line: file, key, value, what is allowed."""
+    """Return `document` as a `Spec`; raise a one-line `ConfigError` with file, key, value and allowed values."""
     spec = validated(Spec, document, where)
     spec._document = dict(document)
     return spec

@@ -1,6 +1,6 @@
 """The TRL adapter: GRPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`.
 
-What differs from stock TRL, and why, is listed at the top of `trainer`. This module imports neither TRL nor torch.
+Differences from stock TRL are listed at the top of `trainer`. This module imports neither TRL nor torch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from methods.training.spec import Spec, Training
 if TYPE_CHECKING:
     from methods.training.run_folder import RunFolder
 
-# Settings of several devices, or of packages that the TRL environment does not hold: only one value is possible.
+# Settings for several devices, or for packages missing from the TRL environment: only one value is possible.
 ONLY: dict[str, object] = {"nodes": 1, "gpus_per_node": 1, "tensor_parallel": 1, "attention": "sdpa"}
 
 
 def plan(training: Training, method: Method) -> Plan:
-    """TRL's sizes for ours, or a `ConfigError` for what TRL cannot do."""
+    """Return TRL's sizes for ours; raise `ConfigError` for what TRL does not support."""
     for name, allowed in ONLY.items():
         if getattr(training, name) != allowed:
             raise ConfigError(
@@ -39,8 +39,8 @@ def plan(training: Training, method: Method) -> Plan:
             f"spec: training.micro_batches: {training.micro_batches} would split a minibatch, but {method.key} divides "
             f"by the tokens of a micro-batch; allowed: 1, or cov_scope: microbatch"
         )
-    # TRL counts in micro-batches: a rollout is cut into `steps_per_generation` of them, all of the same size. So the
-    # prompts of a rollout are rounded up until their sequences can be cut into equal parts.
+    # TRL counts in micro-batches: a rollout is split into `steps_per_generation` of them, all of the same size. So the
+    # prompts of a rollout are rounded up until their sequences can be split into equal parts.
     micro_batches = training.minibatches * training.micro_batches
     multiple = micro_batches // math.gcd(micro_batches, training.samples_per_prompt)
     prompts_drawn = -(-training.prompts_drawn // multiple) * multiple
@@ -62,7 +62,7 @@ def plan(training: Training, method: Method) -> Plan:
 
 
 def preflight(spec: Spec) -> Plan:
-    """Sizes and refusals, without loading anything. Raises `ConfigError` or `MissingInputError` with one line."""
+    """Return the plan without loading a model. Raises `ConfigError` or `MissingInputError` with one line."""
     installed = version("trl")
     if installed != TRL_VERSION:
         raise ConfigError(f"environment: trl: version {installed!r} is installed; allowed: {TRL_VERSION}")
@@ -75,9 +75,9 @@ def preflight(spec: Spec) -> Plan:
     return sizes
 
 
-# Read once, when TRL and the hub client are imported. Without them TRL sends a ping.
+# Read once, when TRL and the hub client are imported. Without these variables TRL sends a ping.
 VARIABLES = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-# What a run imports of others: a worker (`core.worker`) does so once for many runs.
+# Third-party modules that a run imports: a worker (`core.worker`) imports them once for many runs.
 LIBRARIES = ("pydantic", "yaml", "datasets", "trl.trainer.grpo_trainer", *sampling.LIBRARIES)
 
 
@@ -91,7 +91,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     start = run.open()
     try:
         trainer = build_trainer(spec, run, stop, sizes, reward)
-        if stop():  # the stop request came while everything was loading
+        if stop():  # the stop request arrived during loading
             return Outcome(run.start.update, False, None)
         trainer.train(resume_from_checkpoint=str(start) if start else None)
     finally:

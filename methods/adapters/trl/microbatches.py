@@ -1,7 +1,7 @@
-"""Between sampling and the first update: constant groups go, the rest is dealt into minibatches.
+"""From sampling to the first update: constant groups are dropped, the rest is dealt into minibatches.
 
 TRL shuffles single sequences and cuts equal parts. Here prompt groups stay whole, as in verl and in the paper's
-mini-batches of 16 prompts, and sequences left out are not computed at all. Rows of a rollout always lie group by group,
+mini-batches of 16 prompts, and dropped sequences are never computed. Rows of a rollout are always ordered by group,
 so `group` is row // samples_per_prompt. Pure functions and records on tensors, independent of the trainer.
 """
 
@@ -23,12 +23,12 @@ class Rows:
     """Sequences as a trainer pads them: prompts on the left, completions (C columns) on the right."""
 
     prompt_ids: Tensor  # (N, P) long
-    prompt_mask: Tensor  # (N, P) long, 1 on tokens
+    prompt_mask: Tensor  # (N, P) long, 1 at tokens
     completion_ids: Tensor  # (N, C) long
-    completion_mask: Tensor  # (N, C) long, 1 on tokens
-    reward: Tensor  # (N,) as the method is given them
+    completion_mask: Tensor  # (N, C) long, 1 at tokens
+    reward: Tensor  # (N,) as passed to the method
     group: Tensor  # (N,) long
-    true_reward: Tensor | None = None  # (N,) where `reward` is a placebo's
+    true_reward: Tensor | None = None  # (N,) if `reward` is a placebo's
     advantage: Tensor | None = None  # (N,)
     ref_logp: Tensor | None = None  # (N, C)
     sampling_logp: Tensor | None = None  # (N, C) as generation computed them
@@ -45,9 +45,9 @@ class Rows:
         return self.completion_mask.sum(1)
 
     def take(self, index: Tensor | slice) -> Rows:
-        """These rows, without the padding columns that none of them uses."""
+        """Return these rows, without padding columns that none of them uses."""
         rows = replace(self, **{name: x[index] for name, x in vars(self).items() if x is not None})
-        if len(rows) == 0:  # the maximum of no lengths is not defined
+        if len(rows) == 0:  # the maximum of no lengths is undefined
             return rows
         width, prompt = int(rows.lengths.max()), int(rows.prompt_mask.sum(1).max())
         cut = {f.name: getattr(rows, f.name)[:, :width] for f in fields(rows) if _is_completion(f.name, rows)}
@@ -56,22 +56,22 @@ class Rows:
 
 
 def _is_completion(name: str, rows: Rows) -> bool:
-    """Whether that field is there and has a column for each completion token."""
+    """Return whether that field is present and has a column for each completion token."""
     return not name.startswith("prompt_") and getattr(rows, name) is not None and getattr(rows, name).ndim >= 2
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward and backward pass sees: a minibatch, or a part of one, and the minibatch's totals."""
+    """Input of one forward and backward pass: a minibatch or a part of one, and the minibatch's totals."""
 
     rows: Rows
     tokens: int  # of the whole minibatch
     sequences: int  # likewise
-    parts: int  # micro-batches the minibatch is cut into
-    group_tokens: Tensor  # (n,) tokens that each row's group has in the minibatch
+    parts: int  # micro-batches in the minibatch
+    group_tokens: Tensor  # (n,) tokens of each row's group in the minibatch
     groups: int  # in the minibatch
     minibatch: int = 0  # its number in the pass
-    start: int = 0  # place of the first row in the minibatch
+    start: int = 0  # position of the first row in the minibatch
 
     def batch(
         self,
@@ -82,7 +82,7 @@ class MicroBatch:
         full_logp: Tensor | None = None,
         precision: str | None = None,
     ) -> Batch:
-        """The loss's input. Without stored old values the policy that sampled is this one: one update per rollout."""
+        """Return the loss's input. Without stored old values the current policy is the one that sampled."""
         rows, split = self.rows, self.parts > 1
         assert rows.advantage is not None
         old_entropy = rows.old_entropy
@@ -103,7 +103,7 @@ class MicroBatch:
             sampling_logp=None if rows.sampling_logp is None else rows.sampling_logp.to(logp.dtype),
             full_logp=full_logp,
             old_full_logp=old_full,
-            # an unsplit minibatch counts its own groups
+            # the loss counts the groups of an unsplit minibatch
             group_tokens=self.group_tokens if split else None,
             groups=self.groups if split else None,
             max_tokens=max_tokens,
@@ -113,7 +113,7 @@ class MicroBatch:
 
 
 def join(draws: Sequence[Rows], pad: int) -> Rows:
-    """One `Rows` of several draws: prompts padded on the left, completions on the right, groups numbered on."""
+    """Concatenate draws: prompts padded on the left, completions on the right, groups numbered consecutively."""
     import torch
     from torch.nn.functional import pad as padded
 
@@ -140,7 +140,7 @@ def join(draws: Sequence[Rows], pad: int) -> Rows:
 
 
 def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> list[MicroBatch]:
-    """The kept rows, dealt into minibatches and each cut into `parts`; every part has its minibatch's totals."""
+    """Deal the kept rows into minibatches and split each into `parts`; every part has its minibatch's totals."""
     import torch
 
     result = []
@@ -151,7 +151,7 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
         lengths_KG = minibatch.lengths.view(-1, samples)
         group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
         tokens = int(minibatch.lengths.sum())
-        size = max(1, -(-len(minibatch) // parts))  # rounded up; a minibatch without rows gives parts without rows
+        size = max(1, -(-len(minibatch) // parts))  # rounded up; an empty minibatch gives empty parts
         for part in range(parts):
             at = slice(part * size, (part + 1) * size)
             of_part = minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)

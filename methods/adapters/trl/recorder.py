@@ -1,7 +1,7 @@
-"""What a TRL run records: a row per update, a line per rollout, checkpoints and states at rollout edges.
+"""Records of a TRL run: a row per update, a line per rollout, checkpoints and states at rollout edges.
 
-An edge lies after the last update of a rollout. Only there may anything be saved: a rollout's sequences are in no
-state, so a run that resumed inside a rollout would sample others in their place.
+An edge lies after the last update of a rollout. States are saved only there: they do not contain a rollout's
+sequences, so a run resumed inside a rollout would sample different ones.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from methods.method import Method
     from methods.training.run_folder import RunFolder
 
-# A stop request waits for the rollout's end if that is nearer than this. Slurm's default is 30 s between its signal and
-# the kill (KillWait).
+# A stop request waits for the rollout's end if it is nearer than this. By default Slurm leaves 30 s between its signal
+# and the kill (KillWait).
 GRACE_SECONDS = 20.0
 
 
 class Recorder(curve.Recorder, TrainerCallback):
-    """Collects what the trainer reports, writes it after each update, controls TRL's loop at rollout edges."""
+    """Recorder that collects the trainer's figures, writes them after each update, and controls TRL's loop at edges."""
 
     def __init__(self, run: RunFolder, method: Method, stop: Callable[[], bool]):
         super().__init__(run, method, stop)
         self.write_weights: Callable[[Path], None]  # set once the trainer exists
-        self.divergences: Callable[[], dict[str, float | None]]  # likewise: of the rollout that has been trained on
+        self.divergences: Callable[[], dict[str, float | None]]  # likewise; for the rollout just trained on
         self._figures: RolloutFigures
-        # Of the present update:
-        self._rollout_seconds: float | None = None  # sampling before it; None if no rollout was due
+        # For the current update:
+        self._rollout_seconds: float | None = None  # of sampling before it; None if no rollout was due
         self._batches: list[Batch] = []
         self._loss: float | None = None
         self._totals = (0, 0)  # tokens and sequences of the minibatch
@@ -49,17 +49,17 @@ class Recorder(curve.Recorder, TrainerCallback):
     # --- called by our trainer ------------------------------------------------------------------------------------
 
     def rollout(self, figures: RolloutFigures, seconds: float) -> None:
-        """A rollout was sampled and filtered in so many seconds."""
+        """Record a rollout that was sampled and filtered in so many seconds."""
         self._figures, self._rollout_seconds = figures, seconds
 
     def add_rollout_seconds(self, seconds: float) -> None:
-        """Time spent on the rollout after sampling: its micro-batches and the pass over the old policy."""
+        """Add time spent on the rollout after sampling: its micro-batches and the pass over the old policy."""
         self._rollout_seconds = (self._rollout_seconds or 0.0) + seconds
 
     def micro_batch(self, micro_batch: MicroBatch, batch: Batch | None = None, loss: Tensor | None = None) -> None:
-        """One forward pass; without rows it has no batch and no loss.
+        """Record one forward pass; without rows it has no batch and no loss.
 
-        A batch is kept until the update: diagnostics are those of the whole minibatch.
+        A batch is kept until the update, because diagnostics cover the whole minibatch.
         """
         self._totals = (micro_batch.tokens, micro_batch.sequences)
         if batch is not None and loss is not None:
@@ -67,7 +67,7 @@ class Recorder(curve.Recorder, TrainerCallback):
             self._loss = float(loss.detach()) + (self._loss or 0.0)
 
     def saved(self, update: int, refill_position: int) -> None:
-        """TRL has written its state after so many updates: mark it as complete. `RuntimeError` inside a rollout."""
+        """Mark the state that TRL wrote after so many updates as complete. Raise `RuntimeError` inside a rollout."""
         rollout, inside = divmod(update, self.training.updates_per_rollout)
         if inside:
             raise RuntimeError(
@@ -85,8 +85,8 @@ class Recorder(curve.Recorder, TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._weights = movement.copies(kwargs["model"].parameters())
         if not self._batches:
-            # Nothing to learn without an informative group. AdamW skips parameters without a gradient; one that is zero
-            # would let it move on momentum alone.
+            # There is nothing to learn without an informative group. AdamW skips parameters without a gradient; with a
+            # zero gradient it would move on momentum alone.
             for parameter in kwargs["model"].parameters():
                 parameter.grad = None
 
@@ -112,12 +112,12 @@ class Recorder(curve.Recorder, TrainerCallback):
             seconds_rollout=self._rollout_seconds,
         )
         if left == 0:
-            # Checkpoints before TRL writes the state: a complete state must lack none of those before it.
+            # Checkpoints come before TRL writes the state: a complete state must not lack an earlier checkpoint.
             due, control.should_save = self.end_rollout(self._figures)
             for step in due:
                 self.run.publish(step, self.write_weights)
             control.should_training_stop |= self.stopped or self.collapsed_at is not None
         elif self.stop() and left * seconds > GRACE_SECONDS:
-            # Too far to the edge: Slurm kills a while after its signal. The run resumes from the last edge's state.
+            # The edge is too far away: Slurm kills soon after its signal. The run resumes from the last edge's state.
             control.should_training_stop = self.stopped = True
         return control

@@ -1,9 +1,9 @@
-"""Score a group's prompt once: one row holds a prompt and all its responses, each of which sees the prompt and itself.
+"""Score a group's prompt once: a row contains a prompt and all its responses; each attends to the prompt and itself.
 
     prompt | response 1 | response 2 | ... | padding
 
-Positions restart after the prompt at every response, so that each state is that of a separate row, up to rounding
-(float32: log-probs differ by about 1e-5, gradients by 1e-6 relative). Responses of K rows cost one prompt, not K.
+Positions restart after the prompt at every response, so that each state equals that of a separate row, up to rounding
+(float32: log-probs differ by about 1e-5, gradients by 1e-6 relative). K responses cost one prompt instead of K.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def check(base: str) -> None:
-    """Raise `ConfigError` for a model folder whose attention or output head is not the one that this module computes.
+    """Raise `ConfigError` for a model folder whose attention or output head this module does not support.
 
-    Of `sampling.CLASSES` the attention takes a mask of any form, and logits are states times a matrix. A sliding window
-    is a second mask, in which distances would be those of the shared row.
+    In `sampling.CLASSES` attention accepts any mask, and logits are states times a matrix. A sliding window would be a
+    second mask, with the distances of the shared row.
     """
     path = Path(base) / "config.json"
     config = read_json(path, "model configuration")
@@ -43,16 +43,16 @@ def check(base: str) -> None:
 
 @dataclass(frozen=True)
 class Packed:
-    """R rows of L tokens for N responses of at most C tokens."""
+    """R packed rows of L tokens for N responses of at most C tokens."""
 
     ids: Tensor  # (R, L) long
     positions: Tensor  # (R, L) long
-    seen: Tensor  # (R, L, L) bool: does the token of the second index see that of the third?
-    state: Tensor  # (N, C) long: place in (R * L) of the state that predicts each response token; 0 on padding
+    seen: Tensor  # (R, L, L) bool: whether the token of the second index attends to that of the third
+    state: Tensor  # (N, C) long: index in (R * L) of the state that predicts each response token; 0 at padding
 
 
 def pack(ids: Tensor, mask: Tensor, width: int) -> Packed:
-    """Neighbouring rows with equal prompts in one row each; so a part of a group is a row too.
+    """Pack adjacent rows with equal prompts into one row; a part of a group becomes a row too.
 
     ids, mask (N, P + C) long: prompts padded on the left, responses of C = width tokens padded on the right. A
     response's last token predicts nothing and is left out.
@@ -76,7 +76,7 @@ def pack(ids: Tensor, mask: Tensor, width: int) -> Packed:
     column = column - (is_prompt_NP.shape[1] - prompt_R)[row]
     packed[row, column] = prompt_NP[first_N][is_prompt_NP[first_N]]
     positions[row, column] = column
-    block[row, column] = -1  # the prompt's; 0 is padding, which sees itself: no row of the mask is empty
+    block[row, column] = -1  # the prompt; 0 is padding, which attends to itself, so that no row of the mask is empty
     response, nth = read_NC.nonzero(as_tuple=True)
     row, column = row_N[response], start_N[response] + nth
     packed[row, column] = answer_NC[response, nth]
@@ -90,12 +90,12 @@ def pack(ids: Tensor, mask: Tensor, width: int) -> Packed:
 
 
 def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
-    """(tokens, D) before the output head: one for each response token, row by row, which it predicts."""
+    """Return the states (tokens, D) before the output head that predict each response token, row by row."""
     import torch
 
     packed = pack(ids, mask, width)
     seen = packed.seen[:, None]
-    if model.config._attn_implementation == "eager":  # adds its mask to the scores
+    if model.config._attn_implementation == "eager":  # eager attention adds the mask to the scores
         seen = torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype)
     hidden: Tensor = model.base_model(
         input_ids=packed.ids, position_ids=packed.positions, attention_mask=seen, use_cache=False

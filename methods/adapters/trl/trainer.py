@@ -1,21 +1,21 @@
-"""GRPOTrainer with our loss in it. Every override calls `super()`, except those of loss, prompts and weight decay.
+"""GRPOTrainer with our loss. Every override calls `super()`, except those of loss, prompts and weight decay.
 
-Imported only when a run starts: it imports TRL. Differences from stock TRL:
+Imports TRL, so it is imported only when a run starts. Differences from stock TRL:
 
 - loss and advantages are `Method.loss` and `Method.advantage`;
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
-- old log-probs and old entropies are computed on the very micro-batches that are trained, after the filter: at the
-  first update of a rollout the ratio is exactly 1 and dH exactly 0, and nothing is spent on sequences that are dropped
-  (the first update's own pass gives those of its minibatch);
-- prompts are tokenised as they are: no special token is added;
-- responses are drawn by `methods.sampling`, which gives the tokens of `generate` for less, where it can;
+- old log-probs and old entropies are computed on the micro-batches that are trained, after the filter: at the first
+  update of a rollout the ratio is exactly 1 and dH exactly 0, and dropped sequences cost nothing (for the first
+  minibatch the pass of its update gives the old values);
+- prompts are tokenised unchanged: no special token is added;
+- responses are sampled by `methods.sampling` where supported, which is faster than `generate` and gives its tokens;
 - with `training.shared_prefix` a prompt is scored once for all its responses;
-- TRL's head computes a small vocabulary in a buffer of its size, with the same bits;
+- TRL's head uses a buffer no wider than the vocabulary, with bit-identical results;
 - weight decay acts on all parameters;
-- each rollout samples from its own seed: methods share the sampling noise, and resuming needs no generator state.
+- each rollout has a separate sampling seed: methods share the sampling noise, and resuming needs no generator state.
 
-TRL has no public interface for any of this: overriding private methods is the way it recommends. Their signatures, and
-the attributes used below, are pinned by tests/adapters/test_canaries.py.
+TRL has no public interface for this and recommends overriding private methods. Their signatures, and the attributes
+used below, are pinned by tests/adapters/test_canaries.py.
 """
 
 import math
@@ -49,31 +49,31 @@ from methods.training.spec import Spec, Training
 
 Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
 
-# Columns of the buffer in which TRL's head makes its logits, tile by tile. The rows of a smaller vocabulary lie that
-# far apart in it, each on separate memory pages: measured on 264 tokens, a tenth of a run's CPU time.
+# Columns of the buffer in which TRL's head computes logits, tile by tile. For a smaller vocabulary this stride puts
+# each row on separate memory pages: measured with 264 tokens, a tenth of a run's CPU time.
 HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 @dataclass
 class RolloutState:
-    """Per-rollout state shared between TRL's hooks, whose signatures have no place for it."""
+    """Per-rollout state shared between TRL's hooks."""
 
-    # of the last draw
+    # for the last draw
     skips_old_logp: bool = False  # TRL scores the old policy before groups are filtered, `_prepare_inputs` after
-    sampled: sampling.Sampled | None = None  # None where `generate` made it
+    sampled: sampling.Sampled | None = None  # None if `generate` was used
     responses: list[str] = field(default_factory=list)
-    rewards: torch.Tensor | None = None  # (N,), true ones; NaN where a response was not judged
-    # of the rollout
+    rewards: torch.Tensor | None = None  # (N,), true rewards; NaN if a response was not graded
+    # for the rollout
     kept: Rows | None = None  # with their advantages
     parts: list[MicroBatch] = field(default_factory=list)
-    before: torch.Tensor | None = None  # what `_measured` gave before the first update
-    weights: list[torch.Tensor] = field(default_factory=list)  # before it, for `kl_target`
-    # an update, and what `Method.select` returned for it
+    before: torch.Tensor | None = None  # result of `_measured` before the first update
+    weights: list[torch.Tensor] = field(default_factory=list)  # weights at that time, for `kl_target`
+    # an update, and the result of `Method.select` for it
     selected: tuple[int, Mapping[str, torch.Tensor]] = -1, MappingProxyType({})
 
 
 class MethodTrainer(GRPOTrainer):
-    """Trains `method`; reports every rollout and update to `recorder`."""
+    """Trainer of `method` that reports every rollout and update to `recorder`."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class MethodTrainer(GRPOTrainer):
         self.method, self.training_sizes, self.recorder = method, training, recorder
         self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
         self.present = RolloutState()
-        self._refusal: str | None = None  # why `generate` samples; printed once
+        self._refusal: str | None = None  # why `generate` is used; printed once
         super().__init__(**trainer)
-        # A resumed run loads its state later. The reference model, where the method has one, holds the same weights.
+        # A resumed run loads its state later. The reference model, if the method has one, has the same weights.
         self.base = (
             [p.detach() for p in self.ref_model.parameters()]
             if self.ref_model
@@ -102,29 +102,29 @@ class MethodTrainer(GRPOTrainer):
 
     @property
     def rollout(self) -> int:
-        """0-based, from the optimizer steps done: right after a resume too, states lie on rollout edges."""
+        """0-based, from the optimizer steps; also right after a resume, because states lie on rollout edges."""
         return int(self.state.global_step) // self.training_sizes.updates_per_rollout
 
     # --- 1. sample ----------------------------------------------------------------------------------------------------
 
     def get_train_dataloader(self) -> Any:
-        """TRL's, which looks through every example for tensors to move, at every update: there are none."""
+        """Return TRL's loader without its search for tensors to move at every update: the examples have none."""
         loader = super().get_train_dataloader()
         loader.device = None
         return loader
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """One rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` finds it in `present`."""
+        """Sample one rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` reads `present`."""
         began, self.present = time.perf_counter(), RolloutState()
         t = self.training_sizes
         output, first = self._draw(inputs, 0)
         draws = [first]
-        used = {example["index"] for example in inputs}  # a refill adds no prompt that is there already
+        used = {example["index"] for example in inputs}  # a refill does not repeat a prompt of this rollout
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
             missing = t.prompts_per_rollout - sum(
                 sum(rollouts.informative(draw.reward, t.samples_per_prompt)) for draw in draws
             )
-            # twice what is missing, because some of the new groups will be constant too
+            # twice the missing number, because some of the new groups will be constant too
             indices = self.refill.draw(min(2 * missing, t.prompts_per_rollout), used) if missing > 0 else []
             if not indices:
                 break
@@ -138,18 +138,18 @@ class MethodTrainer(GRPOTrainer):
         )
         self.present.kept = self._with_advantage(sampled, kept_groups)
         self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
-        return output  # TRL shuffles and slices it; `_prepare_inputs` puts our micro-batches in their place
+        return output  # TRL shuffles and slices it; `_prepare_inputs` replaces the slices with our micro-batches
 
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
         present = self.present
         present.skips_old_logp = True
-        # forked: what is sampled here leaves the generator's state for everything else as it was
+        # forked: sampling must not change the generator's state for anything else
         with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
             torch.manual_seed(rollouts.derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
             logp = sampled.of(output["completion_ids"]) if present.sampled is None else present.sampled.logp
-        present.skips_old_logp = False  # TRL makes no old pass if there is one update per rollout
+        present.skips_old_logp = False  # TRL skips the pass over the old policy if there is one update per rollout
         assert present.rewards is not None
         count = len(examples)
         return output, Rows(
@@ -165,13 +165,13 @@ class MethodTrainer(GRPOTrainer):
         )
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
-        """The prompt's text is whole, begin token included where the model has one: TRL would add another."""
+        """Tokenise prompts unchanged: they include the model's begin token, if any; TRL would add another."""
         return self.processing_class(text=prompts, add_special_tokens=False)["input_ids"], None, {}
 
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """`methods.sampling` in place of `generate`: the same tokens. TRL's own path for what it does not follow."""
+        """Sample with `methods.sampling`, which gives `generate`'s tokens; unsupported requests take TRL's path."""
         refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
         self.present.sampled = None
         if refusal or images or multimodal_fields:
@@ -197,29 +197,29 @@ class MethodTrainer(GRPOTrainer):
     # --- 2. reward ----------------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
-        """Keeps what TRL itself only hands to its own advantages."""
+        """Keep the rewards, which TRL passes only to its advantages."""
         rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
         self.present.rewards, self.present.responses = rewards[:, 0], completions
         return rewards
 
     def _given(self, nth: int) -> torch.Tensor:
-        """(N,) what the method trains on for the draw just scored: true rewards or the placebo's, NaN for none."""
+        """Return the rewards (N,) that the method gets for the last draw: true or the placebo's, NaN for none."""
         true = self.present.rewards
         assert true is not None
         if self.placebo is None:
             return true
         responses, seed = self.present.responses, rollouts.derive(self.run_seed, "placebo", self.rollout, nth)
         given = checked("placebo", self.placebo(true.nan_to_num(0.0).tolist(), responses, seed), responses)
-        return true.new_tensor(given).masked_fill(true.isnan(), math.nan)  # a missing reward has no placebo either
+        return true.new_tensor(given).masked_fill(true.isnan(), math.nan)  # a missing reward stays missing
 
     # --- 3. filter, advantages ----------------------------------------------------------------------------------------
 
     def _with_advantage(self, sampled: Rows, kept_groups: list[int]) -> Rows:
-        """The rows of the kept groups, with the method's advantages over exactly these."""
+        """Return the rows of the kept groups, with the method's advantages over exactly these rows."""
         size = self.num_generations
         index = [row for group in kept_groups for row in range(group * size, (group + 1) * size)]
         rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
-        # without kept rows nothing is trained: any tensor without rows will do
+        # without kept rows there is no training: any empty tensor will do
         if not index:
             return replace(rows, advantage=rows.reward)
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
@@ -248,7 +248,7 @@ class MethodTrainer(GRPOTrainer):
     # --- 4. score: micro-batches and the old policy -------------------------------------------------------------------
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
-        """Puts our micro-batches in the place of TRL's.
+        """Replace TRL's micro-batches with ours.
 
         TRL calls this before every forward pass, and samples in it when a rollout is due. It reads the buffer at
         `_step % steps_per_generation`, which is the number of our micro-batches.
@@ -262,7 +262,7 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         buffer = micro_batches(self.present.kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
         if t.updates_per_rollout > 1:
-            # The first minibatch is trained by these very weights: its own pass gives its old values (`_compute_loss`).
+            # The first minibatch is trained with these weights: its update gives the old values (`_compute_loss`).
             first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
             buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
         self._buffered_inputs = self.present.parts = buffer
@@ -273,7 +273,7 @@ class MethodTrainer(GRPOTrainer):
         return buffer[self._step % len(buffer)]
 
     def _with_old_policy(self, micro_batch: MicroBatch) -> MicroBatch:
-        """With log-probs and entropies of the policy that sampled it, which is still the current one."""
+        """Return it with log-probs and entropies of the policy that sampled it, which is still the current policy."""
         rows = micro_batch.rows
         if len(rows) == 0:
             return micro_batch
@@ -284,10 +284,10 @@ class MethodTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *args: Any, **kwargs: Any
     ) -> Any:
-        """TRL's computation, except for its pass over the old policy, which covers all that was sampled.
+        """Run TRL's computation, except for its pass over the old policy, which covers all sampled sequences.
 
-        `_prepare_inputs` makes that pass later, on what is kept and in the micro-batches that are trained: with other
-        padding the same tokens give other last bits, and dH would not be 0 at the first update.
+        `_prepare_inputs` makes that pass later, for the kept rows and in the micro-batches that are trained: with other
+        padding the same tokens differ in the last bits, and dH would not be 0 at the first update.
         """
         # the reference model, if there is one, is another object
         if self.present.skips_old_logp and model is self.model:
@@ -305,7 +305,7 @@ class MethodTrainer(GRPOTrainer):
         )
 
     def _shared(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> tuple[torch.Tensor, ...]:
-        """Log-probs and entropies (n, C), 0 on padding; a prompt is read once for all its responses."""
+        """Return log-probs and entropies (n, C), 0 at padding; a prompt is read once for all its responses."""
         valid = mask[:, -width:].bool()
         with self.accelerator.autocast():
             hidden = shared_prefix.states(model, ids, mask, width)
@@ -313,14 +313,14 @@ class MethodTrainer(GRPOTrainer):
         return tuple(x.new_zeros(valid.shape).masked_scatter(valid, x) for x in found)
 
     def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
+        """Return log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
         ids, mask, width = _inputs(rows)
-        # entropies for every method: the diagnostics read them even where the loss does not
+        # entropies for every method: the diagnostics read them even if the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
         return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
 
     def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
-        """(n, C, V) at the sampling temperature; one more forward pass, because TRL's head never makes the logits."""
+        """Return (n, C, V) at the sampling temperature; an extra pass, because TRL's head never has full logits."""
         with self.accelerator.autocast():
             if self.training_sizes.shared_prefix:
                 valid = mask[:, -width:, None].bool()
@@ -333,9 +333,9 @@ class MethodTrainer(GRPOTrainer):
     # --- 5. loss ------------------------------------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: MicroBatch) -> torch.Tensor:
-        """Entirely ours: TRL's is a chain over its `loss_type` and has no place for another."""
+        """Compute our loss without `super()`: TRL's is a chain over `loss_type` without an extension point."""
         if len(inputs.rows) == 0:
-            # No informative group is left for this micro-batch. The loop needs something to differentiate; the zero
+            # There is no informative group for this micro-batch. TRL's loop needs a differentiable loss; the zero
             # gradient is removed before the step (Recorder.on_pre_optimizer_step).
             self.recorder.micro_batch(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
@@ -343,7 +343,7 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         half = t.precision if t.precision != "float32" else None
         batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
-        if inputs.rows.old_logp is None:  # of the current policy: kept for the rollout's later passes
+        if inputs.rows.old_logp is None:  # computed by the current policy: kept for the rollout's later passes
             rows = replace(
                 inputs.rows,
                 old_logp=batch.old_logp,
@@ -366,13 +366,13 @@ class MethodTrainer(GRPOTrainer):
         return loss
 
     def _selection_generator(self) -> torch.Generator:
-        """Depends on the run's seed and the update alone."""
+        """Return a generator that depends only on the run's seed and the update."""
         return torch.Generator().manual_seed(rollouts.derive(self.run_seed, "selection", int(self.state.global_step)))
 
     def _selected_rows(self, model: Any, inputs: MicroBatch, logp: torch.Tensor) -> dict[str, torch.Tensor] | None:
-        """Rows of the whole minibatch's statistics for a part of it; None if it is whole, or by reading R15.
+        """Return a part's rows of the whole minibatch's statistics; None if it is not split, or by reading R15.
 
-        Before the first part of an update: a pass without gradient over all its parts.
+        Before the first part of an update, all its parts are scored in a pass without gradient.
         """
         t, update = self.training_sizes, int(self.state.global_step)
         if inputs.parts == 1 or t.cov_scope == "microbatch" or not self.method.parts.statistics:
@@ -391,20 +391,20 @@ class MethodTrainer(GRPOTrainer):
     # --- 6. what the curve and a resumed run need ---------------------------------------------------------------------
 
     def _measured(self) -> torch.Tensor:
-        """(N,) log-probs of the N tokens of the responses that `movement` measures; (N, V) in a small vocabulary."""
+        """Return log-probs (N,) of the tokens that `movement` measures; (N, V) for a small vocabulary."""
         t, kept = self.training_sizes, self.present.kept
         assert kept is not None
         rows, size = kept.take(slice(None, None, movement.SHARE)), t.rows_per_minibatch // t.micro_batches
         found = []
         with torch.no_grad():
-            for start in range(0, len(rows), size):  # no larger than what is trained at once
+            for start in range(0, len(rows), size):  # no larger than a micro-batch in training
                 part = rows.take(slice(start, start + size))
                 logp = self._full_logp(self.model, *_inputs(part)) if self.exact else self._score(self.model, part)[0]
                 found.append(logp[part.completion_mask.bool()])
         return torch.cat(found) if found else torch.empty(0)
 
     def divergences(self) -> dict[str, float | None]:
-        """How far the rollout's updates moved the policy, and how far it now is from the run's base."""
+        """Return how far the rollout's updates moved the policy, and how far it now is from the run's base."""
         kept, before = self.present.kept, self.present.before
         if kept is None or before is None or len(kept) == 0:
             return dict(movement.NOTHING_TRAINED)
@@ -418,10 +418,10 @@ class MethodTrainer(GRPOTrainer):
         return movement.divergences(before, after, base, groups)
 
     def _move_by(self, target: float, before: torch.Tensor, groups: torch.Tensor) -> None:
-        """Lengthen or shorten the rollout's change of the weights, so that its KL is `target`. AdamW's moments stay."""
+        """Rescale the rollout's change of the weights so that its KL is `target`. AdamW's moments are unchanged."""
         parameters, start = list(self.model.parameters()), self.present.weights
         change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
-        if not any(bool(moved.any()) for moved in change):  # no multiple of it reaches the target
+        if not any(bool(moved.any()) for moved in change):  # no multiple of a zero change reaches the target
             return
 
         def kl(size: float) -> float:
@@ -433,7 +433,7 @@ class MethodTrainer(GRPOTrainer):
         kl(movement.multiple(kl, target))
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
-        """All parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
+        """Return all parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
         return [name for name, _ in model.named_parameters()]
 
     def _clip_grad_norm(self, model: Any) -> Any:
@@ -448,7 +448,7 @@ class MethodTrainer(GRPOTrainer):
 
 
 def _inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Tokens (n, P + C) of prompts and completions, their mask, and C."""
+    """Return tokens (n, P + C) of prompts and completions, their mask, and C."""
     ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
     return ids, torch.cat([rows.prompt_mask, rows.completion_mask], dim=1), rows.completion_ids.shape[1]
 
@@ -457,21 +457,21 @@ def _inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
 
 
 class SamplingLogps:
-    """Watches `generate` as a logits processor that changes nothing: the sampled tokens' log-probs, step by step."""
+    """Logits processor that changes nothing and records the sampled tokens' log-probs, step by step."""
 
     def __init__(self, temperature: float):
         self.temperature = temperature
         self.steps: list[torch.Tensor] = []  # (N,) each
-        self.last: torch.Tensor | None = None  # (N, V) of the step whose token is not known yet
+        self.last: torch.Tensor | None = None  # (N, V) of the step whose token is not yet known
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self._take(input_ids[:, -1])
-        # called before generation divides by the temperature
+        # called before `generate` divides by the temperature
         self.last = scores if self.temperature == 1 else scores / self.temperature
         return scores
 
     def of(self, completion_ids: torch.Tensor) -> torch.Tensor:
-        """(N, C) for the responses (N, C) of which this saw all steps."""
+        """Return log-probs (N, C) of responses (N, C) whose steps were all recorded."""
         self._take(completion_ids[:, len(self.steps)])
         return torch.stack(self.steps, dim=1)
 
@@ -482,23 +482,23 @@ class SamplingLogps:
 
 @contextmanager
 def sampling_logps(model: Any, temperature: float) -> Iterator[SamplingLogps]:
-    """Give every `model.generate` inside a `SamplingLogps`: TRL reports log-probs from vLLM only."""
+    """Add a `SamplingLogps` to every `model.generate` in the block: TRL reports log-probs from vLLM only."""
     seen, generate = SamplingLogps(temperature), model.generate
     model.generate = partial(generate, logits_processor=[seen])
     try:
         yield seen
     finally:
-        del model.generate  # the class's own is found again
+        del model.generate  # restores the method of the class
 
 
-# --- Building one -----------------------------------------------------------------------------------------------------
+# --- Building the trainer ---------------------------------------------------------------------------------------------
 
 
 def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `GRPOConfig` that are not the defaults of the pinned TRL.
+    """Return keyword arguments of `GRPOConfig` that differ from the defaults of the pinned TRL.
 
-    TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. What shapes TRL's own
-    loss is left alone: our loss replaces it.
+    TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. Arguments of TRL's
+    loss keep their defaults: our loss replaces it.
     """
     t = spec.training
     cpu = t.device == "cpu"
@@ -514,8 +514,8 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "vllm_importance_sampling_correction": False,
         "shuffle_dataset": False,  # our order, and one epoch: TRL's shuffle starts over in a resumed second epoch
         "pad_to_multiple_of": None,
-        # Fused: one pass over weights and states in place of eight, 0.2 s for 0.95 s an update of 135 M parameters.
-        # Its last bits differ, so only where those of the gradient do.
+        # Fused: one pass over weights and states instead of eight, 0.2 s instead of 0.95 s per update of 135 M
+        # parameters. Its last bits differ, so it is used only where the gradient's last bits differ anyway.
         "optim": "adamw_torch_fused" if t.shared_prefix else "adamw_torch",
         "learning_rate": t.learning_rate,
         "lr_scheduler_type": "constant",
@@ -524,16 +524,16 @@ def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str
         "use_cpu": cpu,
         "bf16": t.precision == "bfloat16",
         "tf32": None if cpu else False,
-        "gradient_checkpointing": False,  # a second forward pass for memory
+        "gradient_checkpointing": False,  # it saves memory at the cost of a second forward pass
         "disable_dropout": True,
-        "use_cache": True,  # False would be saved into every checkpoint's config and slow its evaluation down
-        # A switch only: TRL loads and runs the reference model if beta is not 0; the loss does not read it.
+        "use_cache": True,  # False would be saved in every checkpoint's config and slow down its evaluation
+        # Only a switch: TRL loads and runs the reference model if beta is not 0; the loss does not read it.
         "beta": 1.0 if "ref_logp" in method.needs else 0.0,
         # Weights and optimiser state stay float32; bfloat16 is autocast. Eager attention is 13 % faster than sdpa for
         # short sequences on a CPU (measured).
         "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
-        # Records are ours. Saves are requested by our callback, at rollout edges only, and old states removed by
-        # `RunFolder`: TRL would remove one before the new one is complete.
+        # Records are ours. Our callback requests saves, at rollout edges only, and `RunFolder` removes old states: TRL
+        # would remove one before the new one is complete.
         "logging_strategy": "steps" if report_to else "no",
         "logging_steps": 1,
         "report_to": report_to or "none",
@@ -551,11 +551,11 @@ def build_trainer(
     sizes: Plan,
     reward: Reward,
 ) -> MethodTrainer:
-    """The trainer, ready to go."""
+    """Return the trainer, ready to train."""
     t, method = spec.training, catalog.parse(spec.method)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    # Where jobs share the cores, a second thread mostly spins: on a busy machine 3 to 4 times slower (measured).
+    # If jobs share the cores, a second thread mostly spins: 3 to 4 times slower on a busy machine (measured).
     if os.environ.get("OMP_NUM_THREADS") == "1":
         torch.set_num_threads(1)
     if t.device == "cuda" and not torch.cuda.is_available():
@@ -585,12 +585,12 @@ def build_trainer(
         callbacks=[recorder],
     )
     trainer.remove_callback(transformers.PrinterCallback)
-    # The same products, in a buffer no wider than the vocabulary.
+    # The same results, in a buffer no wider than the vocabulary.
     vocabulary = int(trainer.model.config.get_text_config().vocab_size)
     trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
 
     def write_weights(folder: Path) -> None:
-        """An ordinary model folder: weights, configs, tokenizer."""
+        """Write an ordinary model folder: weights, configs, tokenizer."""
         trainer.model.save_pretrained(str(folder))
         trainer.processing_class.save_pretrained(str(folder))
 
@@ -599,7 +599,7 @@ def build_trainer(
 
 
 def _as_trl_calls(name: str, reward: Reward) -> Reward:
-    """The reward with TRL's arguments. None for a response that was not judged drops its group."""
+    """Wrap the reward to take TRL's arguments. None, for a response that was not graded, drops its group."""
 
     def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
         return checked(f"reward {name}", reward(prompts, completions, answer), completions, missing=True)

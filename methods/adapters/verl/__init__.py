@@ -1,6 +1,6 @@
 """The verl adapter: PPOTrainer samples, scores and steps; the loss is `Method.loss`. Protocol: `methods.adapters`.
 
-What differs from stock verl, and why, is listed at the top of `trainer`. This module imports neither verl nor torch.
+Differences from stock verl are listed at the top of `trainer`. This module imports neither verl nor torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def plan(training: Training, method: Method) -> Plan:
-    """verl's sizes for ours, or a `ConfigError` for what verl cannot do."""
+    """Return verl's sizes for ours; raise `ConfigError` for what verl does not support."""
     t = training
     if "full_logp" in method.needs:
         raise ConfigError(
@@ -83,12 +83,12 @@ def plan(training: Training, method: Method) -> Plan:
 
 
 def preflight(spec: Spec) -> Plan:
-    """Raises `ConfigError` or `MissingInputError` with one line: what verl cannot do, which input is missing.
+    """Return the plan; raise a one-line `ConfigError` (unsupported settings) or `MissingInputError`.
 
     verl's version is checked in `train`, not here, because `--plan` must work where verl is not installed.
     """
     if spec.placebo is not None:
-        # A placebo sees all responses of a draw at once; verl's reward workers score each on its own.
+        # A placebo needs all responses of a draw at once; verl's reward workers score each response separately.
         raise ConfigError(f"spec: placebo: {spec.placebo!r}: the verl adapter trains on true rewards only")
     sizes = plan(spec.training, catalog.parse(spec.method))
     rollouts.check_inputs(spec, sizes.prompts_drawn)
@@ -96,9 +96,9 @@ def preflight(spec: Spec) -> Plan:
 
 
 def check_versions(device: str) -> None:
-    """`ConfigError` for a version we are not written for, `MissingInputError` for a package that is not there.
+    """Raise `ConfigError` for an unsupported version, `MissingInputError` for a missing package.
 
-    Called before Ray starts, whose workers would hide the reason in their logs.
+    Called before Ray starts, because its workers would hide the reason in their logs.
     """
     installed = version("verl")
     if installed is None:
@@ -106,7 +106,7 @@ def check_versions(device: str) -> None:
     if installed != VERL_VERSION:
         raise ConfigError(f"environment: verl: version {installed!r} is installed; allowed: {VERL_VERSION}")
     trl = version("trl")
-    if trl not in (None, TRL_VERSION):  # verl imports TRL when it is there; the shim in `worker` is for this version
+    if trl not in (None, TRL_VERSION):  # verl imports TRL if installed; the shim in `worker` is for this version
         raise ConfigError(
             f"environment: trl: version {trl!r} is installed beside verl; allowed: {TRL_VERSION}, or none"
         )
@@ -124,10 +124,10 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     check_versions(spec.training.device)
     with short_folder() as name:
         short = Path(name)
-        # Set before verl, Ray and datasets are imported: they read their variables once. Without HF_DATASETS_CACHE
-        # datasets would copy every prompt table into the home folder.
+        # Set before verl, Ray and datasets are imported, because they read their variables once. Without
+        # HF_DATASETS_CACHE, datasets would copy every prompt table into the home folder.
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
-        if "RAY_ADDRESS" not in os.environ:  # the run's Ray refuses programs without this token
+        if "RAY_ADDRESS" not in os.environ:  # the run's Ray rejects programs without this token
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         from methods.adapters.verl.trainer import drive
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def actor_of(state: Path) -> Path:
-    """The folder of verl's shards in a state."""
+    """Return the folder of verl's shards in a state."""
     return step_of(state) / "actor"
 
 
 def step_of(state: Path) -> Path:
-    """verl's `global_step_<rollout>` in a state."""
+    """Return verl's `global_step_<rollout>` in a state."""
     folders = list(state.glob("global_step_*"))
     if len(folders) != 1:
         raise CorruptInputError(f"{state}: holds {len(folders)} folders global_step_*, expected 1; remove {state}")
@@ -29,7 +29,7 @@ def step_of(state: Path) -> Path:
 
 
 def check_world_size(state: Path, ranks: int) -> None:
-    """Raise unless the state was written by so many processes: verl can only read it with as many."""
+    """Raise unless the state was written by this many processes: verl can read it only with the same number."""
     saved_by = _ranks(actor_of(state))
     if saved_by != ranks:
         raise ConfigError(
@@ -43,13 +43,13 @@ def _ranks(actor: Path) -> int:
 
 
 def merged(actor: Path) -> dict[str, Tensor]:
-    """Whole weights by name, in the precision they were trained in."""
-    # Not verl.model_merger: it rounds every weight to bfloat16, and what is evaluated must be what was trained.
+    """Return whole weights by name, in the precision of training."""
+    # Not verl.model_merger: it rounds every weight to bfloat16, but the evaluated weights must be the trained ones.
     import torch
     from torch.distributed.tensor import DTensor
 
     ranks = _ranks(actor)
-    # weights_only=False: shards are DTensors, which only full unpickling reads; this run wrote the files itself
+    # weights_only=False: shards are DTensors, which require full unpickling; the files were written by this run
     shards: list[dict[str, Any]] = [
         torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
         for rank in range(ranks)
@@ -66,13 +66,13 @@ def merged(actor: Path) -> dict[str, Tensor]:
 
 
 def write_model(actor: Path, base: Path, folder: Path) -> None:
-    """`folder` as an ordinary model folder: merged weights; configs and tokenizer of the base."""
+    """Write `folder` as an ordinary model folder: merged weights; configs and tokenizer of the base."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     weights = merged(actor)
     config = AutoConfig.from_pretrained(str(base))
     model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
-    # Not strict: a weight tied to another (the output layer to the embedding) may stand under one name only.
+    # Not strict: a weight tied to another (the output layer to the embedding) may be listed under one name only.
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:

@@ -1,6 +1,6 @@
-"""A run as verl's configuration: config.yaml laid over verl's own files, composed and validated as `main_ppo` does it.
+"""A run as verl's configuration: config.yaml merged into verl's files, composed and validated as in `main_ppo`.
 
-Importing this module imports neither verl nor torch, because `plan` uses the sizes below too.
+This module imports neither verl nor torch, because `plan` uses the sizes below too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DATA = ("methods/adapters/verl/config.yaml",)
 OURS = ROOT / DATA[0]
 
-# Names under which the adapter's own parts are registered with verl.
+# Names under which the adapter's parts are registered with verl.
 TRAINER = "methods"
 ADVANTAGE = "methods"
 AGENT_LOOP = "methods_prompt"
@@ -32,14 +32,14 @@ CPU_ROLLOUT = "transformers"
 REWARD_FUNCTION = "compute_score"
 REWARD_METRIC = "acc"  # a key that the reward function returns
 
-# Tokens of which the output head has logits at one time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
-# cost speed, because each reads the whole head.
+# Tokens whose logits the output head holds at one time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
+# are slower, because each reads the whole head.
 CHUNK = 1024
 
 # Imported by every process of a run before verl builds anything in it (`actor_rollout_ref.model.external_lib`).
 EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": "methods.adapters.verl.cpu_rollout"}
 
-# verl or Ray reads these, but verl's YAML files do not list them, so they have to be added rather than set.
+# verl or Ray reads these, but verl's YAML files do not list them, so they must be added rather than set.
 _ADDED = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
@@ -50,19 +50,19 @@ _ADDED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What a run reads and writes outside its specification."""
+    """Files that a run reads and writes, besides those of its specification."""
 
     train_parquet: Path
     val_parquet: Path
     checkpoints: Path  # folder of verl's `global_step_<N>`
-    log: Path  # verl's own metrics
+    log: Path  # verl's metrics
     reward_module: Path  # verl loads it by path
-    resume: Path | None = None  # the `global_step_<N>` to go on from
-    ray_temp: Path | None = None  # short, because the length of a socket's path is limited
+    resume: Path | None = None  # the `global_step_<N>` to resume from
+    ray_temp: Path | None = None  # short, because socket paths are limited in length
 
 
 def overrides(spec: Spec, files: Files) -> dict[str, Any]:
-    """Dotted verl key -> our value, where it is not verl's default. Reads config.yaml, not verl's files."""
+    """Return dotted verl key -> our value if it differs from verl's default. Reads config.yaml, not verl's files."""
     from omegaconf import OmegaConf
 
     values = OmegaConf.create(
@@ -78,8 +78,8 @@ def overrides(spec: Spec, files: Files) -> dict[str, Any]:
     sections = {name: section for name, section in merged.items() if name in ours}
     start = sections["ray_kwargs"]["ray_init"]
     if spec.training.device == "cpu":
-        # One pretended GPU, because verl places its workers by GPUs. More CPUs than a small machine has, because Ray
-        # starts an actor only while it counts a free one.
+        # One simulated GPU, because verl places its workers by GPUs. More CPUs than a small machine has, because Ray
+        # starts an actor only if it counts a free one.
         start |= {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}
     if files.ray_temp is not None:
         start["_temp_dir"] = str(files.ray_temp)
@@ -87,7 +87,7 @@ def overrides(spec: Spec, files: Files) -> dict[str, Any]:
 
 
 def derived(spec: Spec, files: Files) -> dict[str, Any]:
-    """The values of config.yaml that are neither constant nor a field of the specification."""
+    """Return the values of config.yaml that are neither constant nor fields of the specification."""
     t, method = spec.training, catalog.parse(spec.method)
     cuda = t.device == "cuda"
     by_tokens = packs_by_tokens(t, method)
@@ -103,7 +103,7 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "external_lib": EXTERNAL_LIB[t.device],
         "rollout_engine": "vllm" if cuda else CPU_ROLLOUT,
         "workers": 8 if cuda else 1,  # of sampling, and of rewards
-        "storage_units": storage_units(t),  # of the queue between them
+        "storage_units": storage_units(t),  # of the queue between processes
         "prompts_drawn": t.prompts_drawn,
         "prompts_per_minibatch": t.prompts_per_rollout // t.minibatches,
         "packs_by_tokens": by_tokens,
@@ -111,20 +111,20 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "needs_reference": "ref_logp" in method.needs,
         "pass_dtype": "bf16" if t.precision == "bfloat16" else "fp32",
         "longest_sequence": longest,
-        "engine_batch_tokens": max(8192, longest),  # vLLM refuses a batch smaller than one sequence
+        "engine_batch_tokens": max(8192, longest),  # vLLM requires room for one sequence
         "loggers": ["file", *loggers(files.checkpoints.parent)],
         "resume_mode": "disable" if files.resume is None else "resume_path",
     }
 
 
 def packs_by_tokens(t: Training, method: Method) -> bool:
-    """Whether verl cuts micro-batches by tokens. Not where a method's statistics would follow the cut."""
+    """Return whether verl splits micro-batches by tokens; not if a method's statistics would depend on the split."""
     follows_cut = method.scope == "batch" and (t.cov_scope == "microbatch" or not method.splittable)
     return t.device == "cuda" and not follows_cut
 
 
 def micro_batch_rows(t: Training, method: Method) -> int:
-    """Sequences of a micro-batch on one device: as many as fit on a GPU where statistics are per micro-batch."""
+    """Return sequences per micro-batch and device: as many as fit on a GPU if statistics are per micro-batch."""
     if t.device == "cuda" and t.cov_scope == "microbatch":
         fitting = max(1, t.max_tokens_per_gpu // (t.max_prompt_tokens + t.max_completion_tokens))
         return min(fitting, t.rows_per_minibatch // t.gpus)
@@ -132,19 +132,19 @@ def micro_batch_rows(t: Training, method: Method) -> int:
 
 
 def storage_units(t: Training) -> int:
-    """Parts of the queue that rows travel through, a process and a CPU each: as many as GPUs, at most 8."""
+    """Return parts of the queue for rows, with one process and one CPU each: as many as GPUs, at most 8."""
     return min(8, t.gpus)
 
 
 def cpus(t: Training) -> int:
-    """CPUs that Ray must count, over all nodes, before it starts a run's processes; with fewer it hangs."""
-    # The queue's controller, three per GPU that verl reserves for processes beside the trainer's, and one free: Ray
-    # starts an actor that needs none only while it has one.
+    """Return the CPUs, over all nodes, that Ray requires to start a run's processes; with fewer it hangs."""
+    # The queue's parts and controller, three per GPU that verl reserves for processes other than the trainer's, and one
+    # free: Ray starts an actor that requires no CPU only if it has one.
     return storage_units(t) + 1 + 3 * t.gpus + 1
 
 
 def check_cpus(t: Training, counted: float, where: str) -> None:
-    """`ConfigError` if Ray would wait for CPUs that are not there. where: whose CPUs were counted."""
+    """Raise `ConfigError` if Ray would wait for missing CPUs. where: what the CPUs were counted on."""
     if counted < cpus(t):
         raise ConfigError(
             f"environment: CPUs: {where} has {counted:g}; a run on {t.gpus} GPU{'s' * (t.gpus > 1)} needs {cpus(t)} "
@@ -154,9 +154,9 @@ def check_cpus(t: Training, counted: float, where: str) -> None:
 
 
 def compose(overrides: Mapping[str, Any]) -> DictConfig:
-    """verl's defaults, composed by Hydra as `main_ppo` does, with `overrides` laid over them; checked by verl.
+    """Compose verl's defaults with Hydra as `main_ppo` does, apply `overrides`, and run verl's checks.
 
-    ValueError and others from verl's checks; omegaconf's errors for a key that verl does not have.
+    Raises ValueError and others from verl's checks; omegaconf's errors for a key that verl does not have.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
@@ -169,14 +169,14 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
         added = any(key == name or key.startswith(f"{name}.") for name in _ADDED)
-        # Replaced, not merged: an empty mapping of ours must empty verl's.
+        # Replaced, not merged: an empty mapping of ours must clear verl's.
         OmegaConf.update(config, key, value, merge=False, force_add=added)
     validate_config(config, need_reference_policy(config), need_critic(config))
     return config
 
 
 def defaults() -> Path:
-    """The folder of verl's own YAML files, found without importing verl, which takes 15 s."""
+    """Return the folder of verl's YAML files without importing verl, which takes 15 s."""
     package = find_spec("verl")
     if package is None or package.origin is None:
         raise MissingInputError("environment: verl: the package is not installed")
@@ -184,7 +184,7 @@ def defaults() -> Path:
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of every leaf; an empty mapping is one."""
+    """Yield dotted key and value of every leaf; an empty mapping is a leaf."""
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{prefix}{name}.")

@@ -1,7 +1,7 @@
-"""Make verl treat the CPU as an accelerator, for tests and tiny models. No run on a GPU imports it.
+"""Make verl treat the CPU as an accelerator, for tests and tiny models. Not imported by runs on a GPU.
 
 Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before the
-platform is looked up (`VERL_PLATFORM=cpu`). What can only be imported later, `cpu_rollout` registers.
+platform is looked up (`VERL_PLATFORM=cpu`). `cpu_rollout` registers what can only be imported later.
 """
 
 import os
@@ -17,7 +17,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _always(value: Any) -> Callable[..., Any]:
-    """A method that returns `value` for any arguments; None: it concerns an accelerator and does nothing."""
+    """Return a method that returns `value` for any arguments; None: it applies to accelerators and does nothing."""
     return lambda *_, **__: value
 
 
@@ -46,7 +46,7 @@ class CPU(PlatformBase):
     communication_backend_name = _always("gloo")
     visible_devices_envvar = _always("CUDA_VISIBLE_DEVICES")
     nvtx_range = _always(nullcontext())
-    ray_resource_name = _always("GPU")  # the one that config.py pretends to have: verl places workers by this name
+    ray_resource_name = _always("GPU")  # the simulated one of config.py: verl places workers by this name
     ray_noset_envvars = _always([])
     is_ipc_supported = _always(False)
     cudart = _always(None)
@@ -56,10 +56,10 @@ _initialize = verl.utils.distributed.initialize_global_process_group_ray
 
 
 def _with_gloo(timeout_second: int | None = None, backend: str | None = None) -> None:
-    """verl's, with a backend that torch accepts: `cpu:gloo,cpu:gloo`, verl's own choice, names the device twice."""
+    """Call verl's with a backend that torch accepts: verl's choice, `cpu:gloo,cpu:gloo`, lists the device twice."""
     _initialize(timeout_second, backend or "gloo")
 
 
-# Replaced here, before `engine_workers` is imported and takes a reference to the function.
+# Replaced here, before `engine_workers` is imported and holds a reference to the function.
 if os.environ.get("VERL_PLATFORM") == "cpu":
     verl.utils.distributed.initialize_global_process_group_ray = _with_gloo

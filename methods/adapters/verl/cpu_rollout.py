@@ -1,11 +1,11 @@
 """An inference server for tiny models: one Ray actor with a transformers model, whole rollouts in one batch.
 
 `external_lib` of a run on a CPU: importing it registers the engine for this device, the server, and, by importing
-`worker`, what every run needs. Its agent loop takes the place of `worker`'s, so it must be registered after that.
+`worker`, what every run needs. Its agent loop replaces `worker`'s, so it must be registered afterwards.
 
-A row's tokens must not depend on which rows happen to share its batch, and rounding in a batched product does. So a
-batch is always the same: all responses of one dispatch, in the order of their keys. And each row draws its
-random numbers from its own seed before generation begins.
+A row's tokens must not depend on the other rows of its batch, but rounding in a batched product does. A batch is
+therefore always the same: all responses of one dispatch, in the order of their keys. Each row draws its random
+numbers from a separate seed before generation begins.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ SERVER = f"{CPU_ROLLOUT}_server"
 
 @register(AGENT_LOOP)
 class CohortLoop(PromptLoop):
-    """Tells the server how many responses to wait for, and where this one stands among them."""
+    """Loop that sends the server the number of responses to wait for, and the position of this one."""
 
     def extra(self, row: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -39,7 +39,7 @@ class CohortLoop(PromptLoop):
 
 
 class Server:
-    """verl's view of an inference engine. Methods that manage an accelerator's memory do nothing."""
+    """Inference engine with verl's interface. Methods that manage an accelerator's memory do nothing."""
 
     def __init__(self, base: str, limit: int):
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -69,10 +69,10 @@ class Server:
         return await answer
 
     def _sample(self, prompts: list[list[int]], params: list[dict[str, Any]]) -> list[tuple[list[int], list[float]]]:
-        """Responses with their end token, at most `limit` tokens each, and each token's log-prob."""
+        """Return responses with their end token, at most `limit` tokens each, and each token's log-prob."""
         padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
         noise_BT = torch.stack([_noise(p["seed"], self.limit) for p in params])
-        with torch.no_grad():  # not a decorator of `generate`: on a coroutine it would hide it from Ray
+        with torch.no_grad():  # not a decorator of `generate`: it would hide the coroutine from Ray
             ids = self.model.generate(
                 **padded,
                 do_sample=False,
@@ -97,17 +97,17 @@ class Server:
 
 
 class _Draw:
-    """Inverts the distribution function at the row's random number: leaves one token possible, which greedy takes."""
+    """Logits processor that inverts the distribution function at the row's random number; greedy takes the result."""
 
     def __init__(self, noise_BT: torch.Tensor, temperature: float):
         self.noise_BT, self.temperature, self.step = noise_BT, temperature, 0
         self.logps: list[torch.Tensor] = []  # (B,) of each step's tokens
 
     def __call__(self, input_ids: torch.Tensor, scores_BV: torch.Tensor) -> torch.Tensor:
-        # float64: in float32 a sum over the vocabulary would move the borders between tokens
+        # float64: in float32 a sum over the vocabulary would move the boundaries between tokens
         probability_BV = (scores_BV.double() / self.temperature).softmax(1)
         below_BV = probability_BV.cumsum(1)
-        # Scaled by the last sum, which rounding keeps from being exactly 1; clamped for the same reason.
+        # Scaled by the last sum, which is not exactly 1 because of rounding; clamped for the same reason.
         u_B = self.noise_BT[:, self.step] * below_BV[:, -1]
         token_B = torch.searchsorted(below_BV, u_B.unsqueeze(1), right=True).clamp(max=below_BV.shape[1] - 1)
         logp_B1 = probability_BV.gather(1, token_B).log()
@@ -118,12 +118,12 @@ class _Draw:
 
 
 def _noise(seed: int, length: int) -> torch.Tensor:
-    """(T,) uniform in [0, 1), of this row alone."""
+    """Return this row's noise, (T,) uniform in [0, 1)."""
     return torch.rand(length, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _until(tokens: list[int], end_tokens: set[int]) -> list[int]:
-    """Up to and with the first end token."""
+    """Return the tokens up to and including the first end token."""
     first = next((i for i, token in enumerate(tokens) if token in end_tokens), len(tokens) - 1)
     return tokens[: first + 1]
 
@@ -134,11 +134,11 @@ class Replica(RolloutReplica):
         server = ray.remote(Server).options(name=SERVER, num_cpus=1, max_concurrency=10_000)
         self.servers = [server.remote(self.model_config.path, self.config.response_length)]
         self._server_handle, self._server_address = self.servers[0], SERVER
-        await self.servers[0].wake_up.remote()  # a failed start shows here
+        await self.servers[0].wake_up.remote()  # a failed start raises here
 
 
 class Adapter(BaseRollout):
-    """In the training worker: sends the weights after each rollout."""
+    """Part of the training worker that sends the weights after each rollout."""
 
     async def resume(self, tags: list[str]) -> None: ...
 

@@ -1,7 +1,7 @@
-"""What verl reads of a run: the prompts as a parquet table, and the reward of one response.
+"""Inputs of verl: the prompts as a parquet table, and the reward of one response.
 
 verl loads this file by its path in reward workers (`reward.custom_reward_function.path`), a second time and under
-another name. So nothing here may register anything with verl, and expensive imports stay inside functions.
+another name. Code here must therefore not register anything with verl, and expensive imports stay inside functions.
 """
 
 import asyncio
@@ -14,15 +14,14 @@ from typing import Any
 from core.files import atomic
 from methods.adapters import checked, resolved
 
-# For one response, from the moment its reward is computed: waiting for its turn does not count. Our grader gives up on
-# its own long before.
+# Time limit for the reward of one response, without the wait for its turn. Our grader times out much earlier.
 SECONDS = 120.0
 
 
 def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:
-    """One row per prompt {prompt, answer}, in the given order; `reward` is the dotted name for `compute_score`.
+    """Write one row per prompt {prompt, answer}, in the given order; `reward` is the dotted name for `compute_score`.
 
-    Which prompt is drawn when is decided by the trainer (`methods.training.rollouts.order`): verl never shuffles.
+    The trainer decides the order of prompts (`methods.training.rollouts.order`): verl never shuffles.
     """
     import pyarrow
     import pyarrow.parquet
@@ -43,11 +42,11 @@ def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) ->
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: object
 ) -> dict[str, Any]:
-    """{score, acc, timeout, error} of one response; `data_source` is the reward's dotted name. Never raises.
+    """Return {score, acc, timeout, error} of one response; `data_source` is the reward's dotted name. Never raises.
 
-    verl silently takes a sample whose reward raised out of its group. So a failure is returned as `error` beside a
-    score, and the trainer ends the run with it before anything is learned from that score. A reward that is late or
-    None is not a failure: `timeout` is set, the score means nothing, and the trainer drops the response's group.
+    verl silently removes a sample whose reward raised from its group. So a failure is returned as `error` next to a
+    score, and the trainer ends the run with it before training on that score. A reward that is late or None is not a
+    failure: `timeout` is set, the score is meaningless, and the trainer drops the response's group.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
     arguments = data_source, extra_info["prompt"], solution_str, ground_truth
@@ -57,19 +56,19 @@ async def compute_score(
     try:
         await began.wait()
         found = await asyncio.wait_for(scoring, SECONDS)
-    except TimeoutError:  # the thread goes on: Python cannot end one
+    except TimeoutError:  # the thread keeps running: Python cannot end one
         pass
-    except Exception as problem:  # whatever a reward raises: the trainer raises it again, with the response
+    except Exception as problem:  # any exception of a reward: the trainer raises it again, with the response
         error = f"reward {data_source}: {type(problem).__name__}: {problem} (response {solution_str[:60]!r})"
     score = found or 0.0
     return {"score": score, "acc": score, "timeout": found is None and error is None, "error": error}
 
 
 def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float | None:
-    """begin: called when it is this response's turn, or there is no reward to wait for. None: not judged.
+    """Compute the reward; None: not graded. begin: called when this response's turn comes, or at the end.
 
-    A reward that serves one caller at a time has its lock as an attribute `lock`. It is taken here, and may be taken
-    again inside.
+    A reward that serves one caller at a time has an attribute `lock`. It is acquired here, and may be acquired again
+    inside.
     """
     try:
         reward = _reward(dotted)
@@ -81,4 +80,4 @@ def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str,
         begin()
 
 
-_reward = cache(resolved)  # its module is imported once a process
+_reward = cache(resolved)  # its module is imported once per process

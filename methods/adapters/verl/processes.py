@@ -1,4 +1,4 @@
-"""A run's processes: Ray started for it alone (or the cluster's, by RAY_ADDRESS), watched, and always shut down."""
+"""A run's processes: a Ray for this run only (or the cluster's, by RAY_ADDRESS), watched, and always shut down."""
 
 from __future__ import annotations
 
@@ -21,57 +21,57 @@ from methods.training.spec import Training
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-# For any one wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
+# Time limit of a single wait: starting, sampling a rollout, its updates, a save. TEPO_VERL_WAIT_SECONDS overrides it.
 SECONDS = 4 * 3600.0
 LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
-# A run whose Ray is its own lies on one machine, and nothing outside it has to reach its processes.
+# A run with its private Ray is on one machine, and nothing outside has to reach its processes.
 LOOPBACK = {
-    # Ray takes the loopback address as its node's (its documentation has the variable for firewalls of other systems;
-    # `_node_ip_address` does not do it: Ray replaces a loopback address by the machine's own). verl and the transfer
-    # queue ask Ray for the address: their sockets and vLLM's HTTP servers follow.
+    # Makes Ray use the loopback address for its node (documented for firewalls of other systems; `_node_ip_address`
+    # does not work: Ray replaces a loopback address with the machine's). verl and the transfer queue get the address
+    # from Ray, so their sockets and vLLM's HTTP servers follow.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_HOST_IP": "127.0.0.1",
 }
-PLACE = Path("/tmp")  # short, because the whole path of a socket may have 107 characters
-# At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job keeps busy.
+PLACE = Path("/tmp")  # short, because the path of a socket is limited to 107 characters
+# At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job uses fully.
 SYSTEM = {"worker_niceness": 0}
 
 
 class StalledError(BenchError, TimeoutError):
-    """A part of the run did not end within the time limit for one wait."""
+    """A step of the run exceeded the time limit for one wait."""
 
 
 class WorkerDiedError(BenchError, RuntimeError):
-    """A process of the run ended unexpectedly; most often the system killed it for memory."""
+    """A process of the run ended unexpectedly; most often it was killed for lack of memory."""
 
 
 class Watchdog:
-    """A time limit on every wait of the driver, and a check of workers that it does not wait for by name.
+    """Time limit on every wait of the driver, and a check of workers that it does not wait for directly.
 
-    A signal interrupts the wait with `StalledError`. Where Python cannot handle the signal, or the clean-up after it
-    hangs (Ray's shutdown can), `faulthandler` ends the process LAST_SECONDS later, with the traceback of every thread.
+    A signal interrupts the wait with `StalledError`. If Python cannot handle the signal, or the clean-up after it hangs
+    (Ray's shutdown can), `faulthandler` ends the process LAST_SECONDS later, with the traceback of every thread.
     """
 
     def __init__(self, seconds: float | None = None):
         self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
         self.stalled: StalledError | None = None
         self._error = StalledError()
-        self._pings: dict[Any, Any] = {}  # actor -> its answer to come
+        self._pings: dict[Any, Any] = {}  # actor -> its pending answer
 
     def restart(self, what: str) -> None:
-        """The next wait begins; the one before is over."""
+        """End the current wait and start the next one."""
         self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         faulthandler.dump_traceback_later(self.seconds + LAST_SECONDS, exit=True, file=2)
 
     def check_alive(self, actors: Sequence[Any]) -> None:
-        """Raise what killed the first dead one of these Ray actors. A busy one counts as alive."""
+        """Raise the error that killed the first dead one of these Ray actors. A busy actor counts as alive."""
         import ray
 
         for actor in actors:
-            # An unanswered ping is kept and checked again: a busy actor would otherwise collect one more at each check.
+            # An unanswered ping is kept and checked again, so that pings do not accumulate at a busy actor.
             ping = self._pings.setdefault(actor, None) or actor.__ray_ready__.remote()
             answered, _ = ray.wait([ping], timeout=0)
             if answered:
@@ -80,13 +80,13 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the waits of the block; the first one begins at once. The former signal handler is put back."""
+        """Watch the waits of the block; the first one starts immediately. The previous signal handler is restored."""
         before = signal.signal(signal.SIGALRM, self._expire)
         self.restart("starting")
         try:
             yield
         except Exception:
-            if self.stalled is not None:  # Ray's own code turns it into other errors on its way
+            if self.stalled is not None:  # Ray's code may have converted it to another error
                 raise self.stalled from None
             raise
         finally:
@@ -100,7 +100,7 @@ class Watchdog:
 
 
 def workers_cpu_seconds() -> float:
-    """CPU seconds of this process's descendants that still run: on this machine, not on a cluster's other nodes."""
+    """Return CPU seconds of this process's running descendants, on this machine only, not on other nodes."""
     import psutil
 
     total = 0.0
@@ -112,9 +112,9 @@ def workers_cpu_seconds() -> float:
 
 
 def environment(training: Training, folder: Path) -> dict[str, str]:
-    """What every process of the run needs: no network, our code, on a CPU our platform and one thread.
+    """Return the variables of every process of the run: no network, our code; on a CPU our platform and one thread.
 
-    folder: for what is over with the run, such as compiled kernels unless the user keeps them elsewhere.
+    folder: for files not needed after the run, such as compiled kernels unless the user keeps them elsewhere.
     """
     variables = {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
@@ -134,7 +134,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
             "VERL_PLATFORM": "cpu",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
-            # an idle worker of Ray that spins would take a core away on a small machine
+            # an idle worker of Ray that spins would occupy a core of a small machine
             "OMP_WAIT_POLICY": "PASSIVE",
             "TQ_NUM_THREADS": "1",
         }
@@ -145,7 +145,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
 
 @contextmanager
 def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
-    """A Ray for this run. Its processes end with the block, however it ends; a kill of this process ends them too."""
+    """Start or join Ray for this run. Its processes end with the block, or when this process is killed."""
     import ray
     from omegaconf import OmegaConf
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
@@ -157,11 +157,11 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
     address = os.environ.get("RAY_ADDRESS")
     try:
-        if address:  # a cluster that a launcher started: its sizes are its own
+        if address:  # a cluster started by a launcher, which has set its sizes
             ray.init(address=address, runtime_env=runtime)
         else:
             _start(runtime_env=runtime, **arguments)
-        for number, handler in handlers.items():  # Ray's own would end the process at once, without saving
+        for number, handler in handlers.items():  # Ray's handlers would end the process immediately, without saving
             signal.signal(number, handler)
         yield
     finally:
@@ -169,7 +169,7 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
 
 
 def _start(**arguments: Any) -> None:
-    """Start a Ray of our own, up to three times: its limit of 30 s for a start is too short on a busy machine."""
+    """Start a private Ray, with up to three attempts: its start limit of 30 s is too short on a busy machine."""
     import ray
 
     for attempts_left in (2, 1, 0):
@@ -184,20 +184,20 @@ def _start(**arguments: Any) -> None:
 
 
 def short_folder() -> TemporaryDirectory[str]:
-    """A folder for Ray's sockets and logs, closed to other users. A killed process leaves it behind."""
-    # mkdtemp's folders have mode 0700. Ray opens its own to everybody, so it gets one inside.
+    """Return a folder for Ray's sockets and logs, closed to other users. A killed process leaves it behind."""
+    # mkdtemp's folders have mode 0700. Ray makes its folder accessible to all users, so it gets one inside.
     return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 
-# Between those that Ray's workers may use and those that Linux gives to connections.
+# Between the ports of Ray's workers and the ephemeral ports of Linux.
 PORTS = range(20_000, 32_768)
 
 
 def free_port() -> int:
-    """A port for a process that listens on it some seconds later.
+    """Return a port for a process that will listen on it some seconds later.
 
-    One that the system chooses may belong to any new connection by then. Drawn at random, so that runs that begin
-    together do not choose the same.
+    A port chosen by the system may be in use by a new connection by then. Drawn at random, so that runs that start
+    together do not choose the same one.
     """
     while True:
         port = secrets.choice(PORTS)

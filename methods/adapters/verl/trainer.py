@@ -1,16 +1,16 @@
 """verl's synchronous trainer with our loss, advantages, prompt order and filter. Every override calls `super()`, except
-those that give verl another order of prompts (`_next_train_batch`) and another buffer (`_build_replay_buffer`).
+those for another order of prompts (`_next_train_batch`) and another buffer (`_build_replay_buffer`).
 
-Imported only in the driver, when a run starts: it imports verl. What differs from stock verl:
+Imports verl, so it is imported only in the driver, when a run starts. Differences from stock verl:
 
 - loss and advantages are `Method.loss` and `Method.advantage`;
-- prompts come in the order that the TRL adapter uses, decided by the run's seed and the rollout alone;
-- a rollout is drawn whole, then filtered (`GroupBuffer`); prompt groups are dealt whole into minibatches, as with TRL;
-- ranks are balanced by length inside each minibatch, not over the rollout;
-- a minibatch without an informative group is not trained on: AdamW would move on momentum alone;
+- the order of prompts is that of the TRL adapter and depends only on the run's seed and the rollout;
+- a complete rollout is drawn, then filtered (`GroupBuffer`); prompt groups stay whole in minibatches, as with TRL;
+- ranks are balanced by length within each minibatch, not over the rollout;
+- a minibatch without an informative group is skipped: AdamW would move on momentum alone;
 - nothing depends on the order in which responses arrive.
 
-verl has hooks (`on_step_begin`, `on_step_end`, ...) but none for these. The private methods overridden here are pinned
+verl has hooks (`on_step_begin`, `on_step_end`, ...), but not for these. The private methods overridden here are pinned
 by tests/adapters/test_canaries.py.
 """
 
@@ -77,17 +77,17 @@ if TYPE_CHECKING:
 Key = TypeVar("Key")
 
 # --- Sampling one rollout: draw, wait for all of it, keep informative groups ------------------------------------------
-# verl's own filter takes groups as they finish, so what a run trains on depends on timing. Here all responses are
-# complete before groups are judged. `methods.training.rollouts` chooses the groups: one rule for both trainers.
+# verl's filter takes groups as they finish, so the training data would depend on timing. Here all responses are
+# complete before groups are filtered. `methods.training.rollouts` chooses the groups: one rule for both trainers.
 
-# Seconds between two looks at the queue: a twentieth of the wait so far, between these. verl's fixed 2 s is most of a
-# tiny model's step; a short fixed interval would keep a long rollout's driver busy.
+# Seconds between two polls of the queue: a twentieth of the wait so far, within these bounds. verl's fixed 2 s is most
+# of a tiny model's step; a short fixed interval would keep the driver busy during a long rollout.
 POLL_SECONDS, POLL_LONGEST = 0.05, 2.0
 
 
 class NothingToLearnError(Exception):
-    """All groups of a rollout are constant: there is nothing to update on. Caught by the trainer, which gives verl
-    `batch` to clear: a step of verl's always has rows."""
+    """All groups of a rollout are constant, so there is no update. The trainer catches it and passes verl `batch` to
+    clear, because a step of verl always has rows."""
 
     def __init__(self, batch: KVBatchMeta):
         super().__init__("all groups are constant")
@@ -104,21 +104,21 @@ class Rollout:
 
     @property
     def groups(self) -> int:
-        """How many groups were sampled."""
+        """Number of groups sampled."""
         return len(self.rows) // self.samples
 
     def group(self, number: int) -> list[Response]:
-        """The responses of one group; rows lie group by group."""
+        """Return the responses of one group; rows are ordered by group."""
         return self.rows[number * self.samples : (number + 1) * self.samples]
 
     @property
     def kept_rows(self) -> list[Response]:
-        """The responses that are trained on, group by group."""
+        """Responses that are trained on, group by group."""
         return [row for number in self.kept_groups for row in self.group(number)]
 
 
 class GroupBuffer(ReplayBuffer):
-    """`sample` returns the rows of the kept groups; `rollout` describes all groups, kept or not."""
+    """Buffer whose `sample` returns the rows of the kept groups; `rollout` describes all groups, kept or not."""
 
     rollout: Rollout
 
@@ -127,7 +127,7 @@ class GroupBuffer(ReplayBuffer):
     ):
         super().__init__(
             trainer_mode="sync",
-            trainer_config=None,  # this and the next three configure verl's own `sample`, which is replaced
+            trainer_config=None,  # this and the next three configure verl's `sample`, which is replaced
             max_off_policy_threshold=None,
             max_off_policy_strategy="drop",
             sampler_kwargs=None,
@@ -135,40 +135,40 @@ class GroupBuffer(ReplayBuffer):
         )
         self.training, self.end_tokens = training, end_tokens
         self.refill = refill  # sends up to so many more prompts; returns how many
-        self.check = check  # raises when the wait has been too long or a worker has died
+        self.check = check  # raises if the wait was too long or a worker has died
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
-        """Replaces verl's own, which waits for `batch_size` groups and no longer."""
+        """Return the rows of the kept groups; replaces verl's `sample`, which waits only for `batch_size` groups."""
         t = self.training
         rows = self._wait_for_rows(partition_id)
         for _ in range(t.refill_rounds if t.filter == "refill" else 0):
-            # twice what is missing, because some of the new groups will be constant too
+            # twice the missing number, because some of the new groups will be constant too
             missing = batch_size - len(self._choose(rows, batch_size))
             if not missing or not self.refill(min(2 * missing, batch_size)):
                 break
             rows = self._wait_for_rows(partition_id)
         self.rollout = Rollout(rows, self._choose(rows, batch_size), t.samples_per_prompt)
-        # One group stays even if none is informative: verl's step must have rows to clear at its end.
+        # One group is kept even if none is informative: verl's step must have rows to clear at its end.
         staying = {row.uid for row in self.rollout.kept_rows} or {rows[0].uid}
         self._clear_groups(partition_id, {row.uid for row in rows} - staying)
         batch = self._materialize_batch(partition_id, sorted(staying), dict(self.partitions[partition_id]))
         if not self.rollout.kept_groups:
             raise NothingToLearnError(batch)
-        # verl gives rows in the order in which they finished; minibatches need the order in which they were drawn.
+        # verl returns rows in the order in which they finished; minibatches need the order in which they were drawn.
         position = {key: index for index, key in enumerate(batch.keys)}
         batch.reorder([position[row.key] for row in self.rollout.kept_rows])
         return batch, {}
 
     def _choose(self, rows: list[Response], wanted: int) -> list[int]:
-        """Numbers of at most `wanted` groups to train on."""
+        """Return the numbers of at most `wanted` groups to train on."""
         n = self.training.samples_per_prompt
         ungraded = {index // n for index, row in enumerate(rows) if row.reward is None}
-        # float64 holds each reward exactly, so that equal rewards stay equal and different ones different
+        # float64 represents each reward exactly, so that equal rewards stay equal and different ones different
         reward = torch.tensor([row.reward or 0.0 for row in rows], dtype=torch.float64)
         return rollouts.choose(rollouts.informative(reward, n), wanted, self.training.filter, ungraded)
 
     def _wait_for_rows(self, partition_id: str) -> list[Response]:
-        """Wait until no request is open; returns all responses, in the order of draws, prompts and samples."""
+        """Wait until no request is open; return all responses, in the order of draws, prompts and samples."""
         began = time.monotonic()
         while True:
             self._sync_metadata_from_transfer_queue()
@@ -179,7 +179,7 @@ class GroupBuffer(ReplayBuffer):
             self._wait_for_next_poll(partition_id, float("inf"))
         keys = sorted(self.partitions[partition_id], key=_place)
         uids = self.finished_keys[partition_id] | self.failure_keys[partition_id]
-        # verl drops a failed sample from its group in silence; a group that is not whole must not be trained on.
+        # verl silently drops a failed sample from its group; an incomplete group must not be trained on.
         if self.failure_keys[partition_id] or len(keys) != len(uids) * self.training.samples_per_prompt:
             raise CorruptInputError(
                 f"verl: {len(self.failure_keys[partition_id])} of {len(uids)} prompt groups failed while they were "
@@ -194,7 +194,7 @@ class GroupBuffer(ReplayBuffer):
 
 
 def _place(key: str) -> tuple[str, int]:
-    """Order of a row: its prompt's uid, which sorts as drawn, then its sample as a number (10 comes after 9)."""
+    """Return a row's sort key: its prompt's uid, which sorts as drawn, then its sample as a number (10 after 9)."""
     uid, sample, _ = key.rsplit("_", 2)
     return uid, int(sample)
 
@@ -203,9 +203,9 @@ def _place(key: str) -> tuple[str, int]:
 
 
 class MethodTrainer(PPOTrainerSync):
-    """Trains `method`; reports every rollout to `recorder`."""
+    """Trainer of `method` that reports every rollout to `recorder`."""
 
-    # Class attributes, set by `driver`: verl itself builds the trainer, from nothing but its configuration.
+    # Class attributes, set by `drive`, because verl builds the trainer from its configuration only.
     spec: Spec
     method: Method
     prompts_drawn: int  # per rollout, without refills
@@ -218,25 +218,25 @@ class MethodTrainer(PPOTrainerSync):
         config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
-        # Of the present rollout:
+        # For the current rollout:
         self._drawn: set[int] = set()  # indices of its prompts
         self._draws = 0
         self._results: list[MicroBatchResult] = []
         self._gradient_norms: list[float] = []
-        self._began = self._sampled = self._updated = 0.0  # seconds of a clock
+        self._began = self._sampled = self._updated = 0.0  # seconds of `perf_counter`
 
     # --- 1. loss --------------------------------------------------------------------------------------------------
 
     def on_init_end(self) -> None:
-        """The workers exist from here on: they get our loss in the place of the one that verl's configuration names."""
+        """Send our loss to the workers, which now exist, in place of the one in verl's configuration."""
         self.actor_rollout_wg.set_loss_fn(method_loss(self.spec, self.method))
         self.actor_rollout_wg.update_actor = self._keeping_results(self.actor_rollout_wg.update_actor)
         super().on_init_end()
 
     def _keeping_results(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """verl's call into the workers; what our loss sent back is taken out before verl averages its metrics.
+        """Wrap verl's call into the workers, to take out our loss's results before verl averages its metrics.
 
-        The call is wrapped because `_update_actor` around it averages at once and hands nothing else out.
+        The call is wrapped because `_update_actor` averages immediately and returns nothing else.
         """
 
         def call(batch: KVBatchMeta) -> Any:
@@ -254,11 +254,11 @@ class MethodTrainer(PPOTrainerSync):
     # --- 2. prompts, sampling, filter -----------------------------------------------------------------------------
 
     def _build_replay_buffer(self) -> GroupBuffer:
-        """Waits for all groups of a rollout; verl's own returns groups as they finish."""
+        """Return a buffer that waits for all groups of a rollout; verl's returns groups as they finish."""
         return GroupBuffer(self.spec.training, self.end_tokens, self._refill, self._check_workers)
 
     def on_step_begin(self) -> None:
-        """verl's step is a rollout with all its updates."""
+        """Start a step of verl, which is a rollout with all its updates."""
         super().on_step_begin()
         self.watchdog.restart(f"rollout {self.global_steps}: sampling")
         self._began = self._sampled = self._updated = time.perf_counter()
@@ -266,19 +266,19 @@ class MethodTrainer(PPOTrainerSync):
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """The rollout's prompts, by its number: verl's own data loader has a position that would have to be saved."""
+        """Return the rollout's prompts by its number: the position of verl's data loader would have to be saved."""
         end = self.global_steps * self.prompts_drawn
         return self._batch(rollouts.order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
 
     def _refill(self, wanted: int) -> int:
-        """Send out up to `wanted` more prompts, for filter `refill`; returns how many there were."""
+        """Dispatch up to `wanted` more prompts, for filter `refill`; return their number."""
         indices = self.refill.draw(wanted, self._drawn)
         return self._submit_batch_to_rollout(self._batch(indices)) if indices else 0
 
     def _batch(self, indices: Sequence[int]) -> TensorDict:
-        """These prompts as verl dispatches them.
+        """Return these prompts as verl dispatches them.
 
-        verl's own uids are random. Ours sort as drawn and hold no underscore, since row keys are <uid>_<sample>_<part>.
+        verl's uids are random. Ours sort as drawn and have no underscore, since row keys are <uid>_<sample>_<part>.
         """
         rows = collate_fn([self.train_dataset[index] for index in indices])
         step, draw = self.global_steps, self._draws
@@ -300,7 +300,7 @@ class MethodTrainer(PPOTrainerSync):
         self.watchdog.check_alive(servers)
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        """verl's step, which always makes an update: a rollout of constant groups leaves it by an exception."""
+        """Run verl's step, which always makes an update: a rollout of constant groups leaves it by an exception."""
         self._divergences = dict(movement.NOTHING_TRAINED)
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
@@ -308,13 +308,13 @@ class MethodTrainer(PPOTrainerSync):
             return batch
         except NothingToLearnError as nothing:
             self._sampled = self._updated = time.perf_counter()
-            self.on_sample_end()  # left out by the exception: takes the inference engines off the devices
+            self.on_sample_end()  # skipped by the exception: removes the inference engines from the devices
             return nothing.batch
 
     def _measured(self, batch: KVBatchMeta) -> dict[str, float | None]:
-        """How far the rollout's updates moved the policy, by the sampled tokens; without a reference model not `base`.
+        """Return how far the rollout's updates moved the policy, by the sampled tokens; `base` needs a reference model.
 
-        One pass more over every fourth row of each rank.
+        Costs one additional pass over every fourth row of each rank.
         """
         size = len(batch) // self._ranks
         keys = [
@@ -323,7 +323,7 @@ class MethodTrainer(PPOTrainerSync):
         share = batch.select_keys(keys)
         temperature = self.config.actor_rollout_ref.rollout.temperature
         share.extra_info = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
-        # Where a micro-batch has a number of rows and not of tokens, it must divide a rank's rows.
+        # If a micro-batch is sized in rows rather than tokens, its size must divide a rank's rows.
         rows = self.spec.training.rows_per_minibatch // self.spec.training.micro_batches // self._ranks
         share.extra_info["micro_batch_size_per_gpu"] = math.gcd(len(keys) // self._ranks, rows)
         self.actor_rollout_wg.compute_log_prob(share)
@@ -345,23 +345,23 @@ class MethodTrainer(PPOTrainerSync):
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
     def _minibatches(self) -> list[list[int]]:
-        """Positions in `rollout.kept_groups` of the groups of each minibatch that has any."""
+        """Return the positions in `rollout.kept_groups` of each nonempty minibatch's groups."""
         dealt = rollouts.deal(range(len(self.replay_buffer.rollout.kept_groups)), self.spec.training.minibatches)
         return [groups for groups in dealt if groups]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """Rows of all minibatches that are trained on: verl fills up to it with empty rows."""
+        """Return the rows of all trained minibatches: verl pads up to this number with filling rows."""
         self._ranks = dp_size
         return len(self._minibatches()) * self.spec.training.rows_per_minibatch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **options: Any) -> KVBatchMeta:
-        """verl fills up and balances the ranks over the rollout; then rows go to our minibatches, balanced in each."""
+        """Let verl pad and balance the rollout, then assign rows to our minibatches, balancing ranks in each."""
         batch = super()._balance_batch(batch, metrics, **options)
         position = {key: index for index, key in enumerate(batch.keys)}
         length = {key: int(tag["seq_len"]) for key, tag in zip(batch.keys, batch.tags, strict=True)}
         rollout = self.replay_buffer.rollout
         real = {row.key for row in rollout.kept_rows}
-        # Filling rows in the order of their numbers, so that the same ones go into the same minibatch each time.
+        # Filling rows are ordered by number, so that the same ones always go into the same minibatch.
         filling = iter(sorted((key for key in position if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
         size = self.spec.training.rows_per_minibatch
         placed: list[tuple[str, MinibatchTotals]] = []  # minibatch by minibatch
@@ -379,19 +379,19 @@ class MethodTrainer(PPOTrainerSync):
         return batch
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """Minibatch by minibatch, as the updates are: see `worker.infer_batch`."""
+        """Compute old log-probs minibatch by minibatch, like the updates: see `worker.infer_batch`."""
         batch.extra_info[MINIBATCH_ROWS] = self.spec.training.rows_per_minibatch
         return super()._compute_old_log_prob(batch, metrics)
 
     # --- 4. what the curve and a resumed run need -----------------------------------------------------------------
 
     def on_step_end(self) -> None:
-        """The end of a rollout: the only moment at which anything may be saved, because its samples are in no state."""
+        """Record the rollout and save if due; only its end can be saved, because states do not contain its samples."""
         super().on_step_end()
         t, step = self.spec.training, self.global_steps
         figures = rollout_figures(step, self.replay_buffer.rollout)
         updates = by_update(self._results)
-        # A minibatch without an informative group has no update; such minibatches are the last ones of each pass.
+        # A minibatch without an informative group has no update; such minibatches come last in each pass.
         trained = min(figures.groups_kept, t.minibatches)
         for index in range(t.updates_per_rollout):
             passes_before, minibatch = divmod(index, t.minibatches)
@@ -409,7 +409,7 @@ class MethodTrainer(PPOTrainerSync):
                 learning_rate=float(self.config.actor_rollout_ref.actor.optim.lr),
                 tokens=batch.tokens if batch else 0,
                 sequences=batch.sequences if batch else 0,
-                # verl makes all updates of a rollout in one call: each gets an equal share of its time
+                # verl makes all updates of a rollout in one call: its time is divided equally among them
                 seconds_update=(self._updated - self._sampled) / t.updates_per_rollout,
                 seconds_rollout=None if index else self._sampled - self._began,
             )
@@ -421,7 +421,7 @@ class MethodTrainer(PPOTrainerSync):
             self.total_training_steps = step  # verl's loop ends after this step
 
     def _save_state(self, due: Sequence[int]) -> None:
-        """Weights for evaluation first, then the state: a complete state never lacks an earlier checkpoint."""
+        """Save weights for evaluation, then the state: a complete state never lacks an earlier checkpoint."""
         run, update = self.recorder.run, self.global_steps * self.spec.training.updates_per_rollout
         state, base = run.state / f"checkpoint-{update}", Path(self.spec.base)
         shutil.rmtree(state, ignore_errors=True)
@@ -434,15 +434,15 @@ class MethodTrainer(PPOTrainerSync):
         run.save(state, update=update, rollout=self.global_steps, refill_position=self.refill.position)
 
     def _save_checkpoint(self) -> None:
-        """Does nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
+        """Do nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if self.replay_buffer.rollout.kept_groups:  # without an update there is nothing to compute them from
+        if self.replay_buffer.rollout.kept_groups:  # without an update there is no input for them
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
 def rollout_figures(number: int, rollout: Rollout) -> rollouts.RolloutFigures:
-    """Of rollout `number` (1-based). Responses without a reward are in no mean of rewards."""
+    """Return the figures of rollout `number` (1-based). Mean rewards exclude responses without a reward."""
     kept = rollout.kept_rows
     rewards = [row.reward for row in rollout.rows if row.reward is not None]
     if not rewards:
@@ -466,7 +466,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def method_loss(spec: Spec, method: Method) -> MethodLoss:
-    """The loss that the workers get."""
+    """Return the loss for the workers."""
     t = spec.training
     return MethodLoss(
         method.key,
@@ -478,7 +478,7 @@ def method_loss(spec: Spec, method: Method) -> MethodLoss:
 
 
 def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, MinibatchTotals]]:
-    """The rows of one minibatch, each with its totals. groups: by number, the key and the tokens of each row."""
+    """Return the rows of one minibatch, each with its totals. groups: number -> key and token count of each row."""
     sequences = sum(map(len, groups.values()))
     placed: list[tuple[Key, MinibatchTotals]] = []
     for number, rows in groups.items():
@@ -488,12 +488,12 @@ def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[K
 
 
 def by_rank(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
-    """Order in which rows, lying minibatch by minibatch (`size` each), must be sent so that verl, which gives each
-    rank an equal run of rows and lets it cut minibatches itself, trains on the same minibatches.
+    """Return the order in which to send rows, given minibatch by minibatch (`size` each), so that verl trains on the
+    same minibatches: it gives each rank an equal run of rows, which the rank splits into minibatches.
 
-    lengths: tokens of each row, prompt included. All ranks wait for the slowest at every update, so that each gets as
-    many rows of a minibatch as any other and about as many tokens, by which verl cuts micro-batches: all ranks make as
-    many as the one with the most. The rows of a prompt may part. With one rank rows stay as they lie.
+    lengths: tokens of each row, prompt included. All ranks wait for the slowest at every update, so each gets equally
+    many rows of a minibatch and about equally many tokens, by which verl splits micro-batches: all ranks run as many
+    as the rank with the most. A prompt's rows may be separated. With one rank the order is unchanged.
 
     >>> by_rank([9, 8, 1, 2, 5, 5, 5, 5], 4, 2)
     [1, 3, 4, 7, 0, 2, 5, 6]
@@ -506,17 +506,17 @@ def by_rank(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
 
 
 def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Rows in parts of equally many rows and nearly equal sums of lengths; each part's rows in order.
+    """Split rows into parts with equally many rows and nearly equal sums of lengths; each part's rows in order.
 
-    verl's partition (Karmarkar-Karp) is the start. Its largest part of equally many rows is 2 to 4 % above the
-    mean; exchanges between the largest and the smallest part, while they help, leave less than 1 %.
+    Starts from verl's partition (Karmarkar-Karp), whose largest part of equally many rows is 2 to 4 % above the
+    mean; exchanges between the largest and the smallest part, while they help, reduce this to less than 1 %.
     """
     found = get_seqlen_balanced_partitions(list(lengths), k_partitions=parts, equal_size=True)
     sums = [sum(lengths[row] for row in part) for part in found]
     while True:
         most, least = sums.index(max(sums)), sums.index(min(sums))
         gap = sums[most] - sums[least]
-        # the exchange that leaves the two closest to each other: it moves nearest to half the gap
+        # the exchange that makes the two most equal: the one that moves closest to half the gap
         rest, one, other = min(
             (abs(gap - 2 * (lengths[one] - lengths[other])), one, other)
             for one in found[most]
@@ -530,13 +530,13 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
 
 
 def by_update(results: Sequence[MicroBatchResult]) -> list[list[MicroBatchResult]]:
-    """The micro-batches of each update, in order."""
+    """Return the micro-batches of each update, in order."""
     updates = sorted({result.update for result in results})
     return [[result for result in results if result.update == update] for update in updates]
 
 
 def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
-    """`Method.advantage` as verl calls an estimator; filling rows have no tokens, and get 0."""
+    """Wrap `Method.advantage` as an estimator of verl; filling rows have no tokens and get 0."""
 
     def estimate(
         token_level_rewards: torch.Tensor, response_mask: torch.Tensor, index: Sequence[str], **_: Any
@@ -558,22 +558,22 @@ TRAINER_REGISTRY[TRAINER] = MethodTrainer
 
 
 def worker_group(*arguments: Any, **options: Any) -> RayWorkerGroup:
-    """verl's worker group. Its first process listens on a free port, drawn anew for each group."""
+    """Return verl's worker group. Its first process listens on a free port, drawn for each group."""
     ports = [processes.free_port(), processes.PORTS.stop]
     return RayWorkerGroup(*arguments, master_port_range=ports, **options)
 
 
 trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument
 
-# --- One run, from its first process to its last state: verl's trainer runs in this process, not in an actor of Ray ---
+# --- One run, from its first process to its last state: verl's trainer runs in this process, not in a Ray actor -------
 
-Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray around it: we are the driver
+Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray: this process is the driver
 
 
 def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, short: Path) -> Outcome:
-    """Resume from the run's last state, or start. Raises what a worker raised if it is one of our one-line errors.
+    """Resume from the run's last state, or start. Raises a worker's exception if it is one of our one-line errors.
 
-    short: the run's folder for what is over with the process (`processes.short_folder`).
+    short: the run's folder for files that are not needed after the process (`processes.short_folder`).
     """
     t, method = spec.training, catalog.parse(spec.method)
     prompts = rollouts.prompts(spec)
@@ -583,7 +583,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
     recorder = Recorder(run, method, stop)
     watchdog = processes.Watchdog()
     try:
-        # a state is saved at a collapse too, for the checkpoints; the run does not go on from it
+        # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
         if rollouts.collapsed(run.curve.rewards, run.start.rollout):
             return Outcome(run.curve.rows, True, run.start.rollout)
         if start is not None:
@@ -593,7 +593,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
             dataset.write_parquet(prompts, spec.reward, table)
             files = Files(
                 train_parquet=table,
-                val_parquet=table,  # verl insists on one; nothing is validated during training
+                val_parquet=table,  # required by verl; nothing is validated during training
                 checkpoints=run.state,
                 log=run.state / "verl.jsonl",
                 reward_module=ROOT / "methods/adapters/verl/dataset.py",
@@ -611,7 +611,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
                 "refill": rollouts.Refill(len(prompts), spec.seed, run.start.refill_position),
                 "watchdog": watchdog,
             }
-            for name, value in attributes.items():  # verl builds the trainer from its configuration alone
+            for name, value in attributes.items():  # verl builds the trainer from its configuration only
                 setattr(MethodTrainer, name, value)
             with processes.ray_for(config, processes.environment(t, short)):
                 check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")
@@ -632,7 +632,7 @@ def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, sho
 
 
 def end_tokens(base: str, tokenizer: transformers.PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a response. A generation config may name more than the tokenizer."""
+    """Return the tokens that end a response. A generation config may list more than the tokenizer."""
     tokens: Any = None
     if (Path(base) / "generation_config.json").is_file():
         tokens = transformers.GenerationConfig.from_pretrained(base).eos_token_id

@@ -1,8 +1,7 @@
 """Our code in verl's workers: the output head, the loss of a micro-batch, and the sampling of one response.
 
-Every process of a run imports this module before verl builds anything in it (`actor_rollout_ref.model.external_lib`;
-on a CPU through `cpu_rollout`). The import itself registers the agent loop, and puts the shim for TRL and the output
-head in place.
+Every process of a run imports this module before verl builds anything (`actor_rollout_ref.model.external_lib`; on a
+CPU through `cpu_rollout`). The import registers the agent loop and installs the shim for TRL and the output head.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
 
 
 def _no_trl() -> bool:
-    """Whenever TRL is installed, verl imports a class that TRL 1.x no longer has. Only critics need it."""
+    """Hide TRL from verl, which would import a class, needed only by critics, that TRL 1.x no longer has."""
     return False
 
 
-# Each of the two modules holds its own reference to the function, so both are replaced.
+# Each of the two modules has a reference to the function, so both are replaced.
 verl.models.transformers.monkey_patch.is_trl_available = _no_trl
 verl.utils.model.is_trl_available = _no_trl
 
@@ -49,18 +48,18 @@ verl.utils.model.is_trl_available = _no_trl
 
 
 class ChunkedHead:
-    """What verl's models call instead of their own output head (`model.use_fused_kernels`, backend torch).
+    """Output head of verl's models (`model.use_fused_kernels`, backend torch).
 
-    verl's own class of this name has entropies in the precision of the pass: bfloat16 is far coarser than dH.
+    verl's class computes entropies in the precision of the pass: bfloat16 is far coarser than dH.
     """
 
     def __init__(self, **_: Any):
-        """verl passes the backend's name."""
+        """Ignore the arguments: verl passes the backend's name."""
 
     def forward(
         self, hidden_states: Tensor, vocab_weights: Tensor, input_ids: Tensor, temperature: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """(1, N) log-probs and entropies in float32 of packed sequences, whose N tokens need not be a row already."""
+        """Return log-probs and entropies (1, N), float32, of packed sequences; the N tokens may have another shape."""
         token = input_ids.view(hidden_states.shape[:-1])
         return logp_and_entropy(hidden_states, vocab_weights, token, temperature=temperature, chunk=CHUNK)
 
@@ -72,10 +71,10 @@ _wrap_targets = verl.utils.fsdp_utils._select_fsdp2_wrap_targets
 
 
 def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Module]:
-    """The modules that FSDP2 gathers one by one, without an untied output head.
+    """Return the modules that FSDP2 gathers one by one, without an untied output head.
 
-    A head of the list is gathered only while it is called, and `ChunkedHead` reads its weight without a call. Gathered
-    with the model's root it is there for the whole pass, which the memory estimate counts.
+    A head in this list is gathered only during its call, but `ChunkedHead` reads its weight without a call. Gathered
+    with the model's root it is available during the whole pass, as the memory estimate assumes.
     """
     head = model.get_output_embeddings()  # type: ignore[operator]
     return [module for module in _wrap_targets(model, layers) if module is not head]
@@ -84,8 +83,8 @@ def wrap_targets(model: torch.nn.Module, layers: list[str]) -> list[torch.nn.Mod
 verl.utils.fsdp_utils._select_fsdp2_wrap_targets = wrap_targets
 
 # --- verl's names for what a loss reads -------------------------------------------------------------------------------
-# Only this section knows them (tests/adapters/test_canaries.py pins them). verl fills a minibatch up to a size that
-# it can divide, with rows whose response mask is empty ("filling rows"). They become `dropped` rows of the `Batch`.
+# They occur only in this section (tests/adapters/test_canaries.py pins them). verl pads a minibatch to a divisible size
+# with rows whose response mask is empty ("filling rows"). They become `dropped` rows of the `Batch`.
 
 LOSS_FIELDS = ("response_mask", "old_log_probs", "entropy", "advantages")
 REFERENCE = "ref_log_prob"
@@ -95,49 +94,49 @@ TOTALS_FIELD = "minibatch_figures"  # ours, (B, 5) long: see `MinibatchTotals`
 
 
 class MinibatchTotals(NamedTuple):
-    """Totals of the minibatch that a row belongs to, one row of `TOTALS_FIELD`: a worker sees only a part of it.
+    """Totals of a row's minibatch, one row of `TOTALS_FIELD`: a worker gets only a part of the minibatch.
 
     Sent with the rows, because verl's totals count filling rows as sequences and ignore prompt groups.
     """
 
     group: int  # number of the row's prompt group in the rollout; -1 for a filling row
-    group_tokens: int  # of that group, in the minibatch
+    group_tokens: int  # tokens of that group in the minibatch
     groups: int  # in the minibatch
     sequences: int  # in the minibatch, without filling rows
-    place: int  # of the row in the minibatch, as drawn: 0 to sequences - 1, whatever rank has it; -1 for a filling row
+    place: int  # position in the minibatch as drawn, on any rank: 0 to sequences - 1; -1 for a filling row
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """One micro-batch as a loss reads it, and where it belongs."""
+    """One micro-batch as a loss reads it, and its position in the run."""
 
     batch: Batch
-    place: Tensor  # (B,) of each row in the minibatch, -1 for filling rows
+    place: Tensor  # (B,) position of each row in the minibatch, -1 for filling rows
     rollout: int  # 1-based, verl's `global_steps`
     tokens: int  # of the minibatch, over all ranks
     sequences: int  # likewise
-    rows: int  # likewise, with filling rows
+    rows: int  # likewise, including filling rows
     ranks: int  # data-parallel; FSDP averages gradients over them
 
 
 def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, max_tokens: int) -> MicroBatch:
-    """verl's micro-batch: nested (B, j) tensors in `data`, log-probs and entropies with gradient in `model_output`."""
+    """Convert verl's micro-batch: nested (B, j) tensors in `data`, values with gradient in `model_output`."""
     from verl.workers.utils.padding import no_padding_2_padding
 
     logp_BT = no_padding_2_padding(model_output["log_probs"], data)
     entropy_BT = no_padding_2_padding(model_output["entropy"], data)
-    # Most fields of `data` are not tensors: ours are taken by name.
+    # Most fields of `data` are not tensors: ours are selected by name.
     fields = [*LOSS_FIELDS, *(name for name in (REFERENCE, SAMPLED) if name in data)]
     padded = {name: _padded(data[name], logp_BT.shape[1]) for name in fields}
     mask_BT = padded["response_mask"].bool()
     group_B, group_tokens_B, groups_B, sequences_B, place_B = _padded(data[TOTALS_FIELD], 5).unbind(1)
-    # verl spreads a sequence's advantage over its tokens; the first valid token gives it back.
+    # verl spreads a sequence's advantage over its tokens; it is read from the first valid token.
     advantage_B = padded["advantages"].gather(1, mask_BT.long().argmax(1, keepdim=True)).squeeze(1)
     # verl calls a loss inside the autocast of its forward pass
     device = logp_BT.device.type
     half = torch.is_autocast_enabled(device)
     sampled_BT = padded.get(SAMPLED)
-    if sampled_BT is not None:  # an engine may have no number for a token: it counts as agreeing, as in TRL
+    if sampled_BT is not None:  # a token without a value from the engine counts as agreeing, as in TRL
         sampled_BT = sampled_BT.where(sampled_BT.isfinite(), padded["old_log_probs"]).to(logp_BT.dtype)
     batch = Batch(
         logp=logp_BT,
@@ -157,7 +156,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
         label=label,
     )
     rollout: Any = data["global_steps"]
-    if isinstance(rollout, Sequence) or hasattr(rollout, "shape"):  # verl hands it over bare, or once per row
+    if isinstance(rollout, Sequence) or hasattr(rollout, "shape"):  # verl passes it bare or once per row
         rollout = rollout[0]
     return MicroBatch(
         batch,
@@ -171,7 +170,7 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
 
 
 def _padded(x: Tensor, width: int) -> Tensor:
-    """(B, width) of a nested or dense tensor, zeros on the right."""
+    """Return a nested or dense tensor as (B, width), with zeros on the right."""
     if x.is_nested:
         x = torch.nested.to_padded_tensor(x, 0)
     return pad(x, (0, width - x.shape[1]))
@@ -179,18 +178,18 @@ def _padded(x: Tensor, width: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Response:
-    """One sampled response, as the driver reads it from verl's queue."""
+    """One sampled response, read by the driver from verl's queue."""
 
     key: str  # <uid>_<sample>_0
     uid: str  # of its prompt group
-    reward: float | None  # None: late, or the response was not judged
+    reward: float | None  # None: late, or the response was not graded
     tokens: int
     truncated: bool
     error: str | None  # of a reward that failed
 
 
 def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
-    """The responses of these rows. A response is truncated when it fills `limit` tokens without an end token."""
+    """Return the responses of these rows. A response is truncated if it has `limit` tokens without an end token."""
     rows = []
     extras = [getattr(extra, "data", extra) for extra in data["extra_fields"]]
     for key, tokens, scores, extra in zip(keys, data["responses"], data["rm_scores"], extras, strict=True):
@@ -210,28 +209,28 @@ def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Seq
 
 # --- The loss ---------------------------------------------------------------------------------------------------------
 
-MINIBATCH_ROWS = "minibatch_rows"  # of a minibatch over all ranks: the trainer puts it beside the rows
+MINIBATCH_ROWS = "minibatch_rows"  # rows of a minibatch over all ranks: the trainer sends it with the rows
 
 # Name of our one metric. verl reduces a metric whose name contains "max" or "min"; this one must come back as a list.
 RESULT = "micro_batch"
-OPTIONAL = {"entropy", "old_entropy", "ref_logp", "sampling_logp"}  # fields that not every method reads
+OPTIONAL = {"entropy", "old_entropy", "ref_logp", "sampling_logp"}  # fields that only some methods read
 
 
 class MicroBatchResult(NamedTuple):
-    """What a worker sends back to the driver for the curve."""
+    """Result that a worker sends to the driver for the curve."""
 
     update: int  # 0-based over the run
     loss: float  # the micro-batch's share of the minibatch's loss
     batch: Batch  # without gradient, on the CPU: diagnostics are computed over the whole minibatch
-    place: Tensor  # (B,) of each row in the minibatch, as in `MicroBatch`
-    moved: movement.Update | None = None  # by the update
+    place: Tensor  # (B,) position of each row in the minibatch, as in `MicroBatch`
+    moved: movement.Update | None = None  # change of the parameters in the update
 
 
 class MethodLoss:
-    """Sent to every worker by `set_loss_fn`. Counts the minibatches it sees, because verl does not number them.
+    """Loss sent to every worker by `set_loss_fn`. It counts minibatches, because verl does not number them.
 
     whole_minibatch: statistics are those of the whole minibatch (R15). They are taken in a pass without gradient before
-    the update's (`look`); the update costs one forward pass more, and only methods with such a statistic pay it.
+    the update's (`look`), an additional forward pass that only methods with such a statistic need.
     """
 
     def __init__(self, method: str, run_seed: int, updates_per_rollout: int, max_tokens: int, *, whole_minibatch: bool):
@@ -240,13 +239,13 @@ class MethodLoss:
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
         self.gathers = whole_minibatch and bool(self.method.parts.statistics)
         self.whole_minibatch = whole_minibatch
-        self.selected: dict[str, Tensor] | None = None  # of the minibatch that is being trained on, place by place
+        self.selected: dict[str, Tensor] | None = None  # for the current minibatch, place by place
         self.rollout = self.rows = 0
 
     def look(self, run: Callable[[Callable[..., Any]], Any], gather: Callable[[list[Any]], list[list[Any]]]) -> None:
         """Take statistics over the minibatch, the same on every rank.
 
-        run: calls a loss on each of this rank's micro-batches, without gradient; gather: a list as each rank has it.
+        run: calls a loss on each of this rank's micro-batches, without gradient; gather: collects all ranks' lists.
         """
         if not self.gathers:
             return
@@ -254,7 +253,7 @@ class MethodLoss:
 
         def collect(model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None) -> Any:
             part = micro_batch(model_output, data, self.method.key, self.max_tokens)
-            # only what statistics may read travels between ranks
+            # only fields that statistics may read are sent between ranks
             unread: dict[str, Any] = dict.fromkeys(OPTIONAL - self.method.needs)
             seen.append((self._update(part), part.place.cpu(), detached(replace(part.batch, **unread))))
             return torch.zeros(()), {}
@@ -262,14 +261,14 @@ class MethodLoss:
         run(collect)
         updates, places, batches = zip(*(part for parts in gather(seen) for part in parts), strict=True)
         place_B = torch.cat(places)
-        # In the order drawn: the same minibatch whatever the split, so that a random choice is the same too.
+        # In the order drawn: the minibatch, and so a random selection, does not depend on the split.
         order = place_B.argsort()[int((place_B < 0).sum()) :]
         self.selected = self.method.select(together(batches).rows(order), self._generator(updates[0]))
 
     def __call__(
         self, model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The micro-batch's share of the minibatch's loss, times the ranks over which FSDP averages."""
+        """Return the micro-batch's share of the minibatch's loss, times the ranks over which FSDP averages."""
         part = micro_batch(model_output, data, self.method.key, self.max_tokens)
         batch, update = part.batch, self._update(part)
         self.rows += len(batch.mask)
@@ -280,9 +279,9 @@ class MethodLoss:
                 "divides by the tokens of a micro-batch; allowed: one GPU, micro_batches 1, or cov_scope: microbatch"
             )
         selected = None
-        if self.selected is not None:  # filling rows take any row's: they have no token
+        if self.selected is not None:  # filling rows get arbitrary values, because they have no tokens
             selected = rows_selected(self.selected, part.place.clamp(min=0).cpu(), batch.logp)
-        # An unsplit minibatch counts its own tokens, sequences and groups, exactly as the TRL adapter does: the two
+        # An unsplit minibatch computes its counts of tokens, sequences and groups, as in the TRL adapter: the two
         # trainers then agree bit for bit.
         loss = self.method.loss(
             batch if split else replace(batch, group_tokens=None, groups=None),
@@ -295,13 +294,13 @@ class MethodLoss:
         return loss * part.ranks, {RESULT: result}
 
     def _update(self, part: MicroBatch) -> int:
-        """0-based over the run, of the minibatches that were trained on, from the rows seen since the rollout began."""
+        """Return the update, 0-based over the run and trained minibatches only, from the rows seen in this rollout."""
         if part.rollout != self.rollout:
             self.rollout, self.rows = part.rollout, 0
         return (part.rollout - 1) * self.updates_per_rollout + self.rows * part.ranks // part.rows
 
     def _generator(self, update: int) -> Generator:
-        """Of a selection's random numbers: run and update decide them, not the worker or what came before."""
+        """Return a generator for selections that depends only on run and update, not on the worker or earlier draws."""
         return torch.Generator().manual_seed(derive(self.run_seed, "selection", update))
 
 
@@ -311,7 +310,7 @@ _forward_backward = FSDPEngineWithLMHead.forward_backward_batch
 def forward_backward_batch(
     self: Any, data: TensorDict, loss_function: Callable[..., Any], forward_only: bool = False
 ) -> Any:
-    """verl's pass over a minibatch in micro-batches, after a look at all of it where our loss needs one."""
+    """Run verl's pass over a minibatch in micro-batches, after `look` over all of it if our loss needs it."""
     if isinstance(loss_function, MethodLoss) and not forward_only:
 
         def run(collect: Callable[..., Any]) -> None:
@@ -336,7 +335,7 @@ _optimizer_step, _train_batch = FSDPEngineWithLMHead.optimizer_step, FSDPEngineW
 
 
 def optimizer_step(self: Any) -> float:
-    """verl's; how far it moved the parameters is kept for `train_batch`."""
+    """Run verl's step; keep how far it moved the parameters for `train_batch`."""
     before = movement.copies(self.module.parameters())
     norm: float = _optimizer_step(self)
     self.moved = movement.update(before, self.module.parameters())
@@ -344,7 +343,7 @@ def optimizer_step(self: Any) -> float:
 
 
 def train_batch(self: Any, data: TensorDict, loss_function: Callable[..., Any]) -> Any:
-    """verl's update, whose results also hold how far it moved the parameters."""
+    """Run verl's update; add to its results how far it moved the parameters."""
     outputs = _train_batch(self, data, loss_function)
     metrics = outputs["metrics"]
     if RESULT in metrics:
@@ -356,7 +355,7 @@ FSDPEngineWithLMHead.optimizer_step, FSDPEngineWithLMHead.train_batch = optimize
 
 
 def detached(batch: Batch) -> Batch:
-    """On the CPU, without gradient: what diagnostics need."""
+    """Return the batch on the CPU, without gradient, for diagnostics."""
     values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
     moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
     return replace(batch, **moved)
@@ -368,10 +367,10 @@ _infer_batch = FSDPEngineWithLMHead.infer_batch
 
 
 def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
-    """verl's, minibatch by minibatch where the trainer gives the rows of one.
+    """Run verl's pass, minibatch by minibatch if the trainer passes the rows of one.
 
-    A micro-batch has then the rows that it has in the update. In half precision a token's entropy depends on what else
-    is in its micro-batch (`masks.TOLERANCE`): in another one dH would be noise (reading R6).
+    A micro-batch then has the same rows as in the update. In half precision a token's entropy depends on the other rows
+    of its micro-batch (`masks.TOLERANCE`): in another one dH would be noise (reading R6).
     """
     from verl.utils import tensordict_utils as tu
 
@@ -394,27 +393,27 @@ FSDPEngineWithLMHead.infer_batch = infer_batch
 
 # --- Sampling ---------------------------------------------------------------------------------------------------------
 
-SEED_FIELD = "run_seed"  # of a prompt's row: put there by the trainer
-SIZE_FIELD = "dispatch_prompts"  # likewise: prompts sent out together with it; read by `cpu_rollout`
+SEED_FIELD = "run_seed"  # field of a prompt's row, set by the trainer
+SIZE_FIELD = "dispatch_prompts"  # likewise: number of prompts dispatched together; read by `cpu_rollout`
 VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
 
 
 @register(AGENT_LOOP)
 class PromptLoop(AgentLoopBase):
-    """One prompt, one response, without verl's chat template: our prompts are exactly the text that a model reads.
+    """Loop of one prompt and one response, without verl's chat template: our prompts are exactly what a model reads.
 
     The response's seed depends on run, prompt and sample number, not on the order of arrival.
     """
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any):
-        # Not the base's: it builds a chat-template renderer and refuses tokenizers that have no template.
+        # The base's __init__ is not called: it needs a tokenizer with a chat template, for which it builds a renderer.
         self.rollout_config = trainer_config.config.actor_rollout_ref.rollout
         self.server_manager, self.tokenizer = server_manager, tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        # The prompt's text is whole, begin token included where the model has one, as evaluation reads it.
+        # The prompt is complete, including the model's begin token, if any, as in evaluation.
         prompt_ids: list[int] = self.tokenizer(row["raw_prompt"][0]["content"], add_special_tokens=False)["input_ids"]
-        # The sample number is part of the seed: with one seed for a group all its responses would be the same.
+        # The sample number is part of the seed: with one seed per group all its responses would be the same.
         seed = derive(int(row[SEED_FIELD]), "response", row["uid"], int(row["session_id"])) % VLLM_SEEDS
         output = await self.server_manager.generate(
             request_id=uuid4().hex,
@@ -433,5 +432,5 @@ class PromptLoop(AgentLoopBase):
         )
 
     def extra(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Sampling parameters that only some inference engine understands; see `cpu_rollout`."""
+        """Return sampling parameters specific to an inference engine; see `cpu_rollout`."""
         return {}
