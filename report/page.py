@@ -393,11 +393,13 @@ def build(root: Path) -> str:
 def _place(tree: Tree) -> Results:
     """Return the folder of the page: the tree, or results/pages/<name> with links to the files of published results.
 
-    Published results are read from the user's cache, which does not contain a page.
+    Published results are read from the user's cache, which holds no page.
     """
     if tree.kept is None:
         return tree.layout
-    place = Results(Path(os.path.relpath(ROOT / "results/pages" / tree.kept.absolute().name)))
+    kept = tree.kept.absolute()
+    folder = kept.parents[1] / "pages" / kept.name if kept.parent.name == "reference" else kept
+    place = Results(Path(os.path.relpath(folder)))
     place.root.mkdir(parents=True, exist_ok=True)
     for path in tree.root.iterdir():
         link = place.root / path.name
