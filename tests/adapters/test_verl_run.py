@@ -159,9 +159,14 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     (moments,) = newest.glob("global_step_*/actor/optim_world_size_1_rank_0.pt")
     flip(moments, 0.5)
 
+    earlier = len(said(out))
     second = start(spec, out)
     own: set[psutil.Process] = set()
     with planted.told_by_arguments(second.pid) as in_arguments:
+        # Until then the curve is that of the killed process.
+        while f"{out}: resuming from {older}" not in said(out)[earlier:]:
+            assert second.poll() is None, said(out)[-3000:]
+            time.sleep(0.1)
         until(second, out, 2 * 4 + 1)
         own |= set(descendants(second))
         assert second.wait(timeout=1800) == 0, said(out)[-3000:]
@@ -170,7 +175,6 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over([*own, *children], 90) == []
     assert str(moments) in said(out)
-    assert f"{out}: resuming from {older}" in said(out)
 
     after = untimed(out / "curve.csv")
     assert after[: len(before)] == before

@@ -41,7 +41,7 @@ RESULTS, LOGS, CHECKPOINTS = PLAN.results, PLAN.logs, PLAN.checkpoints
 CACHE = planning.CACHE
 BENCHMARKS = config["evaluation"]["benchmarks"]
 DATA = config["evaluation"]["data"]
-# The final records of runs, samples and grades. A rule requests only a record, which is written last: Snakemake checks
+# The final records of runs, samples and grades. Jobs request records alone, which are written last: Snakemake checks
 # every input of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in CHECKPOINTS]

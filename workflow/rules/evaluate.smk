@@ -46,6 +46,7 @@ rule generate:
         # A later attempt gets more time and keeps the finished benchmarks.
         runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
+        data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=" ".join(BENCHMARKS),
         backend=config["evaluation"]["backend"],
@@ -54,7 +55,7 @@ rule generate:
         folder=subpath(output.json, parent=True),
     shell:
         "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
-        " --data {DATA:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
+        " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule grade:
@@ -74,10 +75,11 @@ rule grade:
         # More at each attempt: responses that hit the grader's time limit add up.
         runtime=lambda wc, attempt: 60 * attempt,
     params:
+        data=DATA,
         samples=subpath(input.samples, parent=True),
         folder=subpath(output.json, parent=True),
     shell:
-        "python -m evals.grade --samples {params.samples} --data {DATA:q} --out {params.folder} 2>&1 | tee {log}"
+        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
 
 
 rule score:
@@ -88,10 +90,11 @@ rule score:
     log:
         f"{LOGS}/score.log",
     params:
+        root=RESULTS.root,
         # A param: results of earlier questions are scored again, and no rule makes them. Its path contains its hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),
     shell:
-        "quiet {log} python -m evals.score --results {RESULTS.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
+        "quiet {log} python -m evals.score --results {params.root} --checkpoints @{params.checkpoints} --benchmarks {params.names}"
         " --out {output.csv}"

@@ -77,10 +77,11 @@ rule table:
     wildcard_constraints:
         number=r"[A-Za-z0-9_-]+",
     params:
+        root=RESULTS.root,
         caption=lambda wc: caption(f"table{wc.number}"),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.tables --results {RESULTS.root} --table {wildcards.number}"
+        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
 
 rule figure:
@@ -111,10 +112,11 @@ rule figure:
     wildcard_constraints:
         figure="|".join(figure.key for figure in figure_spec.figures()),
     params:
+        root=RESULTS.root,
         caption=lambda wc: caption(wc.figure),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.figures --results {RESULTS.root} --figure {wildcards.figure}"
+        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
@@ -129,9 +131,10 @@ rule sweep_table:
     log:
         f"{LOGS}/sweep.log",
     params:
+        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.sweep --results {RESULTS.root} 2>&1 | tee {log}"
+        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
 
 rule sweep_choice:
@@ -143,9 +146,10 @@ rule sweep_choice:
     log:
         f"{LOGS}/sweep_choice.log",
     params:
+        root=RESULTS.root,
         question=(SWEEP or {}).get("question"),
     shell:
-        "python -m report.sweep --results {RESULTS.root} --choose 2>&1 | tee {log}"
+        "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
 
 
 rule convergence:
@@ -164,9 +168,10 @@ rule convergence:
     log:
         f"{LOGS}/convergence.log",
     params:
+        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.convergence --results {RESULTS.root}"
+        "quiet {log} python -m report.convergence --results {params.root}"
 
 
 # Common to all results, so it is kept in this repository: this rule rewrites paper/audit.csv.
@@ -193,10 +198,11 @@ rule claims:
     log:
         f"{LOGS}/claims.log",
     params:
+        root=RESULTS.root,
         caption=lambda wc: caption("claims"),
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m paper.claims --results {RESULTS.root}"
+        "quiet {log} python -m paper.claims --results {params.root}"
 
 
 # The page shows the output of these rules and computes nothing.
@@ -215,9 +221,11 @@ rule report:
     log:
         f"{LOGS}/report.log",
     params:
+        root=RESULTS.root,
+        data=DATA,
         code=lambda wc: made_by("report"),
     shell:
-        "python -m report.page --results {RESULTS.root} --data {DATA:q} 2>&1 | tee {log}"
+        "python -m report.page --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
 
 
 # Last: it lists the files of all other rules.
@@ -230,14 +238,17 @@ rule manifest:
     log:
         f"{LOGS}/manifest.log",
     params:
+        root=RESULTS.root,
         code=lambda wc: made_by("report"),
     shell:
-        "quiet {log} python -m report.manifest --results {RESULTS.root}"
+        "quiet {log} python -m report.manifest --results {params.root}"
 
 
 # Without input: nothing is rebuilt before it is checked.
 rule verify:
     log:
         f"{LOGS}/verify.log",
+    params:
+        root=RESULTS.root,
     shell:
-        "python -m report.verify --results {RESULTS.root} 2>&1 | tee {log}"
+        "python -m report.verify --results {params.root} 2>&1 | tee {log}"
