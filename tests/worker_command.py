@@ -36,7 +36,7 @@ def main() -> int:
         threading.Timer(0.2, print, ["a thread"]).start()
         print("the end of the command")
     if what == "show":  # what a process can see of others
-        print(sorted(name for name in os.environ if name.startswith(("TEPO_", "SECRET"))))
+        print(sorted(name for name in os.environ if name in (worker.VARIABLE, "SECRET_OF")))
         print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])
     if what == "start":  # another process, and wait for it
         other = subprocess.Popen(["sleep", "600"])
