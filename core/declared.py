@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from core.errors import BenchError, ConfigError, hint, unknown
+from core.errors import BenchError, ConfigError, CorruptInputError, hint, unknown
 
 # pydantic's error type -> what is expected, in terms of YAML and JSON
 KINDS = {
@@ -138,3 +138,40 @@ def _keys_at(model: Any, path: list[Any]) -> list[str]:
     if not (isinstance(owner, type) and issubclass(owner, BaseModel)):
         return []
     return [info.alias or name for name, info in owner.model_fields.items()]
+
+
+NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    list: "a list",
+    dict: "an object",
+}
+
+
+def check(value: Any, shape: Any, where: str, key: str = "") -> None:
+    """Raise CorruptInputError with file and key unless JSON data, written by a command, has the shape that others read.
+
+    A shape is a type, `[shape]` for a list, or an object of `{name: shape}`, to which keys may be added. A key whose
+    name ends in `?` may be missing or null; the name `*` stands for all keys.
+    """
+    at, kind = f"{where}: {key or 'top level'}", type(shape) if isinstance(shape, list | dict) else shape
+    if not isinstance(value, int | float if kind is float else kind) or (
+        isinstance(value, bool) and kind in (int, float)
+    ):
+        shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:80]
+        raise CorruptInputError(f"{at}: must be {NAMES[kind]}, got {shown}")
+    if isinstance(shape, list):
+        inside = [(number, each, shape[0]) for number, each in enumerate(value)]
+    else:
+        inside = []
+        for name, each in shape.items() if isinstance(shape, dict) else ():
+            if name == "*":
+                inside += [(found, child, each) for found, child in value.items()]
+            elif name.removesuffix("?") in value and not (name.endswith("?") and value[name[:-1]] is None):
+                inside.append((name.removesuffix("?"), value[name.removesuffix("?")], each))
+            elif not name.endswith("?"):
+                raise CorruptInputError(f"{at}: {name} is missing")
+    for name, child, each in inside:
+        check(child, each, where, f"{key}.{name}" if key else str(name))
