@@ -14,15 +14,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, CorruptInputError
-from core.provenance import ROOT, sha256_bytes, sha256_file
+from core.provenance import ROOT, sha256_file
 
 # Stage -> files that count whole, as patterns; {} is the trainer or the engine.
 COMPUTES = {
@@ -35,7 +35,7 @@ COMPUTES = {
     "bases": ("models/tiny.py", "models/build.py"),
     "prompts": (),
     "generate": (
-        "evals/generation/prompts.py", "evals/generation/draw.py", "evals/generation/engine.py",
+        "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/draw.py", "evals/generation/engine.py",
         "evals/generation/{}.py",
     ),
     "grade": (
@@ -43,41 +43,24 @@ COMPUTES = {
         "evals/grading/grader.py", "evals/grading/normalise.py", "evals/grading/numbers.py", "evals/grading/pool.py",
         "evals/grading/structure.py", "evals/grading/symbolic.py", "evals/grading/worker.py",
     ),
-    # Cheap to recompute, so these three count byte for byte.
     "adopt": ("evals/adopt.py",),
     "score": ("evals/score.py", "evals/stats/*.py"),
     "report": ("evals/learning_curves.py", "evals/stats/*.py", "report/**/*", "paper/**/*"),
 }  # fmt: skip
+BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 
-# Stage -> modules that do not change its numbers, or only through values in its record.
-PASSIVE = {
-    # The grader behind a reward: a correction for one odd answer must grade again, not train again.
-    "train": (
-        "methods", "methods.train", "methods.options", "methods.catalog", "methods.adapters", "methods.training",
-        "methods.training.run_folder", "methods.training.spec", "methods.training.code", "evals", "evals.grading",
-        "evals.grading.*",
-    ),
-    "bases": ("models", "models.recipe", "models.registry", "methods", "methods.sampling", "evals"),
-    "prompts": (
-        "models", "models.training_data", "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "methods",
-        "methods.sampling",
-    ),
-    # Some benchmarks parse an upstream answer with a function of the grader, and each pins the sha256 of its items.
-    "generate": (
-        "evals", "evals.arithmetic", "evals.questions", "evals.generate", "evals.run", "evals.benchmark", "evals.data",
-        "evals.fetch", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
-        "evals.grading.*", "methods",
-    ),
-    "grade": (
-        "evals", "evals.grade", "evals.run", "evals.benchmark", "evals.data", "evals.store", "evals.tasks",
-        "evals.tasks.*",
-    ),
-}  # fmt: skip
-PASSIVE["method"] = PASSIVE["train"]
-ALWAYS_PASSIVE = ("core", "core.*", "tests", "tests.*")  # what reads, writes and reports for every stage
-
-# Imported by name; the same name decides which of them count.
-BY_NAME = ("methods.catalog.*", "methods.parts.*")
+# Modules that change no numbers, or only through values in a stage's record. A stage's files and a caller's functions
+# count even so: a reward's grader does not, since a correction for one odd answer must grade again, not train again.
+PASSIVE = (
+    "core", "core.*", "tests", "tests.*",
+    "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
+    "methods.training", "methods.training.run_folder", "methods.training.spec", "methods.training.code",
+    "models", "models.recipe", "models.registry", "models.training_data",
+    "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
+    "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
+    "evals.grading.*",
+)  # fmt: skip
+BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; the same name decides which of them count
 
 
 @dataclass(frozen=True)
@@ -96,56 +79,40 @@ class Code:
         for pattern in COMPUTES[self.stage]:
             named = pattern.replace("{}", self.name)  # a folder of modules, or one module
             both = {*ROOT.glob(named), *ROOT.glob(named.replace("/*.py", ".py"))}
-            matched = sorted(path for path in both if _counts(path))
+            matched = sorted(path.relative_to(ROOT).as_posix() for path in both if _counts(path))
             if not matched:
                 raise ConfigError(f"core/code.py: {self.stage}: {pattern}: no such file; correct COMPUTES")
-            found += [path.relative_to(ROOT).as_posix() for path in matched]
+            found += matched
         return tuple(found)
 
     @property
     def hash(self) -> str:
         """Return 12 hex digits, recomputed from the files at each call; CorruptInputError if one is not Python."""
-        digest = hashlib.sha256()
-        for text in (*sorted(self._parts()), *self.values):
-            digest.update(f"{text}\n".encode())
-        return digest.hexdigest()[:12]
+        parts = [f"{module}:{name} {' '.join(words)}" for (module, name), words in self.definitions().items()]
+        if self.stage in BY_BYTES:
+            parts = [f"{file} {sha256_file(ROOT / file)}" for file in self.files]
+        text = "".join(f"{part}\n" for part in (*sorted(parts), *self.values))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def edited(self, before: str) -> bool:
-        """Return whether the files differ from those with hash `before`, or cannot be read."""
-        try:
-            return self.hash != before
-        except (ConfigError, CorruptInputError):
-            return True
-
-    @property
-    def _passive(self) -> tuple[str, ...]:
-        return (*PASSIVE.get(self.stage, ()), *ALWAYS_PASSIVE)
-
-    def _parts(self) -> Iterator[str]:
-        for file in self.files:
-            path = ROOT / file
-            plain = self.stage not in PASSIVE or path.suffix != ".py"
-            yield f"{file} {sha256_file(path) if plain else _content(path, *_version(path))}"
-        for module, name in self._definitions():
-            yield f"{module}:{name} {_definitions_of(module)[name].code}"
-
-    def _definitions(self) -> set[tuple[str, str]]:
-        """Return (module, name) of every definition outside the files that they and the functions use, at any depth."""
-        whole = {_module_of(file) for file in self.files if file.endswith(".py")}
-        todo = [(module, "*") for module in whole] if self.stage in PASSIVE else []
+    def definitions(self) -> dict[tuple[str, str], list[str]]:
+        """Return (module, name) -> words of what the stage's files and the functions define or use, at any depth."""
+        todo = [] if self.stage in BY_BYTES else [(_module_of(file), "*") for file in self.files]
         todo += [(module, name or "*") for module, _, name in (each.partition(":") for each in self.functions)]
-        seen: set[tuple[str, str]] = set()
+        found: dict[tuple[str, str], list[str]] = {}
         while todo:
             module, name = todo.pop()
-            defined = _definitions_of(module)
-            # Statements that define nothing may change the file's definitions: they are listed under "".
-            every = {each for each, definition in defined.items() if not definition.is_import}
-            for each in {name, ""} & defined.keys() if name in defined else every:
-                if (module, each) not in seen:
-                    seen.add((module, each))
-                    mentioned = (_resolved(dotted) for dotted in defined[each].mentions)
-                    todo += [(m, n) for m, n in mentioned if m and (m == module or not _matches(m, self._passive))]
-        return {(module, name) for module, name in seen if module not in whole}
+            defined, imports = _read(module)
+            if name in imports and name not in defined:  # another file imports it from here
+                names, used = set(), {imports[name]}
+            else:  # statements without a name may change any definition of the file
+                names = ({name, ""} & defined.keys() if name in defined else set(defined)) - {
+                    each for of, each in found if of == module
+                }
+                found |= {(module, each): defined[each] for each in names}
+                used = {word[1:] for each in names for word in defined[each] if word[0] == "@"}
+            targets = map(_resolved, used)
+            todo += [(m, n) for m, n in targets if m and (m == module or not _matches(m, PASSIVE))]
+        return found
 
 
 def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
@@ -155,13 +122,15 @@ def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
     project modules; other stages share their process with each other.
     """
     for code, before in pairs:
-        if code.edited(before):
+        try:
+            edited = code.hash != before
+        except (ConfigError, CorruptInputError):
+            edited = True
+        if edited:
             return {"code_warning": f"code of {code.stage}: was edited while it ran"}
     codes = [code for code, _ in pairs if code.stage in ("train", "method")]
-    known = {_module_of(file) for code in codes for file in code.files}
-    known |= {module for code in codes for module, _ in code._definitions()}
-    passive = {pattern for code in codes for pattern in code._passive}
-    others = sorted(name for name in _loaded() - known if not _matches(name, (*passive, *BY_NAME))) if codes else []
+    known = {module for code in codes for module, _ in code.definitions()}
+    others = sorted(name for name in _loaded() - known if not _matches(name, (*PASSIVE, *BY_NAME))) if codes else []
     return {"code_warning": f"{', '.join(others)}: imported, and in no hash"} if others else {}
 
 
@@ -173,84 +142,77 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', None) or type(function).__module__}:{name}"
 
 
-def words(node: ast.AST, silent: bool = False) -> Iterator[str]:
-    """Yield a syntax tree as words, without parts that do not compute. silent: inside `print`, strings do not count."""
-    match node:
-        case ast.Expr(value=ast.Constant(value=str())):  # a docstring
-            return
-        case ast.If() if _not_counted(node):
-            for statement in node.orelse:
-                yield from words(statement, silent)
-            return
-        case ast.Raise():
-            yield " ".join(["raise", *_without_strings(node)])
-            return
-        case ast.Constant(value=str()) if silent:
-            return
-        case ast.Call(func=ast.Name(id="print")):
-            silent = True
-    yield type(node).__name__
-    for name in node._fields:
-        value = getattr(node, name, None)
-        # Empty fields differ between versions of Python. ctx (load or store) follows from the rest.
-        if value is None or value == [] or name in ("ctx", "returns", "type_comment", "kind"):
-            continue
-        if name == "annotation" and isinstance(node, ast.arg):
-            continue
-        yield name
-        for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, ast.AST):
-                yield from words(entry, silent)
-            else:
-                yield repr(entry)
-    yield ";"
+def _words(node: ast.AST, names: Mapping[str, str], silent: bool = False) -> Iterator[str]:
+    """Yield what computes in a syntax tree, as words; @ precedes a full dotted name, $ a local one.
+
+    names: name in the file -> full dotted name. silent: strings do not count.
+    """
+    is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    if is_docstring or (is_text and silent):
+        return
+    if dotted := _dotted(node):
+        first, dot, rest = dotted.partition(".")
+        yield f"@{names[first]}{dot}{rest}" if first in names else f"${dotted}"
+    elif isinstance(node, ast.Raise):  # the names decide who catches it; wording and quoted values do not count
+        inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, True))
+        yield from ("raise", *(word for word in inner if word[0] in "@$"))
+    elif isinstance(node, ast.If) and _not_counted(node):
+        for statement in node.orelse:
+            yield from _words(statement, names, silent)
+    else:
+        silent = silent or (isinstance(node, ast.Call) and _dotted(node.func) == "print")
+        yield type(node).__name__
+        for name in node._fields:
+            value = getattr(node, name, None)
+            # Empty fields differ between versions of Python. ctx (load or store) follows from the rest.
+            if value is None or value == [] or name in ("ctx", "returns", "type_comment", "kind"):
+                continue
+            if name == "annotation" and isinstance(node, ast.arg):
+                continue
+            yield name
+            for entry in value if isinstance(value, list) else [value]:
+                yield from _words(entry, names, silent) if isinstance(entry, ast.AST) else (repr(entry),)
+        yield ";"
 
 
-def _without_strings(node: ast.AST) -> Iterator[str]:
-    """Yield the names of an error, which decide who catches it; its wording and quoted values do not count."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.JoinedStr) or (isinstance(child, ast.Constant) and isinstance(child.value, str)):
-            continue
-        if isinstance(child, ast.Name):
-            yield child.id
-        yield from _without_strings(child)
+def _dotted(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return None
 
 
-@dataclass
-class _Definition:
-    code: str = ""
-    mentions: set[str] = field(default_factory=set)  # full dotted names: methods.parts.masks.steer
-    is_import: bool = False  # counts where another file imports the name from here, not as part of the file
+def _not_counted(node: ast.If) -> bool:
+    """Return whether a block is for a type checker, or runs only when the file is the command."""
+    test = node.test.left if isinstance(node.test, ast.Compare) else node.test
+    return (_dotted(test) or "").rpartition(".")[2] in ("TYPE_CHECKING", "__name__")
 
 
-def _definitions_of(module: str) -> dict[str, _Definition]:
-    """Return a project file's top-level definitions by name; "": other statements. Empty for external files."""
+def _read(module: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the words of a project file's top-level definitions by name ("": other statements) and what it imports."""
     path = _file(module)
-    return {} if path is None else _analysed(module, path, *_version(path))
+    if path is None:
+        return {}, {}
+    now = path.stat()  # every write of a file changes one of these
+    return _analysed(module, path, (now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_ino))
 
 
 @cache
-def _analysed(module: str, path: Path, *version: int) -> dict[str, _Definition]:
-    tree = _parsed(path, *version)
+def _analysed(module: str, path: Path, _: tuple[int, ...]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        raise CorruptInputError(f"{path}: not Python ({error})") from error
     imports = dict(_imports(tree, module if path.name == "__init__.py" else module.rpartition(".")[0]))
-    defined = {name: _Definition(f"import {target}", {target}, True) for name, target in imports.items()}
-    tops = {name for statement in tree.body for name in _names(statement)}
+    tops = {name: f"{module}.{name}" for statement in tree.body for name in _names(statement)}
+    defined: dict[str, list[str]] = {}
     for statement in tree.body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            continue
-        for name in _names(statement) or [""]:
-            entry = defined.setdefault(name, _Definition())
-            entry.is_import = False
-            entry.code += " ".join(words(statement))
-            for dotted in _mentions(statement):
-                first, dot, rest = dotted.partition(".")
-                if first in imports:
-                    # in the hash too: the same name may be rebound
-                    entry.code += f" {first}={imports[first]}" if imports[first] not in entry.code else ""
-                    entry.mentions.add(imports[first] + dot + rest)
-                elif first in tops:
-                    entry.mentions.add(f"{module}.{first}")
-    return defined
+        if not isinstance(statement, ast.Import | ast.ImportFrom):
+            for name in _names(statement) or [""]:
+                defined.setdefault(name, []).extend(_words(statement, tops | imports))
+    return defined, imports
 
 
 def _names(statement: ast.stmt) -> list[str]:
@@ -263,27 +225,6 @@ def _names(statement: ast.stmt) -> list[str]:
     return []
 
 
-def _mentions(node: ast.AST) -> Iterator[str]:
-    """Yield names and dotted names, each as long as written."""
-    dotted = _dotted(node)
-    if dotted:
-        yield dotted
-    elif not (isinstance(node, ast.If) and _not_counted(node)):
-        for name, value in ast.iter_fields(node):
-            if name != "returns" and not (name == "annotation" and isinstance(node, ast.arg)):
-                for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
-                        yield from _mentions(child)
-
-
-def _dotted(node: ast.AST) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
-        return f"{base}.{node.attr}"
-    return None
-
-
 def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
     """Yield name in the file -> imported name, for all imports at any depth."""
     for child in ast.iter_child_nodes(node):
@@ -292,19 +233,13 @@ def _imports(node: ast.AST, package: str) -> Iterator[tuple[str, str]]:
                 yield (alias.asname, alias.name) if alias.asname else (alias.name.partition(".")[0],) * 2
         elif isinstance(child, ast.ImportFrom):
             above = package.split(".")[: len(package.split(".")) + 1 - child.level] if child.level else []
-            base = ".".join([*above, *filter(None, [child.module])])
             for alias in child.names:
-                yield alias.asname or alias.name, f"{base}.{alias.name}"
+                yield alias.asname or alias.name, ".".join([*above, *filter(None, [child.module]), alias.name])
         elif not (isinstance(child, ast.If) and _not_counted(child)):
             yield from _imports(child, package)
 
 
-def _not_counted(node: ast.If) -> bool:
-    """Return whether a block is for a type checker, or runs only when the file is the command."""
-    test = node.test.left if isinstance(node.test, ast.Compare) else node.test
-    return (_dotted(test) or "").rpartition(".")[2] in ("TYPE_CHECKING", "__name__")
-
-
+@cache
 def _resolved(dotted: str) -> tuple[str, str]:
     """Return (module, name) for a dotted name: the longest project module in it, then a definition; `*`: all."""
     parts = dotted.split(".")
@@ -325,32 +260,11 @@ def _module_of(file: str) -> str:
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def _version(path: Path) -> tuple[int, ...]:
-    """Return what every write of a file changes, as the cache key of its content."""
-    found = path.stat()
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
-
-
-@cache
-def _content(path: Path, *version: int) -> str:
-    return sha256_bytes(" ".join(words(_parsed(path, *version))).encode())
-
-
-def _parsed(path: Path, *_: int) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError) as error:
-        raise CorruptInputError(f"{path}: not Python ({error})") from error
-
-
 def _loaded() -> set[str]:
     """Return project modules in this process, without packages installed in a folder of the project."""
-    found = set()
-    for name, module in list(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "/")
-        if path.is_relative_to(ROOT) and _counts(path) and name not in ("__main__", "__mp_main__"):
-            found.add(name)
-    return found
+    paths = {name: Path(getattr(module, "__file__", None) or "/") for name, module in list(sys.modules.items())}
+    inside = {name for name, path in paths.items() if path.is_relative_to(ROOT) and _counts(path)}
+    return inside - {"__main__", "__mp_main__"}
 
 
 def _counts(path: Path) -> bool:
@@ -359,5 +273,6 @@ def _counts(path: Path) -> bool:
     return path.is_file() and not hidden
 
 
+@cache
 def _matches(module: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(module, pattern) for pattern in patterns)

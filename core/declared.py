@@ -1,13 +1,12 @@
 """Declared data (configuration, catalog files in YAML, specifications, records): a pydantic model for each format."""
 
-import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.errors import BenchError, ConfigError, CorruptInputError, hint, unknown
 
@@ -44,18 +43,6 @@ class Recorded(Declared):
     """Base class of records that commands write: keys that are read are checked, other keys are allowed."""
 
     model_config = ConfigDict(extra="allow")
-
-
-@cache
-def arguments_model(function: Callable[..., Any]) -> type[Declared]:
-    """Return a model with the keyword-only parameters of `function`: YAML names a function and its arguments."""
-    hints = typing.get_type_hints(function)
-    fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            required = parameter.default is inspect.Parameter.empty
-            fields[name] = (hints[name], ... if required else parameter.default)
-    return create_model(function.__name__, __base__=Declared, **fields)
 
 
 class KeyProblemError(ValueError):
@@ -96,7 +83,7 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
     if first["type"] == "missing":
         return f"{where}: {key}: is missing; add this key"
     if first["type"] == "literal_error":
-        return str(unknown(where, key, first["input"], typing.get_args(_annotation_at(model, path))))
+        return str(unknown(where, key, first["input"], re.findall("'([^']*)'", first["ctx"]["expected"])))
     if first["type"] == "value_error":  # raised by our validators: the message is a full sentence
         if isinstance(problem := first["ctx"]["error"], KeyProblemError):
             return f"{where}: {key + '.' if key else ''}{problem}"
@@ -113,31 +100,18 @@ def _is_tag(part: object) -> bool:
     return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "none", "bool"})
 
 
-def _annotation_at(model: Any, path: list[Any]) -> Any:
-    """Return the type declared at `path`, without Optional."""
-    declared: Any = model
-    for part in path:
-        declared = _plain(declared)
-        if isinstance(declared, type) and issubclass(declared, BaseModel):
-            fields = {info.alias or name: info for name, info in declared.model_fields.items()}
-            declared = fields[part].annotation
-        else:  # a list, tuple or mapping: the type of its items
-            arguments = [a for a in typing.get_args(declared) if a is not Ellipsis]
-            declared = arguments[-1] if arguments else Any
-    return _plain(declared)
-
-
-def _plain(annotation: Any) -> Any:
-    while typing.get_origin(annotation) in (Annotated, typing.Union, types.UnionType):
-        annotation = next(a for a in typing.get_args(annotation) if a is not types.NoneType)
-    return annotation
-
-
-def _keys_at(model: Any, path: list[Any]) -> list[str]:
-    owner = _annotation_at(model, path)
-    if not (isinstance(owner, type) and issubclass(owner, BaseModel)):
-        return []
-    return [info.alias or name for name, info in owner.model_fields.items()]
+def _keys_at(declared: Any, path: list[Any]) -> list[str]:
+    """Return the keys of the model that is declared at `path`; none where another type is."""
+    for part in (*path, None):
+        while typing.get_origin(declared) in (Annotated, typing.Union, types.UnionType):
+            declared = next(each for each in typing.get_args(declared) if each is not types.NoneType)
+        is_model = isinstance(declared, type) and issubclass(declared, BaseModel)
+        fields = {info.alias or name: info for name, info in declared.model_fields.items()} if is_model else {}
+        if part is None:
+            break
+        arguments = [each for each in typing.get_args(declared) if each is not Ellipsis]  # of a list or a mapping
+        declared = fields[part].annotation if is_model else arguments[-1] if arguments else Any
+    return list(fields)
 
 
 NAMES = {

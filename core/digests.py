@@ -18,15 +18,13 @@ from core.files import read_json, read_text, write_text
 from core.provenance import cores, sha256_file
 
 SUMS = "SHA256SUMS"
-_LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _MOST_THREADS = 16  # more threads do not speed up a parallel file system
 
 
 def of(paths: Iterable[Path]) -> dict[Path, str]:
     """Return the sha256 of each file, hashed in threads: hashing releases the interpreter's lock."""
     paths = list(paths)
-    threads = max(1, min(len(paths), _MOST_THREADS, cores()))
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(max(1, min(len(paths), _MOST_THREADS, cores()))) as pool:
         return dict(zip(paths, pool.map(sha256_file, paths), strict=True))
 
 
@@ -47,18 +45,16 @@ def of_folder(folder: Path) -> dict[str, str]:
 def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
     """Return one digest over names and contents of the files whose last part matches."""
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
-    lines = (f"{name}\0{digests[name]}\n".encode() for _, name in chosen)
-    return hashlib.sha256(b"".join(lines)).hexdigest()
-
-
-# Files that transformers and vLLM read in addition to the weights: configuration, tokenizer, chat template.
-_MODEL_FILES = (".json", ".jinja", ".model", ".txt")
-_RECORD = "base.json"  # ours: how a base model was built, with times
+    return hashlib.sha256("".join(f"{name}\0{digests[name]}\n" for _, name in chosen).encode()).hexdigest()
 
 
 def beside_weights(digests: Mapping[str, str]) -> str:
-    """Return one digest over the files of a model folder that decide how its weights are used."""
-    names = [name for name in digests if name.endswith(_MODEL_FILES) and "/" not in name and name != _RECORD]
+    """Return one digest over the files of a model folder that decide how its weights are used.
+
+    These are what transformers and vLLM read: configuration, tokenizer, chat template; not base.json, which has times.
+    """
+    kinds = (".json", ".jinja", ".model", ".txt")
+    names = [name for name in digests if name.endswith(kinds) and "/" not in name and name != "base.json"]
     return tree({name: digests[name] for name in names})
 
 
@@ -76,36 +72,27 @@ def check_model(folder: Path | str, record: Path | str | None = None) -> dict[st
     CorruptInputError naming the file, and what to remove to rebuild it.
     """
     folder = Path(folder)
-    again = "" if record is None else f"remove {record} to have it made again"
-    value = None if record is None else read_json(record, "record of the weights")
-    if not folder.is_dir():
-        raise MissingInputError(f"{folder}: model folder is missing" + (f"; {again}" if again else ""))
-    found = of_folder(folder)
-    if record is None:
-        return found
-    record = Path(record)
+    again = f"; remove {record} to have it made again" if record else ""
+    value = read_json(record, "record of the weights") if record else {}
     content = validated(WeightsRecord, value, str(record), error=CorruptInputError)
-    if content.outputs is not None:
-        name = folder.relative_to(record.parent).as_posix() if folder.is_relative_to(record.parent) else str(folder)
-        if name not in content.outputs:
-            raise CorruptInputError(f"{record}: outputs: {name} is not among {', '.join(sorted(content.outputs))}")
-        if tree(found) != content.outputs[name]:
-            raise CorruptInputError(f"{folder}: differs from its sha256 in {record}; {again}")
-        return found
-    if not content.sha256:
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder}: model folder is missing{again}")
+    found = of_folder(folder)
+    if record and not (content.outputs or content.sha256):
         raise CorruptInputError(f"{record}: neither outputs nor sha256: not a record of weights")
-    for name, digest in content.sha256.items():
-        if name not in found:
-            raise MissingInputError(f"{folder / name}: missing, though {record} lists it; {again}")
-        if found[name] != digest:
-            raise CorruptInputError(f"{folder / name}: differs from its sha256 in {record}; {again}")
+    name = os.path.relpath(folder, Path(record or folder).parent)
+    if content.outputs and content.outputs.get(name) != tree(found):
+        raise CorruptInputError(f"{folder}: differs from its sha256 in {record}{again}")
+    for name, digest in (content.sha256 or {}).items():
+        if found.get(name) != digest:
+            what = "differs from" if name in found else "is missing, and has"
+            raise CorruptInputError(f"{folder / name}: {what} its sha256 in {record}{again}")
     return found
 
 
 def write_folder(folder: Path) -> None:
     """Hash every file of a folder and write its SHA256SUMS, which marks the folder as complete."""
-    digests = of_folder(folder)
-    write_text(folder / SUMS, "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)))
+    write_text(folder / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sorted(of_folder(folder).items())))
 
 
 def check_folder(folder: Path) -> None:
@@ -114,11 +101,11 @@ def check_folder(folder: Path) -> None:
     MissingInputError without SHA256SUMS, CorruptInputError naming the first file that differs, is missing or is extra.
     """
     found, sums = of_folder(folder), folder / SUMS
-    lines = read_text(sums, "list of hashes").split("\n")
-    matches = [_LINE.fullmatch(line) for line in lines[:-1]]
-    if lines[-1] or not all(matches):
-        raise CorruptInputError(f"{sums}: cut off, or not lines of `<sha256>  <name>`")
+    *lines, end = read_text(sums, "list of hashes").split("\n")
+    matches = [re.fullmatch(r"([0-9a-f]{64})  (.+)", line) for line in lines]
     recorded = {match[2]: match[1] for match in matches if match}
+    if end or len(recorded) < len(lines):
+        raise CorruptInputError(f"{sums}: cut off, or not lines of `<sha256>  <name>`")
     for name in sorted(recorded.keys() | found.keys()):
         if recorded.get(name) != found.get(name):
             what = "missing" if name not in found else "extra" if name not in recorded else "differs from its sha256"

@@ -11,9 +11,10 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import takewhile
-from typing import Any, Never
+from contextlib import contextmanager, suppress
+from typing import Any, Never, TypeVar
+
+N = TypeVar("N", int, float)
 
 
 class BenchError(Exception):
@@ -89,13 +90,12 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = sys.argv[1:] if args is None else list(args)
-        known = [option for option in self._option_string_actions if option.startswith("--")]
-        own = takewhile(lambda word: word != "--", words)  # after it comes another program's command
-        for option in (word.partition("=")[0] for word in own if word.startswith("--")):
+        known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+        for option in (word.partition("=")[0] for word in words if word.startswith("--")):
             # Before argparse, which would report the missing required option and not its misspelling.
-            if not any(name.startswith(option) for name in known):
-                hit = nearest(option[2:], [name[2:] for name in known])
-                advice = f"nearest: --{hit}" if hit else f"allowed: {', '.join(known)}"
+            if not any(name.startswith(option[2:]) for name in known):
+                hit = nearest(option[2:], known)
+                advice = f"nearest: --{hit}" if hit else f"allowed: {', '.join(f'--{name}' for name in known)}"
                 raise ConfigError(f"command line: {option}: unknown option; {advice}")
         return super().parse_args(args, namespace)
 
@@ -113,32 +113,22 @@ class Parser(argparse.ArgumentParser):
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
     """Return the type of an option that is a whole number from `least` to `most`."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text) if len(text) <= 20 else None  # avoids Python's error on huge digit strings
-        except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text[:40]!r}")
-        return value
-
-    return parse
+    return _bounded(int, f"a whole number from {least} to {most}", lambda value: least <= value <= most)
 
 
-def real(*, above: float | None = None, least: float | None = None, most: float) -> Callable[[str], float]:
+def real(*, above: float | None = None, least: float = -math.inf, most: float) -> Callable[[str], float]:
     """Return the type of an option that is a finite number above `above`, or from `least`, to `most`."""
+    lower = f"above {above:g}" if above is not None else f"from {least:g}"
+    inside: Callable[[float], bool] = lambda value: least <= value <= most and (above is None or value > above)  # noqa: E731
+    return _bounded(float, f"a number {lower} to {most:g}", inside)
 
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        # A comparison with nan is False.
-        if not ((above is None or value > above) and (least is None or value >= least) and value <= most):
-            lower = f"above {above:g}" if above is not None else f"from {least:g}"
-            raise argparse.ArgumentTypeError(f"must be a number {lower} to {most:g}, got {text[:40]!r}")
-        return value
+
+def _bounded(kind: Callable[[str], N], what: str, inside: Callable[[N], bool]) -> Callable[[str], N]:
+    def parse(text: str) -> N:
+        with suppress(ValueError):
+            if inside(value := kind(text)):  # no comparison with nan is true
+                return value
+        raise argparse.ArgumentTypeError(f"must be {what}, got {text[:40]!r}")
 
     return parse
 

@@ -23,6 +23,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 # Maximum nesting of a JSON or YAML file; ours have 8 levels. Python's recursion limit would end a reader with a
 # traceback, and libyaml ends the process with a segmentation fault at some ten thousand levels.
 NESTING = 100
+TOO_DEEP = f"more than {NESTING} levels of nesting"
 
 
 @contextmanager
@@ -48,17 +49,16 @@ def atomic(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path | str, text: str) -> None:
+def write_text(path: Path | str, text: str | bytes) -> None:
     """Write `text` (UTF-8, no newline translation) atomically."""
     with atomic(path) as temporary:
-        temporary.write_bytes(text.encode("utf-8"))
+        temporary.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
 
 
 def write_all(contents: Mapping[Path, str | bytes]) -> list[Path]:
     """Write the files of one command, each atomically; return their paths."""
     for path, data in contents.items():
-        with atomic(path) as temporary:
-            temporary.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+        write_text(path, data)
     return list(contents)
 
 
@@ -77,17 +77,12 @@ def read_text(path: Path | str, what: str = "file", error: type[BenchError] = Co
 
     Raises MissingInputError when it does not exist, `error` when it is not a file, cannot be read or is not UTF-8.
     """
-    path = Path(path)
     try:
-        data = path.read_bytes()
+        return Path(path).read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError):
         raise MissingInputError(f"{path}: {what} is missing") from None
-    except IsADirectoryError:
-        raise error(f"{path}: is a folder, {what} is meant") from None
     except OSError as failure:
         raise error(f"{path}: {what} cannot be read ({failure.strerror})") from failure
-    try:
-        return data.decode("utf-8")
     except UnicodeDecodeError as failure:
         raise error(f"{path}: {what} is not UTF-8 text ({failure})") from failure
 
@@ -99,38 +94,38 @@ def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputErro
     overflow a float or 64 bits, a lone surrogate, unlimited nesting.
     """
     try:
-        value = json.loads(text, parse_constant=_no_number, parse_float=_float, parse_int=_integer)
+        value = json.loads(text, parse_constant=_not_a_number, parse_float=_float, parse_int=_integer)
         if "\\ud" in text or "\\uD" in text:  # the only source of text that UTF-8 cannot encode
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         if text.count("[") + text.count("{") > NESTING:
-            _check_depth(value, NESTING - 1)
+            _check_depth(value, NESTING)
     except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
         raise error(f"{where} is not valid JSON ({failure})") from failure
     return value
 
 
 def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
-        raise ValueError(f"more than {NESTING} levels of nesting")
-    for child in value.values() if isinstance(value, dict) else value:
-        if isinstance(child, dict | list):
+    if isinstance(value, dict | list):
+        if left == 0:
+            raise ValueError(TOO_DEEP)
+        for child in value.values() if isinstance(value, dict) else value:
             _check_depth(child, left - 1)
 
 
-def _no_number(text: str) -> Never:
-    raise ValueError(f"{text} is no number")
+def _not_a_number(text: str) -> Never:
+    raise ValueError(f"{text} is not a number")
 
 
 def _float(text: str) -> float:
     value = float(text)
-    return value if math.isfinite(value) else _no_number(text)
+    return value if math.isfinite(value) else _not_a_number(text)
 
 
 def _integer(text: str) -> int:
     # By length first: Python refuses to convert some thousand digits, with advice on its settings.
-    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+    if len(text) > 20 or not -(2**63) <= int(text, 0) < 2**63:
         raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} does not fit into 64 bits")
-    return int(text)
+    return int(text, 0)
 
 
 def read_json(path: Path | str, what: str = "file") -> Any:
@@ -168,37 +163,23 @@ def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
     return dict(pairs)
 
 
-def _whole_number(loader: _UniqueKeys, node: yaml.ScalarNode) -> int:
-    value = loader.construct_yaml_int(node) if len(node.value) <= 64 else 2**64
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{node.value[:20]}: does not fit into 64 bits")
-    return int(value)
-
-
 _UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_UniqueKeys.add_constructor("tag:yaml.org,2002:int", _whole_number)
-# 3e-5 and 1.5e3 as numbers, as in YAML 1.2 and JSON: YAML 1.1 requires a dot and a sign.
+_UniqueKeys.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(node.value))
+# Numbers as in YAML 1.2 and JSON: 3e-5 and 1.5e3 too, where YAML 1.1 requires a dot and a sign.
 _UniqueKeys.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+|\d+\.\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
 )
 
 
-def _check_nesting(text: str) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=_UniqueKeys):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > NESTING:
-                raise ValueError(f"more than {NESTING} levels of nesting")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-
-
 def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
     """Return the mapping in `path`; a missing file, bad YAML or a duplicate key is an error with the file's name."""
     text = read_text(path, what, ConfigError)
+    depth = 0
     try:
-        _check_nesting(text)
+        for event in yaml.parse(text, Loader=_UniqueKeys):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > NESTING:
+                raise ValueError(TOO_DEEP)
         value = yaml.load(text, Loader=_UniqueKeys)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -215,18 +196,15 @@ def read_csv(path: Path | str, what: str, needed: Sequence[str], *, allow_empty:
     """Return all rows as text. A missing file or column or a ragged row is an error naming the file; so is a file
     without rows, unless `allow_empty`."""
     text = read_text(path, what)
-    lines = csv_lines(path, what, text)
-    if not lines:
-        raise CorruptInputError(f"{path}: {what} is empty")
-    header = lines[0]
-    for column in needed:
+    header, *lines = csv_lines(path, what, text) or [[]]
+    for column in needed if header else ():
         if column not in header:
             raise unknown(str(path), "column wanted", column, header)
-    if not text.endswith("\n"):
-        raise CorruptInputError(f"{path}: line {len(lines)}: cut off before its end")
-    if len(lines) == 1 and not allow_empty:
+    if header and not text.endswith("\n"):
+        raise CorruptInputError(f"{path}: line {len(lines) + 1}: cut off before its end")
+    if not header or not (lines or allow_empty):
         raise CorruptInputError(f"{path}: {what} holds no rows")
-    return [dict(zip(header, line, strict=True)) for line in lines[1:]]
+    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 @contextmanager

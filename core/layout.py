@@ -88,11 +88,29 @@ class Checkpoint:
         return cls(Run(found[1], found[2], int(found[3])), int(found[4]))
 
 
+class _Below:
+    """A file or folder of every tree."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __get__(self, tree: Results, owner: type[Results] | None = None) -> Path:
+        return tree.root / self.name
+
+
 @dataclass(frozen=True)
 class Results:
     """The tree of one scale, rooted at `results/<scale>`."""
 
     root: Path
+
+    matrix = _Below("matrix.json")
+    scores = _Below("scores.csv")
+    tables = _Below("tables")
+    figures = _Below("figures")
+    report = _Below("report.html")
+    data = _Below("data")  # items of the benchmarks, of `python -m evals.run` and `evals.adopt`
+    responses = _Below("responses.parquet")  # of a reference, which keeps a sample of all `samples` and `grades`
 
     def run(self, run: Run) -> Path:
         return self.root / "runs" / run.path
@@ -106,33 +124,3 @@ class Results:
 
     def grades(self, checkpoint: Checkpoint) -> Path:
         return self.root / "grades" / checkpoint.path
-
-    @property
-    def data(self) -> Path:
-        """Items of the benchmarks, for trees that contain them: `python -m evals.run` and `evals.adopt`."""
-        return self.root / "data"
-
-    @property
-    def responses(self) -> Path:
-        """Responses of a reference, which keeps a sample of all checkpoints instead of `samples` and `grades`."""
-        return self.root / "responses.parquet"
-
-    @property
-    def scores(self) -> Path:
-        return self.root / "scores.csv"
-
-    @property
-    def matrix(self) -> Path:
-        return self.root / "matrix.json"
-
-    @property
-    def tables(self) -> Path:
-        return self.root / "tables"
-
-    @property
-    def figures(self) -> Path:
-        return self.root / "figures"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.html"

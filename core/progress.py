@@ -8,7 +8,7 @@ EVERY = 3.0  # seconds between two lines
 
 
 class Progress:
-    """Print `[label] done/total figure value ... time left` at most every `EVERY` seconds, and always at the end."""
+    """Print `[label] done/total  figure value  ...  time left` at most every `EVERY` seconds, and always at the end."""
 
     def __init__(self, label: str, total: int, *, start: int = 0):
         self.label, self.total, self.start, self.done = label, total, start, start
@@ -16,19 +16,13 @@ class Progress:
 
     def update(self, done: int, **figures: float | int | str | None) -> None:
         """Report that `done` of `total` are finished; figures that are None are omitted."""
-        self.done = done
-        now = time.monotonic()
+        self.done, now = done, time.monotonic()
         if done < self.total and now - self.last < EVERY:
             return
         self.last = now
-        shown = [
-            f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in figures.items()
-            if value is not None
-        ]
         elapsed, fresh = now - self.began, done - self.start
-        if done >= self.total:
-            left = f"done in {elapsed:.0f} s"
-        else:
-            left = f"{elapsed / fresh * (self.total - done):.0f} s left" if fresh > 0 else ""
-        print(f"[{self.label}] {done}/{self.total}", *shown, left, sep="  ", file=sys.stderr, flush=True)
+        left = f"{elapsed / fresh * (self.total - done):.0f} s left" if fresh > 0 else ""
+        left = f"done in {elapsed:.0f} s" if done >= self.total else left
+        shown = {n: f"{v:.3g}" if isinstance(v, float) else str(v) for n, v in figures.items() if v is not None}
+        parts = [f"[{self.label}] {done}/{self.total}", *(f"{name} {value}" for name, value in shown.items()), left]
+        print(*parts, sep="  ", file=sys.stderr, flush=True)

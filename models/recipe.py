@@ -256,7 +256,8 @@ def hash_of(recipe: Recipe | Start) -> str:
 @cache
 def code() -> Code:
     """Return the code that builds a base, without this file and the registry, whose content is in the recipe."""
-    return Code("bases")
+    used = ("LADDERS", "prompt_string", "solution", "training_problem")
+    return Code("bases", functions=tuple(f"evals.arithmetic:{name}" for name in used))
 
 
 @cache

@@ -119,7 +119,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     assert {name for name in rooms if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
     assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
     assert {name for name in files if name.startswith("core/")} == {
-        f"core/{name}.py" for name in ("__init__", "errors", "registries")
+        f"core/{name}.py" for name in ("__init__", "errors")
     }
     assert "methods/catalog/gone.py" not in files
     assert wheel.name.split("-")[1] == tepo_bench.__version__

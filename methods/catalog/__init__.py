@@ -4,10 +4,12 @@ A file contains a family of methods and imports no other file of this folder, so
 """
 
 import importlib
+import pkgutil
+import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
-from core import registries
 from core.errors import ConfigError, unknown
 from methods.method import Method
 from methods.options import CatalogEntry
@@ -17,7 +19,7 @@ from methods.options import CatalogEntry
 def entries() -> dict[str, CatalogEntry]:
     """Return key -> entry, ordered by file name and by position in the file. Imports every file."""
     by_key: dict[str, CatalogEntry] = {}
-    for module in registries.modules(__name__, __path__):
+    for module in _modules():
         for entry in _methods(module):
             if entry.key in by_key:
                 raise ConfigError(f"{module.replace('.', '/')}.py: key: {entry.key!r} is defined twice")
@@ -43,8 +45,19 @@ def _methods(module: str) -> list[CatalogEntry]:
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """Return the files to import to find a method by key or other name, including the one that defines it."""
-    return registries.declaring(__name__, __path__, name)
+    """Return the files to import to find a method by key or other name: those with it as a string, else all.
+
+    A lookup imports only these, so that no other file of the catalog can change the method.
+    """
+    quoted = re.compile(rf"""["']{re.escape(name)}["']""")
+    texts = {
+        each: Path(__path__[0], f"{each.rpartition('.')[2]}.py").read_text(encoding="utf-8") for each in _modules()
+    }
+    return tuple(module for module, text in texts.items() if quoted.search(text)) or _modules()
+
+
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)))
 
 
 @cache
