@@ -9,24 +9,22 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from core import errors
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, Parser, unknown
-from core.files import read_csv, read_yaml, to_csv, write_text
+from core.files import read_yaml, to_csv, write_text
 from core.provenance import ROOT
 from evals.stats.compare import detectable_in_family, holm, judge
-from evals.stats.estimate import Comparison
 from evals.tree import Tree, open_tree, plain
-from paper import chance, printed
-from paper.contrasts import MEASURES, RATIO, Arm, Found, Gap, Pair, Runs, placebo
-from paper.printed import MODELS
-from paper.verdicts import COLUMNS, EQUAL, FORMULA, MEANING, PRINT, RUNS, figure, page
+from paper import printed
+from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, Printed, Runs, formulas, of_formula
+from paper.printed import MODELS, Paper
+from paper.verdicts import COLUMNS, EQUAL, FORMULA, PRINT, RUNS, UNTESTABLE, figure, page
 
-CLAIMS, FORMULAS = ROOT / "paper/claims.yaml", ROOT / "paper/formulas.csv"
+CLAIMS = ROOT / "paper/claims.yaml"
 STEPS = 72  # rollouts of every printed row but Table 4's second look
 
 
@@ -47,6 +45,15 @@ class Claim(Declared):
     margin: float = 0.0
     models: Tuple[str] = tuple(MODELS)
 
+    @property
+    def is_ratio(self) -> bool:
+        return MEASURES[self.measure].unit == RATIO
+
+    @property
+    def null(self) -> float:
+        """The tested value, for a ratio its logarithm."""
+        return math.log(self.at or 1.0) if self.is_ratio else self.at or 0.0
+
 
 class ClaimsFile(Declared):
     instead: dict[str, dict[str, str]]  # model -> method -> the paper's settings of it on that model
@@ -57,51 +64,34 @@ class ClaimsFile(Declared):
 def read_claims(path: Path = CLAIMS) -> ClaimsFile:
     """Read all claims. Raises ConfigError naming file, claim, key and the nearest known name."""
     file = validated(ClaimsFile, read_yaml(path), str(path))
-    rows = {id for id, row in printed.read().items() if row.run or row.kind == "mean"}
+    rows = [id for id, row in printed.read().items() if row.run or row.kind == "mean"]
     for n, claim in enumerate(file.claims):
         where, names = f"{path}: {claim.id}", [*claim.a, *claim.b]
         if claim.id in [other.id for other in file.claims[:n]]:
             raise ConfigError(f"{where}: is given twice")
-        checks = _formulas() if claim.measure == "holds" else [*rows, *(name for name in names if name[:1] != "T")]
-        for key, given, known in (
-            ("measure", [claim.measure], MEASURES), ("models", claim.models, MODELS), ("a, b", names, checks)
-        ):  # fmt: skip
-            for name in given:
-                if name not in known:
-                    raise unknown(where, key, name, known)
+        known = [*formulas()] if claim.measure == "holds" else [*rows, *(name for name in names if name[:1] != "T")]
+        given = [("measure", claim.measure, [*MEASURES]), *(("models", name, [*MODELS]) for name in claim.models)]
+        for key, name, allowed in (*given, *(("a, b", name, known) for name in names)):
+            if name not in allowed:
+                raise unknown(where, key, name, allowed)
     return file
 
 
-def contrasts(claim: Claim) -> list[list[Pair]]:
+def contrasts(claim: Claim, paper: Paper) -> list[Contrast]:
     """Return pairs of arms by contrast: methods are compared over all models, printed rows pairwise on one model."""
-    rows, instead = printed.read(), read_claims().instead
 
     def arms(name: str) -> list[Arm]:
-        if name in rows:
-            run = rows[(rows[name].of or (name,))[0]].run
+        if name in paper:
+            run = paper[(paper[name].of or (name,))[0]].run
             return [Arm(run.model, run.method, run.steps, name)] if run and run.steps else []
-        found = []
-        for model in claim.models:
-            method = instead.get(model, {}).get(name, name)
-            same = (row for row in rows.values() if row.run and row.run[:2] == (model, method) and row.run[3] == STEPS)
-            row = next(same, None)
-            found.append(Arm(model, method, STEPS, row.id if row else ""))
-        return found
+        methods = [(model, read_claims().instead.get(model, {}).get(name, name)) for model in claim.models]
+        rows = {row.run[:2]: row.id for row in reversed(paper.values()) if row.run and row.run.steps == STEPS}
+        return [Arm(*method, STEPS, rows.get(method, "")) for method in methods]
 
     if not claim.b:
         return [[(arm, None) for name in claim.a for arm in arms(name)]]
     pairs = [[(x, y) for x in arms(a) for y in arms(b) if x.model == y.model] for a in claim.a for b in claim.b]
-    return [list(each) for each in pairs if each]
-
-
-def null(claim: Claim) -> float:
-    """Return the tested value, for a ratio its logarithm."""
-    if MEASURES[claim.measure].unit == RATIO:
-        return math.log(1.0 if claim.at is None else claim.at)
-    return claim.at or 0.0
-
-
-# Verdicts.
+    return [each for each in pairs if each]
 
 
 class Asked(NamedTuple):
@@ -109,9 +99,15 @@ class Asked(NamedTuple):
 
     claim: Claim
     source: str
-    runs: Runs | None
     found: Sequence[Found]
     gap: str = ""
+    runs: Runs | None = None
+
+    @property
+    def margin(self) -> float:
+        """The margin, for runs only; for a ratio its logarithm."""
+        margin = self.claim.margin if self.runs else 0.0
+        return math.log1p(margin) if self.claim.is_ratio else margin
 
 
 def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
@@ -120,166 +116,138 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
     A claim of several contrasts holds where all are on its side: its p is the largest (an intersection-union test needs
     no correction). It fails where one is on the other side, which may happen by chance: Holm over them.
     """
-    p = [one.difference.p for one in found]
-    values = [(one.difference.difference or 0.0) * (1 if side == "above" else -1) for one in found]
-    corrected = holm(p)
-    if any(value < 0 for value in values):
-        n = min((n for n, value in enumerate(values) if value < 0), key=lambda n: _last_if_none(corrected[n]))
-        return found[n], corrected[n]
-    if 0.0 in values:
+    values = [(1 if side == "above" else -1) * (one.seen.difference or 0.0) for one in found]
+    against = [n for n, value in enumerate(values) if value < 0]
+    p = [one.seen.p for one in found]
+    if not against and 0.0 in values:
         return found[values.index(0.0)], None if set(p) == {None} else 1.0
-    n = max(range(len(p)), key=lambda n: _last_if_none(p[n]))
-    return found[n], p[n]
-
-
-def _last_if_none(p: float | None) -> float:
-    return 2.0 if p is None else p
+    ranked = holm(p) if against else p
+    ascending = sorted(against or range(len(p)), key=lambda n: math.inf if ranked[n] is None else ranked[n])
+    n = ascending[0 if against else -1]
+    return found[n], ranked[n]
 
 
 def judged(asked: Iterable[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
-    """Judge claims; return rows of claims.csv. Claims of one family and the same settings share one Holm correction."""
+    """Judge claims; return rows of claims.csv in the order of claims.yaml. Claims of one family, source and setting
+    share one Holm correction. stand_ins: scores of runs are not testable."""
+    families: dict[Any, list[Asked]] = {}
+    for one in asked:
+        families.setdefault((one.claim.family, one.source, one.runs and one.runs.variant), []).append(one)
     rows: list[dict[str, Any]] = []
-
-    def family(one: Asked) -> tuple[str, str, str]:
-        return one.claim.family, one.source, (one.runs and one.runs.variant) or ""
-
-    for _, group in groupby(sorted(asked, key=family), key=family):
-        members = [(one, weakest(one.found, one.claim.side) if one.found else None) for one in group]
-        untestable = [stand_ins and (one.source, one.claim.measure) == (RUNS, "score") for one, _ in members]
-        p = [None if no or seen is None else seen[1] for no, (_, seen) in zip(untestable, members, strict=True)]
-        tests = sum(each is not None for each in p)
-        for (one, seen), no, p_holm in zip(members, untestable, holm(p), strict=True):
-            about = {name: getattr(one.claim, name) for name in ("id", "family", "where", "quote", "untested")}
-            about |= {"source": one.source, "statement": one.claim.tests, "claimed": one.claim.side}
-            row = dict.fromkeys(COLUMNS) | about | {"verdict": "not tested", "reason": one.gap, "placebo": ""}
-            row["setting"] = one.runs and one.runs.variant
-            if seen is not None:
-                p_holm, n = seen[0].corrected or (p_holm, tests)
-                row |= _figures(one, seen[0], n or 1) | {
-                    "p": seen[1],
-                    "p_holm": p_holm,
-                    "tests": None if p_holm is None else n,
-                }
-            if no:
-                row["verdict"] = tuple(MEANING)[-1]
-            elif seen is not None:
-                row |= _verdict(one, seen[0], p_holm, row["tests"] or 0)
+    for (_, source, setting), members in families.items():
+        seen = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in members]
+        testable = [not (stand_ins and source == RUNS and one.claim.measure == "score") for one in members]
+        tested = [p if fit else None for (_, p), fit in zip(seen, testable, strict=True)]
+        for one, (found, p), fit, p_holm in zip(members, seen, testable, holm(tested), strict=True):
+            row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
+            row |= {"source": source, "setting": setting, "statement": one.claim.tests, "claimed": one.claim.side}
+            row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
+            if found:
+                p_holm, tests = found.corrected or (p_holm, len(tested) - tested.count(None))
+                row |= _figures(one, found, tests or 1)
+                row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
+                row |= _verdict(one, found, p_holm, tests) if fit else {}
             rows.append(row)
     order = [claim.id for claim in read_claims().claims]
-    return sorted(rows, key=lambda row: order.index(row["id"]))
+    return sorted(rows, key=lambda row: (order.index(row["id"]), row["setting"] or ""))
 
 
 def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:
-    seen, claim, margin = found.difference, one.claim, _margin(one)
+    seen, side, margin = found.seen, one.claim.side, one.margin
     if p_holm is None and seen.low is None:
         return {"verdict": "undecided", "reason": seen.how}
-    if found.at_least or any(judge(each.difference, margin) != EQUAL for each in one.found):
+    if found.at_least or any(judge(each.seen, margin) != EQUAL for each in one.found):
         margin = 0.0  # equal only where every contrast is
-    verdict, reason, beats = judge(seen, margin, claim.side, p_holm), "", ""
+    verdict, reason, beats = judge(seen, margin, side, p_holm), "", ""
     if found.at_least and (seen.difference or 0.0) < 0:
         verdict, reason = "undecided", "runs never get there: the truth may lie above the null"
-    elif verdict == "undecided" and judge(seen, side=claim.side, p=0.0) != verdict:
+    elif verdict == "undecided" and judge(seen, side=side, p=0.0) != verdict:
         reason = f"the interval excludes the null, but not after Holm's correction over {tests} claims"
-    if verdict == "supported" and one.runs and MEASURES[claim.measure].learnt:
-        beats, reason = placebo(claim.measure, claim.side, contrasts(claim), one.runs)
+    if verdict == "supported" and one.runs and MEASURES[one.claim.measure].learnt:
+        beats, reason = placebo(one.claim, one.runs)
         verdict = "undecided" if reason else verdict
     return {"verdict": verdict, "reason": reason, "placebo": beats}
 
 
-def _margin(one: Asked) -> float:
-    """Return the margin, for runs only; for a ratio its logarithm."""
-    margin = one.claim.margin if one.runs else 0.0
-    return math.log1p(margin) if MEASURES[one.claim.measure].unit == RATIO else margin
+def placebo(claim: Claim, runs: Runs) -> tuple[str, str]:
+    """Return which placebo rewards a supported claim beats, and why it is undecided after all, or "".
+
+    An effect that a random reward also shows is not due to the reward: each contrast under the true reward minus that
+    under the placebo, paired by seed, must be on the claimed side. All placebos must be beaten, so their p need no
+    correction. The placebo for given settings is a variant that also changes the reward, and nothing else.
+    """
+    changes = {name: dict(each.get("changes", {})) for name, each in runs.tree.matrix.get("variants", {}).items()}
+    settings, beaten, lacking = changes.get(runs.variant or "", {}), [], []
+    for name, change in changes.items():
+        if change.pop("reward", None) is None or change != settings:
+            continue
+        sides, pairs = (runs, Runs(runs.tree, name)), contrasts(claim, printed.read())
+        try:
+            found = [[side.differences(each, claim.measure)[0] for side in sides] for each in pairs]
+        except Gap:
+            lacking.append(name)
+            continue
+        for true, under in found:
+            seen = runs.compare({model: true[model] for model in under}, under)
+            if judge(seen, side=claim.side) != "supported":
+                ends = "" if seen.low is None else f" [{seen.low:.3g}, {seen.high:.3g}]"
+                return f"not beyond {name}", f"{seen.difference:.3g}{ends} beyond the placebo reward {name}"
+        beaten.append(name)
+    if not beaten:
+        return "no placebo run", ""
+    return f"beats {', '.join(beaten)}" + (f"; no run of {', '.join(lacking)}" if lacking else ""), ""
 
 
 def _figures(one: Asked, found: Found, tests: int) -> dict[str, Any]:
     """Return the cells in the measure's unit. detectable: the smallest distance from the null found in 80 % of
     repetitions, as one of so many tests."""
-    seen, claim = found.difference, one.claim
-    margin = _margin(one) or None
+    seen, margin, null = found.seen, one.margin or None, one.claim.null
     places = {"estimate": seen.difference, "null": 0.0, "low": seen.low, "high": seen.high, "margin_high": margin}
     places |= {"margin_low": margin and -margin, "detectable": detectable_in_family(seen, tests)}
-    shown = math.exp if MEASURES[claim.measure].unit == RATIO else float
-    row: dict[str, Any] = {name: None if x is None else shown(x + null(claim)) for name, x in places.items()}
+    shown = math.exp if one.claim.is_ratio else float
+    row: dict[str, Any] = {name: None if x is None else shown(x + null) for name, x in places.items()}
     row["detectable"] = row["detectable"] and row["detectable"] - row["null"]
-    row |= {"unit": MEASURES[claim.measure].unit, "n": seen.n, "how": seen.how}
-    return row | {
-        "seeds": tuple(sorted({run.seed for run in found.runs})),
-        "runs": tuple(f"runs/{run.path.as_posix()}" for run in found.runs),
-    }
+    row |= {"unit": MEASURES[one.claim.measure].unit, "n": seen.n, "how": seen.how}
+    row["seeds"] = tuple(sorted({run.seed for run in found.runs}))
+    return row | {"runs": tuple(f"runs/{run.path.as_posix()}" for run in found.runs)}
 
 
-# Which numbers decide which claims.
-
-
-def of_paper() -> list[dict[str, Any]]:
+def of_paper(paper: Paper | None = None) -> list[dict[str, Any]]:
     """Judge the claims by the printed tables and the formulas, which do not depend on runs.
 
     Printed claims are judged twice, with the printed averages and with those implied by their rows' cells. Where the
     verdicts differ the claim is undecided: the paper does not show which of the two is right.
     """
+    paper = printed.read() if paper is None else paper
     claims = read_claims().claims
-    formulas = [Asked(c, FORMULA, None, [Found(_share(c))]) for c in claims if c.measure == "holds"]
+    scores = [(claim, contrasts(claim, paper)) for claim in claims if claim.measure == "score"]
     as_printed, by_cells = (
-        judged(
-            Asked(
-                claim,
-                PRINT,
-                None,
-                [Found(chance.difference(_rows(c), null(claim), by_cells)) for c in contrasts(claim)],
-            )
-            for claim in claims
-            if claim.measure == "score"
-        )
-        for by_cells in (False, True)
+        judged(Asked(claim, PRINT, [chance.contrast(each, claim.null) for each in pairs]) for claim, pairs in scores)
+        for chance in (Printed(paper), Printed(paper, by_cells=True))
     )
     for row, other in zip(as_printed, by_cells, strict=True):
         if row["verdict"] != other["verdict"]:
             row["reason"] = f"with averages that follow from the cells {other['verdict']}, as printed {row['verdict']}"
             row["verdict"] = "undecided"
-    return [*as_printed, *judged(formulas)]
-
-
-def _rows(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
-    return [(a.row, b.row) for a, b in pairs if b]
-
-
-@cache
-def _formulas() -> dict[str, dict[str, str]]:
-    rows = read_csv(FORMULAS, "counts of the formulas", ("check", "holds", "policies", "drawn"))
-    return {row["check"]: row for row in rows}
-
-
-def _share(claim: Claim) -> Comparison:
-    """Compare a share of random policies with the null: Clopper-Pearson interval, exact binomial test."""
-    from scipy.special import bdtr, betaincinv
-
-    row, at = _formulas()[claim.a[0]], null(claim)
-    k, n = int(row["holds"]), int(row["policies"])
-    low = float(betaincinv(k, n - k + 1, 0.025)) if k else 0.0
-    high = float(betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
-    p = min(1.0, 2 * min(float(bdtr(k, n, at)), 1.0 - float(bdtr(k - 1, n, at)) if k else 1.0))
-    how = f"{k} of {n} {row['drawn']}"
-    return Comparison(difference=k / n - at, low=low - at, high=high - at, p=p, level="problem", how=how, n=n)
+    holds = [Asked(c, FORMULA, [of_formula(c.a[0], c.null)]) for c in claims if c.measure == "holds"]
+    return [*as_printed, *judged(holds)]
 
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:
     """Judge the claims by a tree's runs, under its settings and under each variant that it plans."""
-    variants = [  # controls serve as comparisons; claims are not judged under them
-        name
-        for name, variant in tree.matrix.get("variants", {}).items()
-        if not {"reward", "stream"} & variant.get("changes", {}).keys()
-    ]
+    variants = tree.matrix.get("variants", {}).items()  # controls serve as comparisons; no claim is judged under them
+    settings = [None, *(name for name, each in variants if not {"reward", "stream"} & each.get("changes", {}).keys())]
     asked = []
     for claim in read_claims().claims:
-        for runs in [Runs(tree), *(Runs(tree, name) for name in variants)] if claim.measure != "holds" else []:
+        for runs in (Runs(tree, name) for name in settings if claim.measure != "holds"):
             try:
-                found = [runs.contrast(pairs, claim.measure, null(claim)) for pairs in contrasts(claim)]
+                pairs = contrasts(claim, printed.read())
+                found = [runs.contrast(each, claim.measure, claim.null) for each in pairs]
             except Gap as gap:
                 if gap.planned or runs.variant is None:
-                    asked.append(Asked(claim, RUNS, runs, (), str(gap)))
+                    asked.append(Asked(claim, RUNS, (), str(gap), runs))
             else:
-                asked.append(Asked(claim, RUNS, runs, found))
+                asked.append(Asked(claim, RUNS, found, runs=runs))
     # Models or benchmarks of the tree that stand in for the paper's: scores are then not about the paper's.
     parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
     return judged(asked, stand_ins=any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts))
@@ -301,12 +269,11 @@ def main() -> None:
         print(table())
         return
     tree = open_tree(args.results)
-    rows = sorted([*of_paper(), *of_tree(tree)], key=lambda row: [c.id for c in read_claims().claims].index(row["id"]))
-    families: dict[str, list[str]] = {}  # with injected noise, less entropy is fewer errors by construction
-    for model in tree.models:
-        stand_in = f" for {model['stands_for']}" if model.get("stands_for") else ""
-        families.setdefault(model["bases"], []).append(model["title"] + stand_in)
-    bases = "; ".join(f"{', '.join(titles)} ({family})" for family, titles in families.items())
+    order = [claim.id for claim in read_claims().claims]
+    rows = sorted([*of_paper(), *of_tree(tree)], key=lambda row: order.index(row["id"]))
+    # with injected noise, less entropy is fewer errors by construction
+    models = [f"{m['title']} for {m['stands_for']}" if m.get("stands_for") else m["title"] for m in tree.models]
+    bases = "; ".join(f"{title} ({model['bases']})" for title, model in zip(models, tree.models, strict=True))
     about = f"{tree.matrix['title']}. {tree.matrix.get('note', '')}".strip(), f"Models, with their bases: {bases}."
     write_text(tree.root / "claims.csv", to_csv(COLUMNS, rows))
     write_text(tree.root / "claims.md", page(rows, *about))

@@ -1,6 +1,8 @@
 """Read the paper's Tables 1-4 as printed: `tables/table<k>.csv` holds the cells, `tables/rows.csv` defines the rows.
 
 A printed number is a `Decimal` and keeps its digits ("77.40" is not "77.4"); "-" is None. Values are not corrected.
+`candidates` maps a percentage back to the counts behind it. The denominators follow the evaluation that the paper
+describes: samples x problems; AMC has 83 problems. Printed cells are truncated or rounded; both occur in one table.
 """
 
 import re
@@ -15,29 +17,35 @@ from core.errors import ConfigError
 from core.files import cells_of, read_csv
 from core.provenance import ROOT
 
-# Map a printed percentage back to the count behind it: which k of n prints as 19.16?
-#
-# The denominators follow the evaluation that the paper describes (samples x problems; AMC has 83 problems; 2811
-# of OMNI-MATH's 2821 rows are problems that occur once, the ten others count in the pool only). Printed cells are
-# truncated or rounded; both occur in one table.
-
 COLUMN = {  # responses behind each column
     "aime24": 960,
     "aime25": 960,
     "amc": 2656,
     "math500": 500,
-    "omni_math": 2811,
+    "omni_math": 2811,  # of 2821 rows; the ten others are copies of five problems and count in the pool only
     "olympiadbench": 675,
     "minerva": 272,
 }
-COPIES = 10  # rows of OMNI-MATH that contain a problem twice: in the pool, in no column
+COPIES = 10
 POOL = {**COLUMN, "omni_math": COLUMN["omni_math"] + COPIES}  # responses of each benchmark in "Avg."; together 8,844
-
-
+RESPONSES = sum(POOL.values())
+AVERAGE, NOT_RUN = "avg", "-"
 # Each problem is solved with its probability p_i, Beta-distributed over problems with a + b = SPREAD. Its standard
 # deviation is then .25, as for AIME-like sets (docs/notebook/intervals.md). A smaller value means problems that are
 # always or never solved, and less noise.
 SPREAD = 0.73
+TITLES = ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva", "Avg.")
+HEADINGS = dict(zip((*COLUMN, AVERAGE), TITLES, strict=True))  # column key -> printed heading, in printed order
+MODELS = {  # key of a model in rows.csv -> the paper's name for it
+    "q7": "Qwen2.5-7B",
+    "q14": "Qwen3-14B",
+    "l8": "DeepSeek-R1-Distill-Llama-8B",
+    "m7": "Mistral-7B-Instruct-v0.2",
+    "dq7": "DeepSeek-R1-Distill-Qwen-7B",
+}
+LONG_STEPS = 132  # Table 4 evaluates some runs a second time after these steps; all other rows after 72
+TABLES = ROOT / "paper/tables"
+ROWS = ("row", "panel", "kind", "model", "method", "seed", "steps", "of")  # columns of rows.csv
 
 
 def printed(k: int, n: int) -> tuple[str, str]:
@@ -64,30 +72,12 @@ def candidates(percent: str, n: int) -> tuple[int, ...]:
     return tuple(k for k in around if 10000 * k // n == c or abs(2 * (10000 * k - c * n)) <= n)
 
 
-DATA = ("paper/tables",)
-TABLES = ROOT / DATA[0]
-AVERAGE = "avg"
-HEADINGS = dict(  # column key -> printed heading, in printed order
-    zip(
-        (*COLUMN, AVERAGE),
-        ("AIME24", "AIME25", "AMC", "MATH-500", "OMNI-MATH", "OlympiadBench", "Minerva", "Avg."),
-        strict=True,
-    )
-)
-
-# Key of a model in rows.csv -> the paper's name for it.
-MODELS = {
-    "q7": "Qwen2.5-7B",
-    "q14": "Qwen3-14B",
-    "l8": "DeepSeek-R1-Distill-Llama-8B",
-    "m7": "Mistral-7B-Instruct-v0.2",
-    "dq7": "DeepSeek-R1-Distill-Qwen-7B",
-}
-LONG_STEPS = 132  # Table 4 evaluates some runs a second time after these steps; all other rows after 72
-
-NOT_RUN = "-"
-_ROWS = ("row", "panel", "kind", "model", "method", "seed", "steps", "of")
-_CELL = re.compile(r"-?\d{1,3}\.\d\d")
+def counts(value: Decimal | None, n: int) -> tuple[int, int]:
+    """Return the lowest and highest count behind a cell, or around one that no count prints like; "-" counts 0."""
+    if found := (0,) if value is None else candidates(str(value), n):
+        return min(found), max(found)
+    down = int(100 * (value or 0)) * n // 10000
+    return down, min(down + 1, n)
 
 
 class Run(NamedTuple):
@@ -125,8 +115,7 @@ class Row:
 
     def text(self, column: str) -> str:
         """Return the cell as printed."""
-        value = self.cells[column]
-        return NOT_RUN if value is None else str(value)
+        return NOT_RUN if self.cells[column] is None else str(self.cells[column])
 
 
 Paper = Mapping[str, Row]  # row id -> row, in printed order
@@ -135,18 +124,19 @@ Paper = Mapping[str, Row]  # row id -> row, in printed order
 def read(folder: Path | str = TABLES) -> dict[str, Row]:
     """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid data."""
     listed = Path(folder, "rows.csv")
-    about = {row["row"]: row for row in read_csv(listed, "what the printed rows are", _ROWS)}
+    rows = read_csv(listed, "list of the printed rows", ROWS)
     with cells_of(listed):
-        paths = {table: listed.with_name(f"table{table}.csv") for table in dict.fromkeys(map(_table, about))}
-        cells: dict[str, dict[str, str]] = {}
-        for table, path in paths.items():
-            lines = read_csv(path, f"printed Table {table}", ("row", "label", *HEADINGS.values()))
-            cells |= {row["row"]: row for row in lines}
+        paths = {
+            table: listed.with_name(f"table{table}.csv") for table in dict.fromkeys(_table(r["row"]) for r in rows)
+        }
+    cells: dict[str, dict[str, str]] = {}
+    for table, path in paths.items():
+        lines = read_csv(path, f"printed Table {table}", ("row", "label", *HEADINGS.values()))
+        cells |= {line["row"]: line for line in lines}
     with cells_of(listed, *paths.values()):
-        paper = {id: _row(id, row, cells[id]) for id, row in about.items()}
-        parts = [paper[part] for row in paper.values() for part in row.of]
-        if wrong := [part.id for part in parts if part.run is None]:
-            raise ValueError(f"{wrong[0]}: is no run, and a row is made of it")
+        paper = {row["row"]: _row(row, cells[row["row"]]) for row in rows}
+        if wrong := [part for row in paper.values() for part in row.of if paper[part].run is None]:
+            raise ValueError(f"{wrong[0]}: a row is derived from it, and it is not a run")
     return paper
 
 
@@ -160,20 +150,18 @@ def _table(id: str) -> str:
     return id[1:].split(".")[0]
 
 
-def _row(id: str, about: Mapping[str, str], cells: Mapping[str, str]) -> Row:
+def _row(row: Mapping[str, str], cells: Mapping[str, str]) -> Row:
     run = None
-    if about["kind"] in ("base", "run"):
-        seed, steps = (int(about[key]) if about[key] else None for key in ("seed", "steps"))
-        run = Run(about["model"], about["method"], seed, steps)
+    if row["kind"] in ("base", "run"):
+        seed, steps = (int(row[key]) if row[key] else None for key in ("seed", "steps"))
+        run = Run(row["model"], row["method"], seed, steps)
     values = {key: _cell(cells[heading]) for key, heading in HEADINGS.items()}
     return Row(
-        id, cells["label"], about["kind"], about["model"], about["panel"], run, tuple(about["of"].split()), values
+        row["row"], cells["label"], row["kind"], row["model"], row["panel"], run, tuple(row["of"].split()), values
     )
 
 
 def _cell(text: str) -> Decimal | None:
-    if text == NOT_RUN:
-        return None
-    if not _CELL.fullmatch(text):
+    if text != NOT_RUN and not re.fullmatch(r"-?\d{1,3}\.\d\d", text):
         raise ValueError(f"{text!r} is not of the form 12.34 (or {NOT_RUN})")
-    return Decimal(text)
+    return None if text == NOT_RUN else Decimal(text)

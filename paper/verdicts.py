@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core.errors import CorruptInputError
-from core.files import read_csv
+from core.errors import unknown
+from core.files import cells_of, read_csv
 
 PRINT, FORMULA, RUNS = "print", "formulas", "runs"  # sources of numbers
-EQUAL = "equal within the margin"
+EQUAL, UNTESTABLE = "equal within the margin", "not testable at this scale"
 MEANING = {
     "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family. A "
     "claim about what is learnt also exceeds its contrast under each placebo reward",
@@ -16,7 +16,7 @@ MEANING = {
     EQUAL: "it lies inside the claim's margin; runs only",
     "undecided": "none of these; the smallest difference that would have been found stands beside it",
     "not tested": "a run, a printed number or a second seed is missing",
-    "not testable at this scale": "a score of models or problems that stand in for the paper's; it is shown",
+    UNTESTABLE: "a score of models or problems that stand in for the paper's; it is shown",
 }
 DECIDED = tuple(MEANING)[:3]
 COLUMNS = (
@@ -31,16 +31,12 @@ RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, 
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Read a claims.csv. Raises MissingInputError or CorruptInputError naming file, line and problem."""
-    rows: list[dict[str, Any]] = []
-    for line, row in enumerate(read_csv(path, "the verdicts on the claims", COLUMNS), 2):
-        try:
-            rows.append(row | {name: float(row[name]) if row[name] else None for name in NUMBERS})
-        except ValueError as error:
-            raise CorruptInputError(f"{path}: line {line}: {error}") from None
-        if row["verdict"] not in MEANING:
-            raise CorruptInputError(f"{path}: line {line}: verdict {row['verdict']!r} is none of {', '.join(MEANING)}")
-    return rows
+    """Read a claims.csv. Raises `BenchError` naming the file and a missing column, verdict or number."""
+    rows = read_csv(path, "the verdicts on the claims", COLUMNS)
+    if wrong := [row for row in rows if row["verdict"] not in MEANING]:
+        raise unknown(f"{path}: {wrong[0]['id']}", "verdict", wrong[0]["verdict"], MEANING)
+    with cells_of(path):
+        return [row | {name: float(row[name]) if row[name] else None for name in NUMBERS} for row in rows]
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -91,7 +87,5 @@ Undecided is no evidence of equality."""
 def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
     """Return claims.md of a results tree. about: paragraphs on what the results are and can show."""
     quotes = {row["id"]: f"- `{row['id']}`, {row['where']}: {row['quote']}" for row in rows}
-    return (
-        "\n\n".join(["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())])
-        + "\n"
-    )
+    parts = ["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())]
+    return "\n\n".join(parts) + "\n"

@@ -139,7 +139,7 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str], monk
 
 LIGHT = (  # read on login nodes without torch, in every job of a cluster, and by commands before they hand over
     "methods.catalog, models.registry, workflow.plan, evals.placebo, evals.benchmark, models.build, models.prompts, "
-    "models.recipe, paper.audit"
+    "models.recipe, paper.printed"
 )
 
 

@@ -1,27 +1,19 @@
 """Invented results trees in which the verdict of a claim is known: two methods, chosen figures, nothing trained."""
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from core.layout import Checkpoint, Results, Run
-from evals.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
-from evals.scores import write_scores as write_table
+from evals.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED, write_scores
 from evals.tree import Tree
+from paper.printed import MODELS
+from tests.report.synthetic import write_csv
 
-MODELS = ("q7", "q14", "l8", "m7", "dq7")
-STANDS_FOR = {
-    "q7": "Qwen2.5-7B",
-    "q14": "Qwen3-14B",
-    "l8": "DeepSeek-R1-Distill-Llama-8B",
-    "m7": "Mistral-7B-Instruct-v0.2",
-    "dq7": "DeepSeek-R1-Distill-Qwen-7B",
-}
 BENCHMARKS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
 STEP, LONG, ROLLOUTS, RESPONSES = 8, 15, 16, 1000
-COLUMN_DEFAULTS = {
+CURVE = {
     "reward": 0.5, "grad_norm": 1.0, "entropy": 0.4, "clip_fraction_tokens": 0.01, "clip_fraction_sequences": 0.0,
     "ratio_spread": 0.01, "theorem_sign_agreement": 0.5, "response_tokens": 20.0, "seconds_update": 0.1,
     "seconds_rollout": 1.0,
@@ -42,10 +34,10 @@ def tree(
 ) -> Tree:
     """runs: (slot of the model, method) -> the figures of seed 1, 2, ...; None: planned, and not there. starts: clean
     models that the seeds continue."""
-    layout = Results(root)
-    planned = {Run(_key(slot, stand_ins), method, s): f for (slot, method), by in runs.items() for s, f in _seeds(by)}
+    keys = {slot: f"tiny_{slot}" if stand_ins else slot for slot, _ in runs}
+    planned = {Run(keys[slot], method, s): f for (slot, method), by in runs.items() for s, f in enumerate(by, 1)}
     methods = list(dict.fromkeys(run.method for run in planned))
-    checkpoints = [Checkpoint(run, step) for run in planned for step in (STEP, LONG)]
+    names = ("model", "method", "seed")
     matrix = {
         "schema": 1,
         "scale": "tiny" if stand_ins else "large",
@@ -56,62 +48,44 @@ def tree(
         "training": {"rollouts": ROLLOUTS} | training,
         "variants": variants or {},
         "models": [
-            {"key": _key(slot, stand_ins), "title": slot, "starts": starts, "bases": "injected noise"}
-            | ({"stands_for": STANDS_FOR[slot]} if stand_ins else {})
-            for slot in dict.fromkeys(slot for slot, _ in runs)
+            {"key": key, "title": slot, "starts": starts, "bases": "injected noise"}
+            | ({"stands_for": MODELS[slot]} if stand_ins else {})
+            for slot, key in keys.items()
         ],
         "methods": [{"key": m, "row": m, "title": m.upper(), "variant": m.partition("@")[2] or None} for m in methods],
         "benchmarks": [{"key": key, "title": key, "items": 20, "samples": 1} for key in BENCHMARKS],
-        "runs": [{"model": r.model, "method": r.method, "seed": r.seed, "steps": [STEP, LONG]} for r in planned],
-        "checkpoints": [
-            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step} for c in checkpoints
-        ],
+        "runs": [{name: getattr(run, name) for name in names} | {"steps": [STEP, LONG]} for run in planned],
+        "checkpoints": [{n: getattr(run, n) for n in names} | {"step": s} for run in planned for s in (STEP, LONG)],
     }
+    layout = Results(root)
     root.mkdir(parents=True)
     layout.matrix.write_text(json.dumps(matrix))
     there = {run: figures for run, figures in planned.items() if figures is not None}
-    write_table(layout.scores, [row for run, figures in there.items() for row in _scores(run, figures)])
+    write_scores(layout.scores, [row for run, figures in there.items() for row in _scores(run, figures)])
     for run, figures in there.items():
-        _run(layout.run(run), figures)
+        layout.run(run).mkdir(parents=True)
+        columns = {name: figures.get(name, value) for name, value in CURVE.items()}
+        rows = [
+            {"rollout": n + 1, "update": n, "minibatch": 0}
+            | {name: value[n] if isinstance(value, list) else value for name, value in columns.items()}
+            for n in range(ROLLOUTS)
+        ]
+        write_csv(layout.run(run) / "curve.csv", rows)
+        record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": None}
+        (layout.run(run) / "run.json").write_text(json.dumps(record))
     return Tree(root)
-
-
-def both(left: Sequence[Figures | None], right: Sequence[Figures | None]) -> dict[tuple[str, str], Any]:
-    """TEPO and GRPO/DAPO on the model of Tables 3 and 4."""
-    return {("q7", "tepo"): left, ("q7", "grpo"): right}
-
-
-def _key(slot: str, stand_ins: bool) -> str:
-    return f"tiny_{slot}" if stand_ins else slot
-
-
-def _seeds(figures: Sequence[Figures | None]) -> list[tuple[int, Figures | None]]:
-    return list(enumerate(figures, 1))
 
 
 def _scores(run: Run, figures: Figures) -> list[dict[str, Any]]:
     rows = []
     for step, name in ((STEP, "score"), (LONG, "long")):
         right = round(RESPONSES * figures.get(name, figures.get("score", 0.5)))
+        score, wrong = right / RESPONSES, RESPONSES - right
+        at = Checkpoint(run, step)
         for key in (*BENCHMARKS, POOLED, MACRO):
-            score, wrong = right / RESPONSES, RESPONSES - right
-            keys = {"model": run.model, "method": run.method, "seed": run.seed, "step": step, "benchmark": key}
-            shown = {"score": score, "low": 0.0, "high": 1.0, "level": "problem", "how": "invented", "items": 20}
-            asked = {"samples": None if key in (POOLED, MACRO) else 1, "responses": RESPONSES, "correct": right}
-            counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": wrong, "timeout_low": score, "timeout_high": score}
-            rows.append(dict.fromkeys(COLUMNS) | keys | shown | asked | counts)
+            row = dict.fromkeys(COLUMNS) | dict.fromkeys(NOT_CORRECT, 0) | {"benchmark": key, "step": at.step}
+            row |= {name: getattr(run, name) for name in ("model", "method", "seed")}
+            row |= {"score": score, "low": 0.0, "high": 1.0, "level": "problem", "how": "invented", "items": 20}
+            row |= {"samples": None if key in (POOLED, MACRO) else 1, "responses": RESPONSES, "correct": right}
+            rows.append(row | {"wrong": wrong, "timeout_low": score, "timeout_high": score})
     return rows
-
-
-def _run(folder: Path, figures: Figures) -> None:
-    folder.mkdir(parents=True)
-    collapsed = figures.get("collapsed")
-    columns = {name: figures.get(name, value) for name, value in COLUMN_DEFAULTS.items()}
-    with open(folder / "curve.csv", "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, ["rollout", "update", "minibatch", *columns], lineterminator="\n")
-        writer.writeheader()
-        for n in range(collapsed or ROLLOUTS):
-            values = {name: value[n] if isinstance(value, list) else value for name, value in columns.items()}
-            writer.writerow({"rollout": n + 1, "update": n, "minibatch": 0, **values})
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed}
-    (folder / "run.json").write_text(json.dumps(record))

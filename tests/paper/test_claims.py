@@ -18,22 +18,24 @@ from core.errors import BenchError, ConfigError
 from core.files import read_text, to_csv, write_text
 from core.provenance import ROOT
 from evals.stats.compare import compare_seeds
+from evals.stats.estimate import Comparison
 from evals.tree import Tree
-from paper import chance, claims, printed, verdicts
-from paper.claims import CLAIMS, Asked, Found, judged, of_paper, of_tree, read_claims
-from paper.contrasts import MATCHED, Runs
-from paper.printed import POOL
-from tests.paper.claim_trees import ROLLOUTS, both, tree
-from tests.paper.test_printed import TEXT, _plain
+from paper import claims, evidence, printed, verdicts
+from paper.claims import CLAIMS, Asked, judged, of_paper, of_tree, read_claims
+from paper.evidence import MATCHED, Arm, Found, Printed, Runs
+from paper.verdicts import EQUAL, UNTESTABLE
+from tests.paper.claim_trees import ROLLOUTS, tree
+from tests.paper.test_printed import TEXT, plain
 
-EQUAL, UNTESTABLE = "equal within the margin", "not testable at this scale"
 HIGH, LOW = (0.700, 0.711, 0.705), (0.600, 0.612, 0.603)
-CLEAN = {claim.id: claim for claim in read_claims().claims}
+BY_ID = {claim.id: claim for claim in read_claims().claims}
+PAPER = printed.read()
+SHORT = "A verdict needs 7 rollouts"
 
 
-def seeds(column: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-    """Figures of seed 1, 2, ...: one column of the curve, or a score."""
-    return [{column: value} for value in values]
+def seeds(column: str, values: Sequence[Any]) -> list[Any]:
+    """Figures of seed 1, 2, ...: one column of the curve, or a score; None: the run is missing."""
+    return [None if value is None else {column: value} for value in values]
 
 
 def two(column: str, a: Sequence[Any], b: Sequence[Any], at: str = "") -> dict[tuple[str, str], Any]:
@@ -76,7 +78,6 @@ def test_a_clear_difference_has_the_verdict_of_its_side(tmp_path: Path, id: str)
         assert {f"runs/q7/{m}/seed{s}" for m in ("tepo", "grpo") for s in (1, 2, 3)} == set(row["runs"])
 
 
-DRAW = np.random.default_rng(0)
 # claim -> column, level, unit of a step: the margin, of a ratio its logarithm
 PLANTED = {
     "faster-reward": ("reward", 0.5, 0.02), "lower-clip-ratio": ("clip_fraction_tokens", 0.05, 0.002),
@@ -91,7 +92,7 @@ SHAPES = {(3, 1): "supported", (-3, 1): "contradicted", (0.3, 0.1): EQUAL, (0, 8
 def test_planted_effects(tmp_path: Path, id: str, shape: tuple[float, float]) -> None:
     """Of 8 seeds: as large as three margins, small with little noise, drowned in noise, out of the margin."""
     (column, level, margin), (mean, sd) = PLANTED[id], shape
-    noise = DRAW.normal(size=8)
+    noise = np.random.default_rng(0).normal(size=8)
     change = mean + (noise - noise.mean()) / noise.std(ddof=1) * sd
     change *= margin * (-1 if id == "lower-clip-ratio" else 1)
     a = level * np.exp(change) if id == "higher-gradient-norm" else level + change
@@ -104,33 +105,27 @@ def test_planted_effects(tmp_path: Path, id: str, shape: tuple[float, float]) ->
 
 
 WITH_TWO = two("score", HIGH, LOW)
-SHORT = "A verdict needs 7 rollouts"
-MISSING = both([*seeds("score", HIGH[:2]), None], seeds("score", LOW))
+MISSING = two("score", [*HIGH[:2], None], LOW)
+OVERTAKEN = {("q7", "tepo"): seeds("score", HIGH), ("q7", "grpo"): [{"score": s, "long": 0.8 + s / 100} for s in LOW]}
+LATE = two("reward", [*[rising(3), rising(4)] * 4, rising(31)], [rising(14)] * 9)
 OPEN: dict[str, tuple[str, dict[tuple[str, str], Any], dict[str, Any], str, str]] = {
-    "a missing run": ("gain-q7", MISSING, {}, "not tested",
-        "missing runs/q7/tepo/seed3"),
-    "a missing curve": ("faster-reward", MISSING, {}, "not tested",
-        "missing runs/q7/tepo/seed3"),
+    "a missing run": ("gain-q7", MISSING, {}, "not tested", "missing runs/q7/tepo/seed3"),
+    "a missing curve": ("faster-reward", MISSING, {}, "not tested", "missing runs/q7/tepo/seed3"),
     "one seed": ("gain-q7", two("score", HIGH[:1], LOW[:1]), {}, "undecided", "one seed"),
     "another slot": ("gain-q14", WITH_TWO, {}, "not tested", "not part of this scale"),
     "no other method": ("faster-reward", {("q7", "tepo"): seeds("reward", HIGH)}, {}, "not tested", "grpo"),
-    "no common seed": ("gain-q7", both([None, {"score": 0.7}], [{"score": 0.6}])
-        | {("q7", "tepo"): [None, {"score": 0.7}]}, {}, "not tested", "missing"),
     "stand-ins": ("gain-q7", WITH_TWO, {"stand_ins": True}, UNTESTABLE, ""),
     "too few rollouts": ("faster-reward", two("reward", HIGH, LOW), {"rollouts": 6}, "not tested", SHORT),
     "no sweep": ("faster-at-equal-movement", WITH_TWO, {}, "not tested", "several step sizes"),
-    "overtaken later": ("peak-at-72", both(seeds("score", HIGH),
-        [{"score": low, "long": 0.8 + low / 100} for low in LOW]), {}, "contradicted", ""),
-    "one run never gets there": ("fewer-steps",
-        two("reward", [*[rising(3), rising(4)] * 4, rising(31)], [rising(14)] * 9), {},
-        "undecided", "the truth may lie above the null"),
+    "overtaken later": ("peak-at-72", OVERTAKEN, {}, "contradicted", ""),
+    "one run never gets there": ("fewer-steps", LATE, {}, "undecided", "the truth may lie above the null"),
     "no run gets there": ("half-the-time", two("reward", [[0.1] * 16] * 4, [rising(3), rising(4)] * 2), {},
         "contradicted", ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OPEN)
-def test_what_cannot_be_decided_says_why(tmp_path: Path, case: str) -> None:
+def test_what_cannot_be_decided_has_a_reason(tmp_path: Path, case: str) -> None:
     id, runs, how, verdict, words = OPEN[case]
     (row,) = judge(tmp_path / "t", id, runs, **how)
     assert row["verdict"] == verdict
@@ -141,47 +136,34 @@ def test_what_cannot_be_decided_says_why(tmp_path: Path, case: str) -> None:
         assert (row["p_holm"], row["tests"]) == (None, None)
 
 
-def test_several_models_are_units_and_a_model_without_runs_is_left_out(tmp_path: Path) -> None:
+def test_units_are_models_or_clean_models(tmp_path: Path) -> None:
     """Seeds of a model that agree closely do not make three models more than three; q14 has TEPO under beta 1."""
     gains = {"q7": 0.1, "q14": 0.2, "l8": 0.3}
     runs: dict[tuple[str, str], Any] = {(m, "grpo"): seeds("reward", [0.5] * 3) for m in gains}
     runs |= {(m, "tepo+beta=1" if m == "q14" else "tepo"): seeds("reward", [0.5 + g] * 3) for m, g in gains.items()}
-    runs["m7", "tepo"] = seeds("reward", [0.9] * 3)  # no GRPO/DAPO there
-    (row,) = judge(tmp_path / "t", "faster-reward", runs)
+    runs["m7", "tepo"] = seeds("reward", [0.9] * 3)  # no GRPO/DAPO there: left out
+    (row,) = judge(tmp_path / "models", "faster-reward", runs)
     half = 4.302652729911275 * 0.1 / math.sqrt(3)
     assert (row["estimate"], row["low"], row["high"]) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
     assert (row["n"], row["seeds"]) == (3, (1, 2, 3))
-    assert not any("m7" in run for run in row["runs"])
 
-
-def test_seeds_of_one_clean_model_are_one_unit(tmp_path: Path) -> None:
-    a, b = (0.70, 0.60, 0.72, 0.61, 0.71, 0.60), (0.5,) * 6
-    (row,) = judge(tmp_path / "t", "faster-reward", two("reward", a, b), starts=2)
+    a = (0.70, 0.60, 0.72, 0.61, 0.71, 0.60)
+    (row,) = judge(tmp_path / "clean", "faster-reward", two("reward", a, (0.5,) * 6), starts=2)
     means = {1: (0.70 + 0.72 + 0.71) / 3 - 0.5, 2: (0.60 + 0.61 + 0.60) / 3 - 0.5}
     own = compare_seeds(means, {1: 0.0, 2: 0.0})
     assert (row["n"], row["p"], row["low"]) == pytest.approx((2, own.p, own.low))
 
 
-def test_holm_over_the_claims_of_a_family(tmp_path: Path) -> None:
-    """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
-    a, b = (0.50, 0.53, 0.515, 0.52), (0.48, 0.498, 0.507, 0.49)
-    own = compare_seeds(dict(enumerate(a)), dict(enumerate(b)))
-    assert 0.025 < own.p < 0.05  # type: ignore[operator]
-    runs = Runs(tree(tmp_path / "t", two("reward", a, b)))
-    asked = [
-        Asked(CLEAN[id]._replace() if False else CLEAN[id], "runs", runs, [Found(own)])
-        for id in ("gain-q7", "gain-q14")
-    ]
-    for row in judged(asked):
-        assert (row["verdict"], row["p_holm"], row["tests"]) == ("undecided", pytest.approx(2 * own.p), 2)  # type: ignore[operator]
-        assert "not after Holm's correction over 2 claims" in row["reason"]
-
-
 def difference(value: float, p: float) -> Found:
-    from evals.stats.estimate import Comparison
-
     half = abs(value) * (0.5 if p < 0.05 else 2.0) or 0.1
     return Found(Comparison(difference=value, low=value - half, high=value + half, p=p, how="x", n=3))
+
+
+def test_holm_over_the_claims_of_a_family() -> None:
+    """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
+    for row in judged(Asked(BY_ID[id], "print", [difference(0.1, 0.03)]) for id in ("gain-q7", "gain-q14")):
+        assert (row["verdict"], row["p_holm"], row["tests"]) == ("undecided", pytest.approx(0.06), 2)
+        assert "not after Holm's correction over 2 claims" in row["reason"]
 
 
 CONTRASTS = {  # values and p of a claim's contrasts -> verdict, p
@@ -195,7 +177,7 @@ CONTRASTS = {  # values and p of a claim's contrasts -> verdict, p
 
 @pytest.mark.parametrize("found", CONTRASTS, ids=str)
 def test_a_claim_of_several_contrasts_needs_them_all(found: tuple[tuple[float, float], ...]) -> None:
-    (row,) = judged([Asked(CLEAN["kl-mask"], "print", None, [difference(*each) for each in found])])
+    (row,) = judged([Asked(BY_ID["kl-mask"], "print", [difference(*each) for each in found])])
     assert (row["verdict"], row["p"]) == (CONTRASTS[found][0], pytest.approx(CONTRASTS[found][1]))
 
 
@@ -214,26 +196,22 @@ LESS = (0.20, 0.211, 0.204), (0.15, 0.163, 0.151)  # half of the difference unde
 SAME = (0.40, 0.412, 0.406), (0.30, 0.318, 0.301)  # all of it
 GAINS, SMALL = (0.02, 0.14, 0.11, 0.07, 0.05, 0.09, 0.12, 0.15), (0.012, -0.004, 0.003, 0.006)
 FAST, SLOW = [*map(rising, (3, 4, 3))], [*map(rising, (14, 15, 14))]
-# claim, TEPO and GRPO/DAPO under the true reward, and under placebos -> verdict, words on placebos
-PLACEBOS: dict[str, tuple[str, str, tuple[Any, Any], dict[str, tuple[Any, Any]], str, str]] = {
-    "one without runs": ("gain-q7", "score", (ABOVE, BELOW), {"coin": NONE}, "supported",
-        "beats coin; no run of shuffled"),
-    "both beaten": ("faster-reward", "reward", (ABOVE, BELOW), {"coin": NONE, "shuffled": LESS}, "supported",
-        "beats coin, shuffled"),
-    "one shows it all": ("faster-reward", "reward", (ABOVE, BELOW), {"coin": NONE, "shuffled": SAME}, "undecided",
-        "not beyond shuffled"),
-    "none was run": ("gain-q7", "score", (ABOVE, BELOW), {}, "supported", "no placebo run"),
+CLIPPED = (0.001, 0.002, 0.001), (0.010, 0.012, 0.011)
+# claim, column, TEPO and GRPO/DAPO under the true reward, and under placebos -> verdict, words on placebos
+PLACEBOS: list[tuple[str, str, tuple[Any, Any], dict[str, tuple[Any, Any]], str, str]] = [
+    ("faster-reward", "reward", (ABOVE, BELOW), {"coin": NONE, "shuffled": LESS}, "supported", "beats coin, shuffled"),
+    ("faster-reward", "reward", (ABOVE, BELOW), {"coin": NONE, "shuffled": SAME}, "undecided", "not beyond shuffled"),
+    ("gain-q7", "score", (ABOVE, BELOW), {}, "supported", "no placebo run"),
     # paired over the four seeds that both have, the interval would hold 0
-    "fewer seeds": ("gain-q7", "score", ([0.5 + g for g in GAINS], [0.5] * 8),
-        {"coin": ([0.1 + g for g in SMALL], [0.1] * 4)}, "supported", "beats coin; no run of shuffled"),
-    "of a ratio": ("half-the-time", "reward", (FAST, SLOW), {"coin": (FAST, SLOW)}, "undecided", "not beyond coin"),
-    "of a loss": ("lower-clip-ratio", "clip_fraction_tokens", ((0.001, 0.002, 0.001), (0.010, 0.012, 0.011)),
-        {"coin": ((0.001, 0.002, 0.001), (0.010, 0.012, 0.011))}, "supported", ""),
-}  # fmt: skip
+    ("gain-q7", "score", ([0.5 + g for g in GAINS], [0.5] * 8), {"coin": ([0.1 + g for g in SMALL], [0.1] * 4)},
+     "supported", "beats coin; no run of shuffled"),
+    ("half-the-time", "reward", (FAST, SLOW), {"coin": (FAST, SLOW)}, "undecided", "not beyond coin"),
+    ("lower-clip-ratio", "clip_fraction_tokens", CLIPPED, {"coin": CLIPPED}, "supported", ""),  # not learnt
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PLACEBOS)
-def test_an_effect_that_a_placebo_shows_too_is_not_supported(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("case", range(len(PLACEBOS)))
+def test_an_effect_that_a_placebo_shows_too_is_not_supported(tmp_path: Path, case: int) -> None:
     id, column, pair, under, verdict, words = PLACEBOS[case]
     variants = {name: {"title": name, "changes": {"reward": name}} for name in ("coin", "shuffled")}
     runs = two(column, *pair)
@@ -246,18 +224,14 @@ def test_an_effect_that_a_placebo_shows_too_is_not_supported(tmp_path: Path, cas
 
 def test_the_excess_over_a_placebo_of_other_seeds_is_welchs(tmp_path: Path) -> None:
     runs = Runs(tree(tmp_path / "t", WITH_TWO))
-    found = runs.excess(*({"q7": dict(enumerate(values, 1))} for values in (GAINS, SMALL)))
+    found = runs.compare(*({"q7": dict(enumerate(values, 1))} for values in (GAINS, SMALL)))
     welch = scipy.stats.ttest_ind(GAINS, SMALL, equal_var=False)
     low, high = welch.confidence_interval()
     assert (found.p, found.low, found.high) == pytest.approx((welch.pvalue, low, high), rel=1e-9)
-    assert runs.excess({"q7": {1: 0.1, 2: 0.2}}, {"q7": {1: 0.0}}).p is None
+    assert runs.compare({"q7": {1: 0.1, 2: 0.2}}, {"q7": {1: 0.0}}).p is None
 
 
-SWEPT = (
-    ({"p_holm": 0.04}, "supported"),
-    ({"p_holm": 0.3}, "undecided"),
-    ({"difference": None, "p_holm": None}, "not tested"),
-)
+SWEPT = ({"p_holm": 0.04}, "supported"), ({"p_holm": 0.3}, "undecided"), ({"difference": None}, "not tested")
 
 
 def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path: Path) -> None:
@@ -270,29 +244,28 @@ def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path
     others = [swept | {"row": "gspo", "difference": 0.9}, swept | {"measure": "score", "difference": 0.8}]
     for change, verdict in SWEPT:
         rows = [{"tests": 9, "p_holm": 0.9} | row for row in (swept | change, *others)]
-        text = to_csv(tuple(rows[0]), rows)
-        write_text(found.root / MATCHED, text)
+        write_text(found.root / MATCHED, to_csv(tuple(rows[0]), rows))
         (row,) = (row for row in of_tree(Tree(found.root)) if row["id"] == id)
-        assert (row["verdict"], row["estimate"]) == (verdict, None if verdict == "not tested" else 0.06)
-        assert row["tests"] == (9 if verdict != "not tested" else None)
+        wanted = (verdict, None, None) if verdict == "not tested" else (verdict, 0.06, 9)
+        assert (row["verdict"], row["estimate"], row["tests"]) == wanted
 
 
 # Printed numbers and formulas.
-
-PAPER = printed.read()
 
 
 def test_chance_by_hand() -> None:
     """Table 4: three pairs of seeds, averages .55, .04 and .03 points apart, against generation noise of the counts."""
 
     def generation(a: str, b: str) -> float:
-        shares = {k: float((PAPER[a].cells[k] or 0) + (PAPER[b].cells[k] or 0)) / 200 for k in POOL}
-        return math.hypot(*(POOL[k] / 8844 * chance.sd(shares[k], n) for k, n in printed.COLUMN.items()))
+        shares = {k: float((PAPER[a].cells[k] or 0) + (PAPER[b].cells[k] or 0)) / 200 for k in printed.POOL}
+        sds = {k: math.sqrt(2 * p * (1 - p) * 0.73 / 1.73 / printed.COLUMN[k]) for k, p in shares.items()}
+        return math.hypot(*(printed.POOL[k] / 8844 * sd for k, sd in sds.items()))
 
     pairs = {("T4.1", "T4.2"): 0.0055, ("T4.3", "T4.4"): 0.0004, ("T4.5", "T4.6"): 0.0003}
     factor = sum((apart / generation(*pair)) ** 2 for pair, apart in pairs.items()) / 3
     half = 3.182446305284263 * math.sqrt(factor) * generation("T1.8", "T1.2")
-    found = chance.difference([("T1.8", "T1.2")], 0.0)
+    arms = [Arm("q7", method, 72, row) for method, row in (("tepo", "T1.8"), ("grpo", "T1.2"))]
+    found = Printed(PAPER).contrast([(arms[0], arms[1])], 0.0).seen
     assert (found.difference, found.low, found.high) == pytest.approx((0.0174, 0.0174 - half, 0.0174 + half), rel=2e-3)
 
 
@@ -315,18 +288,16 @@ def test_verdicts_turn_with_the_printed_numbers(monkeypatch: pytest.MonkeyPatch,
     for id, value in averages.items():
         for row in [row for row in PAPER.values() if row.run == PAPER[id].run]:
             changed[row.id] = replace(row, cells={**row.cells, "avg": Decimal(value)})
-    monkeypatch.setattr(printed, "read", lambda: changed)
-    for function in (chance._seeds, chance.outside):
-        function.cache_clear()
-    monkeypatch.setattr(chance, "outside", lambda: frozenset())  # the changed averages are meant
-    found = {row["id"]: row["verdict"] for row in of_paper() if row["source"] == "print"}
-    chance._seeds.cache_clear()
+    # the changed averages are meant: none is replaced by what its cells imply
+    inside = {row: line | {"status": "ok"} for row, line in evidence._cells().items()}
+    monkeypatch.setattr(evidence, "_cells", lambda: inside)
+    found = {row["id"]: row["verdict"] for row in of_paper(changed) if row["source"] == "print"}
     assert {id: found[id] for id in expected} == expected
 
 
 def test_a_formula_is_judged_by_its_counts() -> None:
     rows = {row["id"]: row for row in of_paper() if row["source"] == "formulas"}
-    low, high = scipy.stats.binomtest(1081, 2000).proportion_ci(method="exact")
+    low, high = scipy.stats.beta.ppf((0.025, 0.975), (1081, 1082), (920, 919))  # Clopper-Pearson
     row = rows["lemma-3.2"]
     assert (row["estimate"], row["low"], row["high"]) == pytest.approx((0.5405, low, high))
     assert {row["verdict"] for row in rows.values()} == {"contradicted"}
@@ -338,8 +309,8 @@ def test_a_formula_is_judged_by_its_counts() -> None:
 def test_quotes_stand_in_the_paper() -> None:
     if not TEXT.is_file():
         pytest.skip(f"the paper's text is not at {TEXT}")
-    plain = _plain(TEXT.read_text(encoding="utf-8")).replace("**", "")
-    assert [claim.quote for claim in CLEAN.values() if _plain(claim.quote) not in plain] == []
+    text = plain(TEXT.read_text(encoding="utf-8"))
+    assert [claim.quote for claim in BY_ID.values() if plain(claim.quote) not in text] == []
 
 
 @pytest.mark.parametrize(
@@ -376,14 +347,14 @@ def test_the_command_writes_what_the_page_reads(
     monkeypatch.setattr("sys.argv", ["claims", "--results", str(found.root)])
     claims.main()
     assert "not testable at this scale" in capsys.readouterr().out
-    rows = {(row["source"], row["id"]): row for row in verdicts.read(found.root / "claims.csv")}
-    assert {id for _, id in rows} == CLEAN.keys()
+    path = found.root / "claims.csv"
+    rows = {(row["source"], row["id"]): row for row in verdicts.read(path)}
+    assert {id for _, id in rows} == BY_ID.keys()
     assert rows["runs", "gain-q7"]["estimate"] == pytest.approx(0.1, abs=0.01)
     text = read_text(found.root / "claims.md", "page")
     assert "q7 for Qwen2.5-7B (injected noise)" in text
     assert len(re.findall(r"^\| [a-z0-9.-]+ \| ", text, re.MULTILINE)) == len(rows) + 2  # header and rule
     assert len({line.count("|") for line in text.splitlines() if line.startswith("| ")}) == 1
-    path = found.root / "claims.csv"
     write_text(path, read_text(path, "claims").replace("not tested", "nearly"))
-    with pytest.raises(BenchError, match="'nearly' is none of"):
+    with pytest.raises(BenchError, match=r"claims.csv.*verdict.*'nearly'"):
         verdicts.read(path)

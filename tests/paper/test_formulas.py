@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from core.files import read_csv
 from methods import catalog
 from methods.batch import Batch
-from paper.claims import FORMULAS
+from paper.evidence import FORMULAS
 
 POLICIES = 2000  # with all of them right, Clopper-Pearson's lower end is .998: above the 99 % that claims test against
 ACTIONS = 50

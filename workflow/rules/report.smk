@@ -174,14 +174,6 @@ rule convergence:
         "quiet {log} python -m report.convergence --results {params.root}"
 
 
-# Common to all results, so it is kept in this repository: this rule rewrites paper/audit.csv.
-rule audit:
-    log:
-        f"{LOGS}/audit.log",
-    shell:
-        "quiet {log} python -m paper.audit"
-
-
 rule claims:
     input:
         matrix=RESULTS.matrix,

@@ -1,0 +1,321 @@
+"""Numbers that decide a claim: `a - b` from the printed tables, from the counts of formulas, or from a tree's runs."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+from core.files import read_csv
+from core.layout import Checkpoint, Run
+from core.provenance import ROOT
+from evals import learning_curves
+from evals.learning_curves import Curve, read_curve, running_mean
+from evals.stats import intervals
+from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING, by_clean_model, compare_seeds, t_test
+from evals.stats.estimate import Comparison
+from evals.tree import Tree
+from paper.printed import COLUMN, LONG_STEPS, MODELS, POOL, RESPONSES, SPREAD, Paper, counts, measured
+from paper.verdicts import LEAST_ROLLOUTS, RULE
+
+FORMULAS, AUDIT = ROOT / "paper/formulas.csv", ROOT / "paper/audit.csv"
+MATCHED = "sweep/matched.csv"  # a sweep's results at equal movement
+RATIO = "ratio"  # unit of a / b, which is compared by its logarithm: twice and half are equally far from 1
+UNBOUNDED = (-math.inf, math.inf)
+NORMAL = 1e6  # degrees of freedom at which Student's t is the normal distribution
+
+
+def _known(curve: Curve, column: str, aggregate: str = "mean") -> list[float]:
+    return [value for value in curve.series([column], aggregate) if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def entropy_fall(curve: Curve) -> float | None:
+    """Return the mean entropy of the first rollout minus that of the last, nats per token."""
+    entropy = _known(curve, "entropy")
+    return entropy[0] - entropy[-1] if entropy else None
+
+
+def reward_falls(curve: Curve) -> float | None:
+    """Return the mean loss of reward from one rollout to the next, over all steps (0 where it rose)."""
+    return _mean([max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))])
+
+
+def reward_at_24(curve: Curve) -> float | None:
+    """Return the running mean at rollout 24, or at the end of a shorter run: a collapse ends a run."""
+    means = running_mean(_known(curve, "reward", "first")[:24])
+    return means[-1] if means else None
+
+
+class Measure(NamedTuple):
+    unit: str
+    low: float = -math.inf
+    top: float = math.inf
+    learnt: bool = False  # taught by the reward: a placebo reward must show less of it
+    of: Callable[[Curve], float | None] | None = None  # None: a score, or a measure of `evals.learning_curves`
+
+
+MEASURES = {
+    "score": Measure("points", 0.0, 1.0, learnt=True),
+    "area": Measure("reward", 0.0, 1.0, learnt=True),
+    "to_grpo": Measure(RATIO, learnt=True),
+    "grad_norm": Measure(RATIO),
+    "clip_tokens": Measure("fraction of tokens", 0.0, 1.0),
+    "entropy_end": Measure("nats per token", 0.0),
+    "entropy_fall": Measure("nats per token", of=entropy_fall),
+    "reward_falls": Measure("reward", 0.0, 1.0, learnt=True, of=reward_falls),
+    "reward_at_24": Measure("reward", 0.0, 1.0, of=reward_at_24),
+    # share of tokens on which entropy moves against the sign of the advantage
+    "sign_agreement": Measure("share", 0.0, 1.0, of=lambda curve: _mean(_known(curve, "theorem_sign_agreement"))),
+    "equal_movement": Measure("reward", 0.0, 1.0),  # area, at equal movement of the policy
+    "holds": Measure("share", 0.0, 1.0),  # of random policies on which a formula holds
+}
+
+
+class Arm(NamedTuple):
+    """One side of a contrast on one model."""
+
+    model: str  # a key of `printed.MODELS`
+    method: str
+    steps: int
+    row: str  # the printed row; "" where no row has this method
+
+
+Contrast = Sequence[tuple[Arm, Arm | None]]
+
+
+class Found(NamedTuple):
+    """One contrast: its difference from the null, on a log scale for a ratio."""
+
+    seen: Comparison
+    runs: Sequence[Run] = ()
+    at_least: bool = False  # a run of a never reached it: the true value may be larger, never smaller
+    corrected: tuple[float | None, int] | None = None  # p after Holm over this many tests, where a file has it
+
+
+class Gap(Exception):  # noqa: N818 - not an error
+    """Raised, with a reason, where a value does not exist. planned: the plan includes one."""
+
+    def __init__(self, reason: str, *, planned: bool = True):
+        super().__init__(reason)
+        self.planned = planned
+
+
+@cache
+def formulas() -> dict[str, dict[str, str]]:
+    """Return the rows of formulas.csv by check: on how many random policies each formula holds."""
+    return {
+        row["check"]: row for row in read_csv(FORMULAS, "counts of formulas", ("check", "holds", "policies", "drawn"))
+    }
+
+
+def of_formula(check: str, null: float) -> Found:
+    """Compare a share of random policies with the null: Clopper-Pearson interval, exact binomial test."""
+    from scipy.stats import binomtest
+
+    row = formulas()[check]
+    k, n = int(row["holds"]), int(row["policies"])
+    ends = binomtest(k, n).proportion_ci(method="exact")
+    p = min(1.0, *(2 * float(binomtest(k, n, null, side).pvalue) for side in ("less", "greater")))
+    how = f"{k} of {n} {row['drawn']}"
+    low, high = float(ends.low) - null, float(ends.high) - null
+    return Found(Comparison(difference=k / n - null, low=low, high=high, p=p, level="problem", how=how, n=n))
+
+
+@cache
+def _cells() -> dict[str, dict[str, str]]:
+    """Return by printed row the averages that its cells allow, `low..high`, and whether the printed one is outside."""
+    rows = read_csv(AUDIT, "audit of the printed tables", ("row", "check", "admissible", "status"))
+    return {row["row"]: row for row in rows if row["check"] == "average"}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Printed averages, and how far apart chance alone would put them.
+
+    There are two estimates of chance, and the wider interval is used:
+    - generation alone, from the counts behind the cells; normal distribution. Training adds to it.
+    - Table 4's three pairs of seeds: the mean of their squared distances, divided by what generation alone predicts, is
+      a factor applied to all rows and models; Student-t with 3 degrees of freedom.
+    Mean rows (Table 4) are means of that many runs. A benchmark printed as "-" adds nothing, as in the paper's average.
+    """
+
+    paper: Paper
+    by_cells: bool = False  # replace an average that does not follow from its cells by the middle of what they imply
+
+    def contrast(self, pairs: Contrast, null: float) -> Found:
+        """Compare the mean over pairs of a's average minus b's with the null (fractions)."""
+        rows = [(a.row, b.row) for a, b in pairs if b]
+        value = math.fsum(self._average(a) - self._average(b) for a, b in rows) / len(rows)
+        n = [[len(self._parts(id)) for id in pair] for pair in rows]  # runs behind each side
+        variances = [(1 / m + 1 / k) / 2 * self._sd(*pair) ** 2 for pair, (m, k) in zip(rows, n, strict=True)]
+        se, pairs_of_seeds = math.sqrt(math.fsum(variances)) / len(rows), self._variance_of_seeds
+        wide = se * math.sqrt(math.fsum(pairs_of_seeds) / len(pairs_of_seeds))
+        # By chance, three pairs of seeds can be closer together than generation alone allows; then generation decides.
+        laws = (se, NORMAL, "generation noise"), (wide, len(pairs_of_seeds), "Table 4's pairs of seeds")
+        se, df, how = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
+        return Found(t_test(value - null, se, df, bounds=UNBOUNDED, level="seed", how=how, n=min(map(min, n))))
+
+    def _parts(self, id: str) -> tuple[str, ...]:
+        """Return the rows that a mean row averages, or the row alone."""
+        return self.paper[id].of or (id,)
+
+    def _average(self, id: str) -> float:
+        if not self.by_cells:
+            return float(self.paper[id].avg) / 100
+        found = []
+        for part in self._parts(id):
+            ends = map(float, _cells()[part]["admissible"].split(".."))
+            outside = _cells()[part]["status"] == "outside"
+            found.append(sum(ends) / 200 if outside else float(self.paper[part].avg) / 100)
+        return math.fsum(found) / len(found)
+
+    def _sd(self, a: str, b: str) -> float:
+        """Return the sd of the difference of two single runs' averages by generation alone, as a fraction.
+
+        Mean p_i(1 - p_i) is p(1 - p) SPREAD/(1 + SPREAD), p the share that the two have right, and the difference has
+        twice that variance over n. Greedy answers count as one draw: two trainings differ on a problem as often as two
+        draws would.
+        """
+        rows, variance = [self.paper[id] for id in (*self._parts(a), *self._parts(b))], 0.0
+        for key, n in COLUMN.items():
+            p = sum(sum(counts(row.cells[key], n)) for row in rows) / (2 * n * len(rows))
+            variance += (POOL[key] / RESPONSES) ** 2 * 2 * p * (1 - p) * SPREAD / (1 + SPREAD) / n
+        return math.sqrt(variance)
+
+    @cached_property
+    def _variance_of_seeds(self) -> list[float]:
+        """Return, for each pair of runs that differ in their seed only, their variance over that of generation alone.
+
+        A ratio, not a variance: it applies to rows with other scores, whose generation noise differs.
+        """
+        rows = {
+            row.run: row.id for row in measured(self.paper) if row.run
+        }  # the last row of a run, in a table of seeds
+        pairs = [(rows[a], rows[b]) for a, b in combinations(rows, 2) if a._replace(seed=b.seed) == b]
+        return [((self._average(a) - self._average(b)) / self._sd(a, b)) ** 2 for a, b in pairs]
+
+
+BySeed = dict[str, dict[int, float]]  # model -> seed -> value
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a tree under the scale's settings, or those of a variant. Methods raise `Gap`."""
+
+    tree: Tree
+    variant: str | None = None
+
+    def contrast(self, pairs: Contrast, measure: str, null: float) -> Found:
+        """Compare a - b with the null: by seed on one model, by the models' means on several."""
+        if measure == "equal_movement":
+            if not self.tree.matrix["training"].get("kl_target"):
+                return self._matched(pairs)
+            measure = "area"  # every rollout of this scale moves the policy equally far
+        found, used = self.differences(pairs, measure)
+        low, top = MEASURES[measure].low, MEASURES[measure].top
+        low, top = (low, top) if pairs[0][1] is None else (low - top, top - low)
+        nulls = {model: dict.fromkeys(by_seed, null) for model, by_seed in found.items()}
+        return Found(self.compare(found, nulls, (low - null, top - null)), list(used), any(used.values()))
+
+    def compare(self, a: BySeed, b: BySeed, bounds: tuple[float, float] = UNBOUNDED) -> Comparison:
+        """Compare two sides: paired by clean model or seed on one model (Welch's t if their seeds differ), else by
+        the models' means."""
+        sides = [[by_clean_model(side[m], self.tree.clean_models(m)) for m in a] for side in (a, b)]
+        if len(a) > 1:
+            left, right = ({n: _mean([*v.values()]) or 0.0 for n, v in enumerate(side)} for side in sides)
+            found = compare_seeds(left, right, bounds=bounds)
+            return replace(found, how=found.how.replace("seed", "model"))
+        ((model, by_seed),) = a.items()
+        if by_seed.keys() == b[model].keys():
+            return compare_seeds(by_seed, b[model], bounds=bounds, clusters=self.tree.clean_models(model))
+        values = [list(side[0].values()) for side in sides]
+        (mean, *x), (other, *y) = map(intervals.seed_variance, values)
+        sizes, value = [*map(len, values)], float(mean - other)
+        se, df = intervals.welch([(x[0] / sizes[0]) ** 0.5, (y[0] / sizes[1]) ** 0.5], [x[1], y[1]])
+        if min(sizes) < 2 or se < ROUNDING:
+            return Comparison(difference=value, how=ONE_SEED if min(sizes) < 2 else EQUAL_SEEDS, n=min(sizes))
+        how = "Welch's t over seeds"
+        return t_test(value, float(se), float(df), bounds=bounds, level="seed", how=how, n=min(sizes))
+
+    def differences(self, pairs: Contrast, measure: str) -> tuple[BySeed, dict[Run, bool]]:
+        """Return a - b by model and seed (without b: the mean over a's), and by run whether it is a lower bound."""
+        found: dict[str, dict[int, list[float]]] = {}
+        used: dict[Run, bool] = {}
+        absent: dict[str, None] = {}
+        for pair in pairs:
+            arms = [arm for arm in pair if arm]
+            planned = [{run.seed: run for run in self.planned(arm)} for arm in arms]
+            absent |= {arm.method: None for arm, runs in zip(arms, planned, strict=True) if not runs}
+            common = [seed for seed in planned[0] if all(seed in runs for runs in planned)]
+            if all(planned) and not common:
+                raise Gap(f"no seed in common: {' and '.join(str(next(iter(r.values())).path) for r in planned)}")
+            for seed in common:
+                values = []
+                for arm, runs in zip(arms, planned, strict=True):
+                    value, used[runs[seed]] = self._value(runs[seed], arm, measure)
+                    values.append(value)
+                by_seed = found.setdefault(planned[0][seed].model, {})
+                by_seed.setdefault(seed, []).append(values[0] - sum(values[1:]))
+        if not found:
+            raise Gap(f"not part of this scale: {', '.join(absent)}", planned=False)
+        return {m: {s: math.fsum(v) / len(v) for s, v in by_seed.items()} for m, by_seed in found.items()}, used
+
+    def planned(self, arm: Arm) -> list[Run]:
+        """Return the runs of an arm; empty where the scale has no such model or method."""
+        model = self.tree.model_for(arm.model, MODELS[arm.model])
+        method = self.tree.method_for(arm.method + (f"@{self.variant}" if self.variant else ""))
+        if model is None or method is None:
+            return []
+        runs = [run for run in self.tree.averaged if (run.model, run.method) == (model["key"], method)]
+        rollouts = self.tree.matrix.get("training", {}).get("rollouts")  # None: up to the last checkpoint
+        if runs and (rollouts or min(max(self.tree.runs[run]["steps"]) for run in runs)) < LEAST_ROLLOUTS:
+            raise Gap(RULE)
+        return runs
+
+    def _value(self, run: Run, arm: Arm, measure: str) -> tuple[float, bool]:
+        """Return a run's value (for a ratio its logarithm), and whether it is only a lower bound."""
+        where, unit, of = f"runs/{run.path.as_posix()}", MEASURES[measure].unit, MEASURES[measure].of
+        if measure == "score":
+            step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
+            if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
+                raise Gap(f"not part of this scale: a second look at {where}", planned=False)
+            score = learning_curves.figure(self.tree, Checkpoint(run, step), "avg_pooled")
+            if score is None or step < LEAST_ROLLOUTS:
+                raise Gap(f"missing {where}: no score of step {step}" if score is None else RULE)
+            return score, False
+        measures = self.tree.once(learning_curves.measure_run, run)
+        if not measures.finished:
+            raise Gap(f"missing {where}")
+        value = of(read_curve(self.tree.layout.run(run) / "curve.csv")) if of else measures.values[measure]
+        never = value is None and measure == "to_grpo"
+        if never:
+            value = measures.planned + 1.0  # the smallest number that the run does not rule out
+        if value is None:
+            raise Gap(f"{where}: {measure}: {measures.why.get(measure, 'not defined')}")
+        if unit == RATIO and value <= 0:
+            raise Gap(f"{where}: {measure} of {value:g}: no ratio")
+        return (math.log(value), never) if unit == RATIO else (value, False)
+
+    def _matched(self, pairs: Contrast) -> Found:
+        """Read a sweep's result over several step sizes, with its correction over all its methods."""
+        ((a, b),) = pairs
+        path, model = self.tree.root / MATCHED, self.tree.model_for(a.model, MODELS[a.model])
+        if self.variant or model is None or b is None or not path.is_file():
+            raise Gap("not part of this scale: several step sizes of one method", planned=False)
+        wanted: Mapping[str, str] = {"model": model["key"], "measure": "area", "row": a.method, "versus": b.method}
+        numbers = ("difference", "se", "difference_low", "difference_high", "p", "df", "p_holm", "tests")
+        rows = read_csv(path, "methods at equal movement", (*wanted, *numbers, "how", "seeds"))
+        row = next((row for row in rows if wanted.items() <= row.items()), None)
+        if row is None or not row["difference"]:
+            missing = f"not part of this scale: a sweep of {a.method} and {b.method}"
+            raise Gap(row["how"] if row else missing, planned=row is not None)
+        value, se, low, high, p, df, p_holm, tests = (float(row[name]) if row[name] else None for name in numbers)
+        seeds = [int(seed) for seed in row["seeds"].split()]
+        runs = [run for arm in (a, b) for run in self.planned(arm) if run.seed in seeds]
+        seen = Comparison(difference=value, se=se, low=low, high=high, p=p, how=row["how"], n=len(seeds), df=df)
+        return Found(seen, runs, corrected=(p_holm, int(tests or 0)))
