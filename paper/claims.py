@@ -85,7 +85,7 @@ def contrasts(claim: Claim, paper: Paper) -> list[Contrast]:
             run = paper[(paper[name].of or (name,))[0]].run
             return [Arm(run.model, run.method, run.steps, name)] if run and run.steps else []
         methods = [(model, read_claims().instead.get(model, {}).get(name, name)) for model in claim.models]
-        rows = {row.run[:2]: row.id for row in reversed(paper.values()) if row.run and row.run.steps == STEPS}
+        rows = {row.run[:2]: row.id for row in reversed([*paper.values()]) if row.run and row.run.steps == STEPS}
         return [Arm(*method, STEPS, rows.get(method, "")) for method in methods]
 
     if not claim.b:
@@ -122,8 +122,8 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
     if not against and 0.0 in values:
         return found[values.index(0.0)], None if set(p) == {None} else 1.0
     ranked = holm(p) if against else p
-    ascending = sorted(against or range(len(p)), key=lambda n: math.inf if ranked[n] is None else ranked[n])
-    n = ascending[0 if against else -1]
+    rank = [math.inf if each is None else each for each in ranked]
+    n = min(against, key=rank.__getitem__) if against else rank.index(max(rank))
     return found[n], ranked[n]
 
 

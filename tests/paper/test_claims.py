@@ -166,7 +166,9 @@ def test_holm_over_the_claims_of_a_family() -> None:
         assert "not after Holm's correction over 2 claims" in row["reason"]
 
 
-CONTRASTS = {  # values and p of a claim's contrasts -> verdict, p
+CONTRASTS: dict[
+    tuple[tuple[float, float], ...], tuple[str, float]
+] = {  # values and p of a claim's contrasts -> verdict, p
     ((0.1, 0.01), (0.2, 0.001)): ("supported", 0.01),
     ((0.1, 0.2), (0.2, 0.001)): ("undecided", 0.2),
     ((0.1, 0.001), (-0.2, 0.02)): ("contradicted", 0.02),
@@ -224,7 +226,8 @@ def test_an_effect_that_a_placebo_shows_too_is_not_supported(tmp_path: Path, cas
 
 def test_the_excess_over_a_placebo_of_other_seeds_is_welchs(tmp_path: Path) -> None:
     runs = Runs(tree(tmp_path / "t", WITH_TWO))
-    found = runs.compare(*({"q7": dict(enumerate(values, 1))} for values in (GAINS, SMALL)))
+    a, b = ({"q7": dict(enumerate(values, 1))} for values in (GAINS, SMALL))
+    found = runs.compare(a, b)
     welch = scipy.stats.ttest_ind(GAINS, SMALL, equal_var=False)
     low, high = welch.confidence_interval()
     assert (found.p, found.low, found.high) == pytest.approx((welch.pvalue, low, high), rel=1e-9)
@@ -239,7 +242,14 @@ def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path
     (row,) = judge(tmp_path / "matched", id, runs, kl_target=0.02)
     assert (row["verdict"], row["estimate"]) == ("supported", pytest.approx(0.1, abs=0.01))
     found = tree(tmp_path / "swept", runs)
-    swept = {"model": "q7", "measure": "area", "row": "tepo", "versus": "grpo", "seeds": "1 2", "how": "jackknife"}
+    swept: dict[str, Any] = {
+        "model": "q7",
+        "measure": "area",
+        "row": "tepo",
+        "versus": "grpo",
+        "seeds": "1 2",
+        "how": "jackknife",
+    }
     swept |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.01, "se": 0.002, "df": 2}
     others = [swept | {"row": "gspo", "difference": 0.9}, swept | {"measure": "score", "difference": 0.8}]
     for change, verdict in SWEPT:

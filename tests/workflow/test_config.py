@@ -258,7 +258,7 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
 @pytest.mark.slow
 def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
     """Not a dry run. tests/test_wrong_inputs.py has all the others."""
-    done = run_snakemake(clone, "audit", "--config", "training.rolouts=3")
+    done = run_snakemake(clone, "claims", "--config", "training.rolouts=3")
     assert done.returncode == 2
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line or "Traceback" in line]
     assert re.match(r"error: command line.*training.rolouts: unknown key.*nearest: rollouts", line)

@@ -1,4 +1,4 @@
-# Tables, figures, audit, claims and the page: cheap jobs that run on Snakemake's machine.
+# Tables, figures, claims and the page: cheap jobs that run on Snakemake's machine.
 from report import figures as figure_spec
 from methods import catalog
 from report import rows as table_rows
@@ -28,7 +28,6 @@ if SWEEP and SWEEP["test_seeds"] and not sweep.is_chosen(SWEEP, RESULTS):
 localrules:
     sweep_table,
     sweep_choice,
-    audit,
     claims,
     manifest,
     matrix,
