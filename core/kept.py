@@ -7,7 +7,6 @@ results/reference/<name>/{README.md, *.md, figures/*.png}  for the web view; the
 import io
 import lzma
 import os
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable
@@ -46,17 +45,13 @@ def unpacked(root: Path) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as scratch:
+        made = Path(scratch, "tree")
         try:
             data = lzma.decompress(archive.read_bytes())  # whole: its checksum is at the end
             with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-                tar.extractall(scratch, filter="data")  # no files outside the folder, no links to elsewhere
+                tar.extractall(made, filter="data")  # no files outside the folder, no links to elsewhere
         except (lzma.LZMAError, tarfile.TarError, OSError, ValueError) as error:
             raise CorruptInputError(f"{archive}: damaged ({error}); restore it with git checkout") from error
-        made = Path(scratch, "tree")
-        made.mkdir()
-        for entry in list(Path(scratch).iterdir()):
-            if entry != made:
-                shutil.move(entry, made / entry.name)
         try:
             made.rename(target)
         except OSError:  # another process was faster

@@ -17,7 +17,7 @@ from typing import Any
 
 from core import digests, errors, kept
 from core.errors import ConfigError, CorruptInputError, Parser
-from core.files import json_text, to_csv, write_json, write_text
+from core.files import to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
 from evals import store
@@ -33,10 +33,9 @@ LEFT_OUT = ("forms for print", "grades", "inputs", "curves by update", "samples"
 PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # listed in the README; the records have all packages
 
 
-def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = None) -> dict[str, int]:
+def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
     """Copy a verified results tree to `out`, replacing an earlier reference there; return bytes by file.
 
-    data: folder of the benchmarks' problems, for the golds of the sample of responses; None: the manifest's path.
     partial: accept missing runs or uncommitted code; the README then states it.
     Raises ConfigError for such a tree without `partial`, above the size limit or if `out` has other files;
     CorruptInputError for a tree that differs from its manifest and for a file that contains a local path.
@@ -45,62 +44,47 @@ def make(tree: Tree, out: Path, *, partial: bool = False, data: Path | None = No
         raise ConfigError(f"{tree.kept}: is a kept tree already: name a results tree")
     source = read_manifest(tree.root)
     if broken := verify.problems(tree):
-        raise CorruptInputError(
-            f"{tree.root}: {broken[0]} ({len(broken)} problems; python -m report.verify lists them)"
-        )
+        raise CorruptInputError(f"{tree.root}: {broken[0]} ({len(broken)} lines; python -m report.verify prints them)")
     doubts = [f"{len(names)} {what} missing, first {names[0]}" for what, names in source["missing"].items() if names]
     if source["dirty"] is not False:
         unknown = "it is unknown whether its code was committed"
         doubts.insert(0, "made with uncommitted changes" if source["dirty"] else unknown)
     if doubts and not partial:
-        raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial takes it all the same and says so")
-    _refuse_others_files(out)
-    names = [name for name in source["files"] if any(fnmatchcase(name, pattern) for pattern in KEPT)]
-    names = [name for name in names if Path(name).suffix not in (*PRINT, ".sha256")]
+        raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial keeps it all the same and states it")
+    _refuse_other_files(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
         folder, ready = Path(scratch, "tree"), Path(scratch, "ready")
-        for name in names:
-            _copy(tree.root / name, folder / name)
-        records = {run: record for run in tree.runs if (record := tree.record(run)) is not None}
-        for run, record in records.items():
-            place = folder / "runs" / run.path
-            write_text(place / "run.json", json_text(record))
-            rows = rollout_rows(read_curve(tree.layout.run(run) / "curve.csv"))
-            write_text(place / "curve.csv", to_csv(list(rows[0]), rows))
-        _refuse_machine_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
+        for name in source["files"]:
+            if any(fnmatchcase(name, pattern) for pattern in KEPT) and Path(name).suffix not in PRINT:
+                _copy(tree.root / name, folder / name)
+        for run in tree.finished:
+            if run in tree.runs:
+                _copy(tree.layout.run(run) / "run.json", folder / "runs" / run.path / "run.json")
+                rows = rollout_rows(read_curve(tree.layout.run(run) / "curve.csv"))
+                write_text(folder / "runs" / run.path / "curve.csv", to_csv(list(rows[0]), rows))
+        _refuse_local_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
+        web = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.suffix in WEB]
+        for name in web:
+            _copy(folder / name, ready / name)
         facts = {key: source[key] for key in ("schema", "scale", "commits", "dirty", "missing", "weights", "inputs")}
         facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
-        for size, sampled in responses.keep(tree, data or _data(tree, source)):  # largest first
+        for size, sampled in responses.keep(tree, _data(tree, source)):  # largest first
             Results(folder).responses.write_bytes(sampled)
-            shutil.rmtree(ready, ignore_errors=True)
-            sizes = finish(folder, ready, facts, _readme(tree, records, source, out, doubts, size))
+            files = {name: sha for name, sha in digests.of_folder(folder).items() if name != MANIFEST}
+            write_json(folder / MANIFEST, {**facts, "files": files})
+            kept.pack(folder, [MANIFEST, *(n for n in files if not n.endswith(".png"))], ready / kept.ARCHIVE)
+            write_text(ready / "README.md", _readme(tree, source, out, doubts, size, web))
+            sizes = {path.relative_to(ready).as_posix(): path.stat().st_size for path in ready.rglob("*.*")}
             if sum(sizes.values()) <= LIMIT:
                 break
         else:
-            largest = sorted(sizes, key=lambda name: -sizes[name])[:4]
-            listed = ", ".join(f"{name} {sizes[name]:,}" for name in largest)
-            raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {listed}")
+            largest = ", ".join(f"{name} {sizes[name]:,}" for name in sorted(sizes, key=lambda name: -sizes[name])[:4])
+            raise ConfigError(f"{tree.root}: {sum(sizes.values()):,} bytes would be kept, {LIMIT:,} may be; {largest}")
         if out.exists():
             shutil.rmtree(out)
         os.replace(ready, out)
     return sizes
-
-
-def finish(folder: Path, out: Path, facts: Mapping[str, Any], readme: str) -> dict[str, int]:
-    """Write a kept tree of the files in `folder` to `out`, with manifest and README; return bytes by file."""
-    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    names = [name for name in found if name not in (MANIFEST, "README.md")]
-    web = [name for name in names if Path(name).suffix in WEB]
-    pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
-    pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
-    for name in web:
-        _copy(folder / name, out / name)
-    write_text(out / "README.md", f"{readme}\nTo read here: {pages}.\n\n{pictures}")
-    listed = {name: digest for name, digest in digests.of_folder(folder).items() if name in names}
-    write_json(folder / MANIFEST, {**facts, "files": listed})
-    kept.pack(folder, [*(name for name in names if not name.endswith(".png")), MANIFEST], out / kept.ARCHIVE)
-    return {path.relative_to(out).as_posix(): path.stat().st_size for path in out.rglob("*") if path.is_file()}
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -115,7 +99,6 @@ def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
         graded = tree.layout.grades(checkpoint) / "grades.json"
         if graded.is_file():
             drawn = store.read_folder(tree.layout.samples(checkpoint) / "samples.json")
-            grades = store.read_folder(graded)
             engine = drawn.get("engine") or {}
             found[checkpoint.path.as_posix()] = {
                 "weights": drawn.get("weights_sha256"),
@@ -123,26 +106,22 @@ def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
                 "device": engine.get("device"),
                 "seed": drawn.get("seed"),
                 "code": drawn.get("code"),
-                "grader": grades.get("grader_version"),
+                "grader": store.read_folder(graded).get("grader_version"),
                 "samples": {key: entry["sha256"] for key, entry in sorted(drawn["benchmarks"].items())},
             }
     return found
 
 
-def _refuse_others_files(out: Path) -> None:
+def _refuse_other_files(out: Path) -> None:
     """Raise ConfigError unless `out` is absent, empty, or an earlier reference with only its own files."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is not a folder; remove it or name another one")
-    own = (
-        {kept.ARCHIVE, "README.md", *read_manifest(Tree(out).root)["files"]}
-        if (out / kept.ARCHIVE).is_file()
-        else set()
-    )
-    for path in sorted(out.rglob("*")):
-        if (path.is_symlink() or not path.is_dir()) and (name := path.relative_to(out).as_posix()) not in own:
-            raise ConfigError(
-                f"{out}: holds other things than a reference, first {name}; remove it or name another folder"
-            )
+    own = {kept.ARCHIVE, "README.md"}
+    own |= set(read_manifest(Tree(out).root)["files"]) if (out / kept.ARCHIVE).is_file() else set()
+    names = [p.relative_to(out).as_posix() for p in sorted(out.rglob("*")) if p.is_symlink() or not p.is_dir()]
+    others = [name for name in names if name not in own or kept.ARCHIVE not in names]
+    if others:
+        raise ConfigError(f"{out}: holds files that are not a reference's, first {others[0]}; name another folder")
 
 
 def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
@@ -152,33 +131,34 @@ def _data(tree: Tree, source: Mapping[str, Any]) -> Path | None:
     return next((path.parent for path in found if path.is_file()), None)
 
 
-def _refuse_machine_paths(folder: Path, places: Sequence[Path]) -> None:
-    """Raise for a committed file that contains a local path."""
+def _refuse_local_paths(folder: Path, places: Sequence[Path]) -> None:
+    """Raise CorruptInputError for a file that contains a path of this machine."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".png"):
-        text = path.read_bytes()
         for place in places:
-            if len(place.parts) > 1 and f"{place}/".encode() in text:
-                name = path.relative_to(folder)
-                raise CorruptInputError(f"{name}: names a folder of this machine ({place}/)")
+            if len(place.parts) > 1 and f"{place}/".encode() in path.read_bytes():
+                raise CorruptInputError(f"{path.relative_to(folder)}: contains a path of this machine ({place}/)")
 
 
 def _readme(
     tree: Tree,
-    runs: Mapping[Any, Mapping[str, Any]],
     source: Mapping[str, Any],
     out: Path,
     doubts: Sequence[str],
     size: tuple[int, int],
+    web: Sequence[str],
 ) -> str:
+    runs = [record for run in tree.runs if (record := tree.record(run)) is not None]
     inside = out.resolve().is_relative_to(ROOT)
     where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
-    environments = [record.get("environment") or {} for record in runs.values()]
-    times = sorted(record["finished_at"] for record in runs.values() if record.get("finished_at"))
-    hours = sum(record.get("cpu_seconds") or 0 for record in runs.values()) / 3600
+    environments = [record.get("environment") or {} for record in runs]
+    times = sorted(record["finished_at"] for record in runs if record.get("finished_at"))
+    hours = sum(record.get("cpu_seconds") or 0 for record in runs) / 3600
     machines = {f"{e.get('cpu') or 'unknown CPU'}, {e.get('cores') or 'unknown number of'} cores" for e in environments}
     packages = {f"{name} {(e.get('packages') or {}).get(name)}" for e in environments for name in PACKAGES}
     evaluated = len(tree.checkpoints) - len(source["missing"]["checkpoints"])
     doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
+    pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
+    pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
     return f"""# Reference result: {source["scale"]}
 
 Written by `python -m report.reference`. `{kept.ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
@@ -201,22 +181,20 @@ was edited, from the repository root:
     python -m report.verify --results {where}
 
 What the files hold and what the comparison means: `docs/results.md`.
-"""
+
+To read here: {pages}.
+
+{pictures}"""
 
 
 def main() -> None:
     parser = Parser(description="Copy what a visitor needs of a finished results tree.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
     parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
-    parser.add_argument(
-        "--data", type=Path, help="folder of the benchmarks' problems (default: as the manifest names it)"
-    )
     parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
     args = parser.parse_args()
-    sizes = make(open_tree(args.results), args.out, partial=args.partial, data=args.data)
-    for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:8]:
-        print(f"{size:>10,}  {name}")
-    print(f"{sum(sizes.values()):>10,}  bytes in {args.out}; left out: {', '.join(LEFT_OUT)}")
+    sizes = make(open_tree(args.results), args.out, partial=args.partial)
+    print(f"{sum(sizes.values()):,} bytes in {args.out}; left out: {', '.join(LEFT_OUT)}")
 
 
 if __name__ == "__main__":
