@@ -41,6 +41,7 @@ rule all:
         RUNS,
         SAMPLES,
         GRADES,
+        REMOVED,
 
 
 # Short names for single tables and figures.

@@ -26,7 +26,7 @@ from core.code import Code
 from core.errors import ConfigError, CorruptInputError, Parser, unknown
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Results
-from core.provenance import environment, sha256_file
+from core.provenance import environment, sha256_bytes, sha256_file
 from evals import data, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
@@ -224,7 +224,9 @@ def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
-    rows = one.rows.assign(prompt_sha256=one.rows["prompt"].map(store.prompt_sha256), stop="unknown")
+    rows = one.rows.assign(
+        prompt_sha256=[sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]], stop="unknown"
+    )
     columns = {name: list(rows[name]) if name in rows else [None] * len(rows) for name in schema.names}
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")

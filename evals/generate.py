@@ -23,13 +23,12 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core import errors
 from core.code import warning_entry
-from core.errors import ConfigError, CorruptInputError, Parser, real, whole
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
 from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
 from evals import data as items_of
@@ -41,80 +40,30 @@ from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
-DONE = "done.json"
+DONE, PARQUET = "done.json", "samples.parquet"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # a different thread count changes the last bits
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A folder for the finished responses to one plan.
-
-    The name is a digest of all its inputs, code and thread variables included: a finished slot is never drawn again,
-    and a changed plan never finds the responses to an older one.
-    """
-
-    folder: Path
-
-    @property
-    def parquet(self) -> Path:
-        return self.folder / "samples.parquet"
-
-    def finished(self) -> dict[str, Any] | None:
-        """Return the record of a finished slot; None when unfinished or damaged, which is printed."""
-        path = self.folder / DONE
-        if not path.is_file():
-            return None
-        try:
-            record: dict[str, Any] = read_json(path, "record of finished samples")
-            if self.parquet.is_file() and sha256_file(self.parquet) == record.get("sha256"):
-                return record
-            raise CorruptInputError(f"{self.parquet}: missing, or differs from its sha256 in {path}")
-        except CorruptInputError as error:
-            print(f"drawn again: {error}", file=sys.stderr)
-            return None
-
-    def drop_journals(self) -> None:
-        """Remove the partial responses of an unfinished slot, including those of the greedy probe."""
-        for journal in self.folder.rglob(JOURNAL):
-            journal.unlink()
-
-    def publish(self, target: Path) -> None:
-        """Publish the parquet among the results: as a hard link where the file system allows, else a copy."""
-        with atomic(target) as temporary:
-            temporary.unlink()  # a link cannot replace an existing name
-            try:
-                os.link(self.parquet, temporary)
-            except OSError:
-                shutil.copyfile(self.parquet, temporary)
-
-
 def generate(
-    settings: Settings,
+    model: Engine,
     benchmarks: Sequence[Benchmark],
     *,
-    backend: str,
     data: Path | str,
     out: Path | str,
     limit: int | None = None,
     changes: Mapping[str, float] | None = None,
     reading: str | None = None,
-    work: Path | str | None = None,
-    model: Engine | None = None,
 ) -> Path:
     """Write `<out>/<key>.parquet` for every benchmark and `<out>/samples.json` last; return the path of the latter.
 
     limit: only the first `limit` items. changes: fields of `Decoding` that replace the registry's, for every benchmark.
-    reading: how prompts are made (`evals.generation.prompts`). model: an existing engine of these settings. Raises
-    MissingInputError, CorruptInputError or ConfigError, where possible before the model is loaded.
+    reading: how prompts are made (`evals.generation.prompts`). Raises MissingInputError, CorruptInputError or
+    ConfigError, where possible before the model is loaded.
     """
-    keys = [benchmark.key for benchmark in benchmarks]
-    used = code(keys, backend)
+    used, settings = code([benchmark.key for benchmark in benchmarks], model.backend), model.settings
     began = used.hash
-    model = model or engine(backend, settings)
-    identity = model.identity()  # before reading from a folder that may be damaged
-    out = Path(out)
-    work = Path(work) if work is not None else out / ".work"
-    changes = dict(changes or {})
+    identity = model.identity  # before reading from a folder that may be damaged
+    out, changes = Path(out), dict(changes or {})
     plans = [
         make_plan(model, benchmark, items_of.load(benchmark, data, limit), changes=changes, reading=reading)
         for benchmark in benchmarks
@@ -124,21 +73,26 @@ def generate(
     max_length = min(longest, model.positions) if model.positions else None
     entries = {}
     for plan in plans:
+        key = plan.benchmark.key
         # Of this benchmark alone: adding another one is not a reason to draw it again.
-        made_by = code([plan.benchmark.key], backend).hash
-        threads = [os.environ.get(name) for name in THREADS]
-        facts = json.dumps([identity, model.describe(), plan.task_hash, made_by, threads], sort_keys=True)
-        slot = Slot(work / f"{plan.benchmark.key}-{hashlib.sha256(facts.encode()).hexdigest()[:16]}")
-        entry = slot.finished() or _fill(slot, model, plan, max_length)
+        name = settings.model if identity["weights_sha256"] is None else None
+        facts = [name, identity, model.describe(), plan.task_hash, code([key], model.backend).hash]
+        facts += [os.environ.get(name) for name in THREADS]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+        slot = out / ".work" / f"{key}-{digest}"
+        entry = finished(slot) or _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
-        entries[plan.benchmark.key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
-        slot.publish(out / f"{plan.benchmark.key}.parquet")
-    target = out / "samples.json"
+        entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
+        with atomic(out / f"{key}.parquet") as temporary:
+            temporary.unlink()  # a link cannot replace an existing name
+            try:
+                os.link(slot / PARQUET, temporary)
+            except OSError:  # a file system without links
+                shutil.copyfile(slot / PARQUET, temporary)
     record = {
         "schema": SCHEMA,
         "model": settings.model,
-        "weights_sha256": model.weights_sha256,
-        "files_sha256": model.files_sha256,
+        **identity,
         "engine": model.describe(),
         "seed": settings.seed,
         "decoding": changes,
@@ -148,31 +102,45 @@ def generate(
         **warning_entry((used, began)),
         "environment": environment(),
     }
-    write_json(target, record)
-    return target
+    write_json(out / "samples.json", record)
+    return out / "samples.json"
 
 
-def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
+# The folder of one plan, named by a digest of all its inputs, code and thread variables included: a finished one is
+# never drawn again, and a changed plan never finds the responses to an older one.
+
+
+def finished(slot: Path) -> dict[str, Any] | None:
+    """Return the record of a finished folder; None when unfinished or damaged, which is printed."""
+    if not (slot / DONE).is_file():
+        return None
+    try:
+        record: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
+        store.read_table(slot / PARQUET, ("item_id",), record)
+    except (CorruptInputError, MissingInputError) as error:
+        print(f"drawn again: {error}", file=sys.stderr)
+        return None
+    return record
+
+
+def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
     """Draw the responses of one benchmark, check and store them; return the entry for samples.json."""
-    label = Path(model.settings.model).name
-    model.lm(max_length)  # before the clock starts: loading is not generating
+    label, key = Path(model.settings.model).name, plan.benchmark.key
+    model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
-    responses = draw.draw(model, plan, slot.folder, max_length, label)
-    seconds = time.monotonic() - began + model.seen.earlier_seconds
-    if not plan.decoding.greedy and (suspects := draw.suspects(responses)):
-        probe = draw.greedy(plan, suspects)
-        answers = draw.draw(model, probe, slot.folder / "greedy", max_length, f"{label} greedy probe of")
-        try:
-            draw.check(plan.benchmark.key, responses, {answer.item_id: answer.response for answer in answers})
-        except CorruptInputError:
-            slot.drop_journals()  # else the next call would find the same copies
-            raise
-    tokens: list[Any] = [response.tokens for response in responses]
-    if empty := sum(not response.response.strip() for response in responses):
-        print(f"{label} {plan.benchmark.key}: {empty} of {len(responses)} responses are empty", file=sys.stderr)
+    rows = draw.draw(model, plan, slot, label)
+    seconds = time.monotonic() - began + model.earlier_seconds
+    try:
+        draw.check_draws(rows, model, plan, slot / "greedy", label)
+    except CorruptInputError:
+        _drop_journals(slot)  # else the next call would find the same copies
+        raise
+    tokens = [row["tokens"] for row in rows]
+    if empty := sum(not row["response"].strip() for row in rows):
+        print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
     entry = {
-        "sha256": store.write_samples(slot.parquet, responses),
-        "rows": len(responses),
+        "sha256": store.write_samples(slot / PARQUET, rows),
+        "rows": len(rows),
         "items": len(plan.items),
         "decoding": dataclasses.asdict(plan.decoding),
         "task_hash": plan.task_hash,
@@ -180,15 +148,20 @@ def _fill(slot: Slot, model: Engine, plan: Plan, max_length: int | None) -> dict
         "prompt": sorted({prompt.how for prompt in plan.prompts}),
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
         "deviations": list(plan.deviations),
-        "distinct_fraction": draw.distinct_fraction(responses),
-        "cut_at_limit": sum(response.stop == "length" for response in responses),
+        "distinct_fraction": draw.distinct_fraction(rows),
+        "cut_at_limit": sum(row["stop"] == "length" for row in rows),
         "empty": empty,
         "response_tokens": None if None in tokens else sum(tokens),
         "seconds": round(seconds, 3),
     }
-    write_json(slot.folder / DONE, entry)  # last: its presence marks the slot as finished
-    slot.drop_journals()
+    write_json(slot / DONE, entry)  # last: its presence marks the folder as finished
+    _drop_journals(slot)
     return entry
+
+
+def _drop_journals(slot: Path) -> None:
+    for journal in slot.rglob(JOURNAL):
+        journal.unlink()
 
 
 # Options of the command, shared with `evals.run`
@@ -215,13 +188,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--chat", action="store_true", help="backend openai: chat endpoint, the server's own template")
     limit = real(least=0, most=1)
     add("--empty-limit", type=limit, default=0.05, metavar="SHARE", help="backend openai: most responses without text")
-    add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of lm-eval's model class")
+    add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of the engine")
 
 
-def settings(args: argparse.Namespace) -> Settings:
-    """Return the engine's settings; ConfigError for values that no engine could use."""
+def engine_of(args: argparse.Namespace) -> Engine:
+    """Return the engine that the options name; ConfigError for values that no engine could use."""
+    # Keep the libraries' progress bars out of a log that several jobs share, before any of them is imported. Not for
+    # vllm: it divides by the time its bar has been running, which is 0 for a bar that is off.
+    if args.backend != "vllm":
+        os.environ.setdefault("TQDM_DISABLE", "1")
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
-    return Settings(**{name: getattr(args, name) for name in names}, more=_engine_arguments(args.engine))
+    more = _engine_arguments(args.engine)
+    return engine(args.backend, Settings(**{name: getattr(args, name) for name in names}, more=more))
 
 
 def request_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -248,27 +226,15 @@ def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
     return arguments
 
 
-def one_line_per_job(backend: str) -> None:
-    """Keep the libraries' progress bars out of a log that several jobs share.
-
-    Must run before any of the libraries is imported. Not for vllm: it divides by the time its bar has been running,
-    which is 0 for a bar that is off.
-    """
-    if backend != "vllm":
-        os.environ.setdefault("TQDM_DISABLE", "1")
-
-
 def main() -> int:
     parser = Parser()
     add_arguments(parser)
     add = parser.add_argument
     add("--data", required=True, metavar="DIR", help="folder of <key>.jsonl, from python -m evals.fetch")
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
-    add("--work", metavar="DIR", help="where finished benchmarks are kept (default: DIR/.work)")
     args = parser.parse_args()
-    one_line_per_job(args.backend)
-    places = {name: getattr(args, name) for name in ("backend", "data", "out", "work")}
-    path = generate(settings(args), select(args.benchmarks), **places, **request_options(args))
+    options = request_options(args)
+    path = generate(engine_of(args), select(args.benchmarks), data=args.data, out=args.out, **options)
     print(f"samples: {path}")
     return 0
 

@@ -10,21 +10,20 @@ does it. After an interruption, run it again: finished parts are kept.
 """
 
 import argparse
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
+from core.errors import ConfigError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
-from evals import data, generate, grade, score
+from evals import data, generate, grade, score, store
 from evals.benchmark import Benchmark, defined, select
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
-from evals.scores import read_scores, write_scores
+from evals.scores import read_rows, write_scores
 
 
 def checkpoint(model: Path | str) -> Checkpoint:
@@ -68,36 +67,22 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
         fetch(entry, folder, mirror=mirror)
 
 
-def evaluate(
-    settings: generate.Settings,
-    benchmarks: Sequence[Benchmark],
-    out: Path,
-    *,
-    backend: str,
-    model: Engine | None = None,
-    **options: Any,
-) -> Path:
+def evaluate(model: Engine, benchmarks: Sequence[Benchmark], out: Path, **options: Any) -> Path:
     """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
     models and benchmarks there.
 
     Returns the path of the scores. options: further arguments of `generate.generate`. Raises ConfigError when `out`
     holds responses of another model of this name, or drawn with other settings: they cannot share a table.
     """
-    results = Results(out)
+    results, at = Results(out), checkpoint(model.settings.model)
     check_out(results)
-    at = checkpoint(settings.model)
-    model = model or generate.engine(backend, settings)
-    model.identity()
-    _check_drawn(results, settings, model, options)
+    _check_drawn(results, model, options)
     record = results.samples(at) / "samples.json"
-    before = read_json(record, "record of samples") if record.is_file() else None
-    generate.generate(
-        settings, benchmarks, backend=backend, data=results.data, out=results.samples(at), model=model, **options
-    )
-    if before is not None:
-        # Earlier responses are still on disk, but the new record lists only those of this call.
-        after = read_json(record, "record of samples")
-        write_json(record, after | {"benchmarks": before["benchmarks"] | after["benchmarks"]})
+    before = store.read_record(record) if record.is_file() else {}
+    generate.generate(model, benchmarks, data=results.data, out=results.samples(at), **options)
+    # Earlier responses are still on disk, but the new record lists only those of this call.
+    after = store.read_folder(record)
+    write_json(record, after | {"benchmarks": before | after["benchmarks"]})
     return grade_and_score(results, [at])
 
 
@@ -107,20 +92,45 @@ def check_out(results: Results) -> None:
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 
 
+def _check_drawn(results: Results, model: Engine, options: dict[str, Any]) -> None:
+    """Raise ConfigError when responses in `results` were drawn with other options, or this model's with another
+    seed or weights. How another tool drew adopted responses is unknown: they are not compared."""
+    own = results.samples(checkpoint(model.settings.model)) / "samples.json"
+    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        record = store.read_folder(path)
+        ours = {"seed": model.settings.seed, "decoding": options.get("changes"), "reading": options.get("reading")}
+        if path == own and any(record.get(key) not in (None, value) for key, value in model.identity.items()):
+            raise ConfigError(
+                f"{path}: another model of this name ({record.get('model')}); rename its folder, or --out"
+            )
+        drawn, asked = (_as_options(each, with_seed=path == own) for each in (record, ours))
+        if drawn != asked and "adopted" not in record:
+            raise ConfigError(f"{path}: drawn with {drawn}, not {asked}; choose another --out")
+
+
+def _as_options(record: dict[str, Any], with_seed: bool) -> str:
+    given = [*sorted((record.get("decoding") or {}).items()), ("prompt", record.get("reading"))]
+    words = [f"--{name.replace('_', '-')} {value}" for name, value in given if value is not None]
+    text = " ".join(words) or "the registry's decoding and prompts"
+    return f"{text} and --seed {record.get('seed')}" if with_seed else text
+
+
 def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
-    """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores."""
+    """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores.
+
+    Benchmarks that another model was evaluated on are `not run`.
+    """
     for at in models:
         grade.grade(results.samples(at), results.data, results.grades(at))
-    write_scores(results.scores, score_all(results))
-    write_json(results.matrix, matrix(results))
-    return results.scores
-
-
-def matrix(results: Results) -> dict[str, Any]:
-    """Return the list of evaluated checkpoints and benchmarks for the report: a tree without runs."""
-    graded, keys = _graded(results)
+    graded = {
+        Checkpoint.parse(path.parent): store.read_record(path)
+        for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
+    }
+    keys = sorted({key for record in graded.values() for key in record})
+    missing = [(at, key) for at, record in graded.items() for key in keys if key not in record]
+    write_scores(results.scores, score.rows(results, list(graded), keys, missing=missing))
     methods = sorted({at.run.method for at in graded} - {BASE})
-    return {
+    matrix = {
         "schema": 1,
         "scale": results.root.name,
         "title": "Evaluation",
@@ -134,66 +144,24 @@ def matrix(results: Results) -> dict[str, Any]:
             {"model": at.run.model, "method": at.run.method, "seed": at.run.seed, "step": at.step} for at in graded
         ],
     }
-
-
-def _graded(results: Results) -> tuple[dict[Checkpoint, dict[str, Any]], list[str]]:
-    """Return the record of each model's grades, and all benchmarks."""
-    records = {
-        Checkpoint.parse(path.parent.relative_to(results.root / "grades")): read_json(path, "record of grades")
-        for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
-    }
-    return records, sorted({key for record in records.values() for key in record["benchmarks"]})
-
-
-def score_all(results: Results) -> list[dict[str, Any]]:
-    """Return the rows of every graded model and benchmark. Combinations not evaluated are `not run`."""
-    graded, keys = _graded(results)
-    missing = [(at.path.as_posix(), key) for at, of in graded.items() for key in keys if key not in of["benchmarks"]]
-    try:
-        return score.rows(results, list(graded), keys, missing=missing)
-    except CorruptInputError as error:
-        if "other checkpoints have" not in str(error):
-            raise
-        raise ConfigError(f"{error}; with another --limit, another --out") from error
-
-
-def _check_drawn(results: Results, settings: generate.Settings, model: Engine, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError when responses in `results` were drawn with other options, or this model's with another
-    seed or weights. How another tool drew adopted responses is unknown: they are not compared."""
-
-    def words(changes: Mapping[str, float], reading: str | None) -> str:
-        given = [f"--{name.replace('_', '-')} {changes[name]:g}" for name in generate.DECODING if name in changes]
-        given += [f"--prompt {reading}"] if reading else []
-        return " ".join(given) or "the registry's decoding and prompts"
-
-    asked = words(options.get("changes") or {}, options.get("reading"))
-    own = results.samples(checkpoint(settings.model)) / "samples.json"
-    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        record = read_json(path, "record of samples")
-        drawn, wanted = words(record.get("decoding") or {}, record.get("reading")), asked
-        if path == own:
-            ours = {"weights_sha256": model.weights_sha256, "files_sha256": model.files_sha256}
-            if any(record.get(key) not in (None, value) for key, value in ours.items()):
-                raise ConfigError(
-                    f"{path}: another model of this name ({record.get('model')}); rename its folder, or --out"
-                )
-            drawn, wanted = f"--seed {record.get('seed')} and {drawn}", f"--seed {settings.seed} and {wanted}"
-        if drawn != wanted and "adopted" not in record:
-            raise ConfigError(f"{path}: drawn with {drawn}, not {wanted}; choose another --out")
+    write_json(results.matrix, matrix)
+    return results.scores
 
 
 def table(path: Path) -> str:
     """Format scores in percent with their 95 % intervals, one line per model and benchmark or average."""
-    rows = read_scores(path).to_dict("records")
-    names = [Checkpoint(Run(r["model"], r["method"], r["seed"]), r["step"]).path.as_posix() for r in rows]
-    width = max(map(len, ["model", *names]))
-    lines = [f"{'model':<{width}} {'benchmark':<26} {'items':>5} {'responses':>9} {'score':>7}  95 % interval"]
-    for name, row in zip(names, rows, strict=True):
-        interval = "-" if math.isnan(row["low"]) else f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-        percent = "-" if math.isnan(row["score"]) else f"{100 * row['score']:.2f}"
-        items, responses = (row[key] if isinstance(row[key], int) else "-" for key in ("items", "responses"))
-        lines.append(f"{name:<{width}} {row['benchmark']:<26} {items!s:>5} {responses!s:>9} {percent:>7}  {interval}")
-    return "\n".join(lines)
+
+    def percent(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.2f}"
+
+    lines = [("model", "benchmark", "items", "responses", "score", "95 % interval")]
+    for row in read_rows(path):
+        at = Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"])
+        counts = ["-" if row[name] is None else str(row[name]) for name in ("items", "responses")]
+        interval = "-" if row["low"] is None else f"{percent(row['low'])} to {percent(row['high'])}"
+        lines.append((at.path.as_posix(), row["benchmark"], *counts, percent(row["score"]), interval))
+    width = max(len(line[0]) for line in lines)
+    return "\n".join(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}" for a, b, c, d, e, f in lines)
 
 
 def next_steps(scores: Path, out: Path) -> str:
@@ -212,19 +180,16 @@ def main() -> int:
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     args = parser.parse_args()
-    generate.one_line_per_job(args.backend)
     names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
     if len({checkpoint(name) for name in names}) < len(names):
         raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
     benchmarks, options = select(args.benchmarks), generate.request_options(args)
-    models = []
-    for name in names:
-        settings = generate.settings(argparse.Namespace(**vars(args) | {"model": name}))
-        models.append((settings, generate.engine(args.backend, settings)))
-        models[-1][1].identity()  # raises for a model that is missing or damaged, before any download
+    models = [generate.engine_of(argparse.Namespace(**vars(args) | {"model": name})) for name in names]
+    for model in models:
+        _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    for settings, model in models:
-        path = evaluate(settings, benchmarks, args.out, backend=args.backend, model=model, **options)
+    for model in models:
+        path = evaluate(model, benchmarks, args.out, **options)
     print(table(path))
     print(next_steps(path, args.out))
     return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError, MissingInputError, hint
-from core.files import csv_lines, read_text, to_csv, write_text
+from core.files import read_csv, to_csv, write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,9 +21,9 @@ AVERAGES = (POOLED, POOLED_MISSING_WRONG, MACRO)
 # `how` of a benchmark's row when the benchmark was declared as not run: every figure in it is empty.
 NOT_RUN = "not run"
 
-CODE = "code"  # hash of the code that computed the row; older tables lack it
+CODE = "code"  # hash of the code that computed the row
 KEYS = ("model", "method", "seed", "step", "benchmark")
-# The verdicts of `evals.grading` that score 0, in its order; repeated here because core imports no room.
+# The verdicts of `evals.grading` that score 0, in its order; repeated here to keep the import light.
 NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
@@ -30,8 +31,8 @@ COLUMNS = (
 )  # fmt: skip
 INTEGERS = ("seed", "step", "items", "samples", "responses", "correct", *NOT_CORRECT)
 TEXTS = ("model", "method", "benchmark", "level", "how", CODE)
-FRACTIONS = ("score", "se", "low", "high", "pass_at_k", "maj_at_k", "generation_se", "timeout_low", "timeout_high")
 NEVER_EMPTY = (*KEYS, "level", "how")
+NEEDED = ("items", "responses", "correct", *NOT_CORRECT)  # of a row that was run
 
 Row = Mapping[str, Any]
 
@@ -41,13 +42,18 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
     import pandas as pd
 
     table = pd.DataFrame([[row[name] for name in COLUMNS] for row in sorted(rows, key=_place)], columns=list(COLUMNS))
-    kinds = {n: "Int64" if n in INTEGERS else "str" if n in TEXTS else "float64" for n in COLUMNS}
-    return table.astype(kinds)
+    return table.astype({n: "Int64" if n in INTEGERS else "str" if n in TEXTS else "float64" for n in COLUMNS})
 
 
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     """Write rows sorted by key, averages after benchmarks, floats as the shortest text that round-trips."""
-    write_text(Path(path), to_csv(COLUMNS, sorted(rows, key=_place)))
+    write_text(path, to_csv(COLUMNS, sorted(rows, key=_place)))
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    benchmark = row["benchmark"]
+    average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
+    return row["model"], row["method"], row["seed"], row["step"], average, benchmark
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:
@@ -61,42 +67,23 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     Rejected: unknown or missing columns, values out of range, inconsistent counts, a repeated key, a checkpoint that
     lacks a benchmark or average the others have.
     """
-    path = Path(path)
-    header, *lines = csv_lines(path, "table of scores", read_text(path, "table of scores")) or [[]]
-    expected = COLUMNS if CODE in header else COLUMNS[:-1]
-    for name in header:
-        if name not in COLUMNS:
-            raise CorruptInputError(f"{path}: unknown column {name!r}{hint(name, COLUMNS)}")
-    for name in expected:
-        if name not in header:
-            raise CorruptInputError(f"{path}: column {name!r} is missing")
-    if tuple(header) != expected:
-        raise CorruptInputError(f"{path}: columns are in another order or repeated; expected {', '.join(COLUMNS)}")
-    if not lines:
-        raise CorruptInputError(f"{path}: holds no rows")
-    rows = [_parse(f"{path}: row {number}", header, cells) for number, cells in enumerate(lines, 2)]
-    _check_complete(path, rows)
+    lines = read_csv(path, "table of scores", COLUMNS)
+    if strange := [name for name in lines[0] if name not in COLUMNS]:
+        raise CorruptInputError(f"{path}: unknown column {strange[0]!r}{hint(strange[0], COLUMNS)}")
+    rows, benchmarks = [], defaultdict[str, set[str]](set)
+    for number, cells in enumerate(lines, 2):
+        rows.append(row := {name: _value(f"{path}: row {number}: {name}", name, cells[name]) for name in COLUMNS})
+        if problem := _problem(row):
+            raise CorruptInputError(f"{path}: row {number}: {problem}")
+        present = benchmarks["{model}/{method}/seed{seed}/step{step}".format_map(row)]
+        if row["benchmark"] in present:
+            raise CorruptInputError(f"{path}: row {number}: this checkpoint has two rows for {row['benchmark']}")
+        present.add(row["benchmark"])
+    expected = (set().union(*benchmarks.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
+    for checkpoint, present in benchmarks.items():
+        if lost := sorted(expected - present):
+            raise MissingInputError(f"{path}: {checkpoint} has no row for {lost[0]}")
     return rows
-
-
-def _place(row: Row) -> tuple[Any, ...]:
-    benchmark = row["benchmark"]
-    average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
-    return row["model"], row["method"], row["seed"], row["step"], average, benchmark
-
-
-def _parse(at: str, columns: Sequence[str], cells: Sequence[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {CODE: None}
-    for name, cell in zip(columns, cells, strict=True):
-        value = row[name] = _value(at, name, cell)
-        if value is None and name in NEVER_EMPTY:
-            raise CorruptInputError(f"{at}: {name} is empty")
-        if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
-            raise CorruptInputError(f"{at}: {name}: {cell} is out of range")
-        if name in FRACTIONS and value is not None and not 0 <= value <= 1:
-            raise CorruptInputError(f"{at}: {name}: {cell} is no fraction of 1")
-    _check_row(at, row)
-    return row
 
 
 def _value(at: str, name: str, cell: str) -> Any:
@@ -105,42 +92,32 @@ def _value(at: str, name: str, cell: str) -> Any:
     if name in TEXTS:
         return cell
     try:
-        return int(cell) if name in INTEGERS else float(cell)
+        value = int(cell) if name in INTEGERS else float(cell)
     except ValueError:
-        raise CorruptInputError(f"{at}: {name}: {cell!r} is no number") from None
+        raise CorruptInputError(f"{at}: {cell!r} is not a number") from None
+    if not 0 <= value < math.inf:
+        raise CorruptInputError(f"{at}: {cell} is out of range")
+    if name not in INTEGERS and name != "response_tokens" and value > 1:
+        raise CorruptInputError(f"{at}: {cell} is not a fraction of 1")
+    return value
 
 
-def _check_row(at: str, row: Row) -> None:
-    figures = [name for name in COLUMNS if name not in (*NEVER_EMPTY, CODE)]
-    if row["how"] == NOT_RUN:
-        full = [name for name in figures if row[name] is not None]
-        if full:
-            raise CorruptInputError(f"{at}: {full[0]} = {row[full[0]]} in a row that was not run")
-        return
-    needed = ["items", "responses", "correct", *NOT_CORRECT, "timeout_low", "timeout_high"]
-    needed += [] if row["benchmark"] == MACRO else ["score"]
-    needed += [] if row["benchmark"] in AVERAGES else ["samples"]
-    for name in needed:
-        if row[name] is None and not (row["benchmark"] == MACRO and name.startswith("timeout_")):
-            raise CorruptInputError(f"{at}: {name} is empty")
+def _problem(row: Row) -> str | None:
+    """Return what is wrong with a row, or None."""
+    score, low, high, average = row["score"], row["low"], row["high"], row["benchmark"] in AVERAGES
+    macro, run = row["benchmark"] == MACRO, row["how"] != NOT_RUN
+    full = [name for name in COLUMNS if row[name] is not None and name not in (*NEVER_EMPTY, CODE)]
+    needed = {*NEVER_EMPTY, *(NEEDED if run else ())}
+    needed |= {"score", "timeout_low", "timeout_high"} if run and not macro else set()
+    needed |= {"samples"} if run and not average else set()
+    if empty := [name for name in COLUMNS if name in needed and row[name] is None]:
+        return f"{empty[0]} is empty"
+    if not run:
+        return f"{full[0]} = {row[full[0]]} in a row that was not run" if full else None
     if row["correct"] + sum(row[name] for name in NOT_CORRECT) != row["responses"]:
-        raise CorruptInputError(f"{at}: verdicts do not add up to {row['responses']} responses")
-    if row["benchmark"] not in AVERAGES and row["score"] != row["correct"] / row["responses"]:
-        raise CorruptInputError(f"{at}: score {row['score']} is not {row['correct']} / {row['responses']}")
-    low, high = row["low"], row["high"]
-    if (low is None) != (high is None) or (low is not None and not low <= row["score"] <= high):
-        raise CorruptInputError(f"{at}: interval [{row['low']}, {row['high']}] does not hold the score {row['score']}")
-
-
-def _check_complete(path: Path, rows: Sequence[Row]) -> None:
-    benchmarks: dict[str, set[str]] = {}  # by checkpoint
-    for row in rows:
-        checkpoint = "{model}/{method}/seed{seed}/step{step}".format_map(row)
-        present = benchmarks.setdefault(checkpoint, set())
-        if row["benchmark"] in present:
-            raise CorruptInputError(f"{path}: {checkpoint} has two rows for {row['benchmark']}")
-        present.add(row["benchmark"])
-    expected = (set().union(*benchmarks.values()) | {POOLED, MACRO}) - {POOLED_MISSING_WRONG}
-    for checkpoint, present in benchmarks.items():
-        if lost := sorted(expected - present):
-            raise MissingInputError(f"{path}: {checkpoint} has no row for {lost[0]}")
+        return f"verdicts do not add up to {row['responses']} responses"
+    if not average and score != row["correct"] / row["responses"]:
+        return f"score {score} is not {row['correct']} / {row['responses']}"
+    if (low is None) != (high is None) or (low is not None and (score is None or not low <= score <= high)):
+        return f"interval [{low}, {high}] does not hold the score {score}"
+    return None

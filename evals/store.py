@@ -6,59 +6,47 @@ sha256 and row count, which every reader verifies before computing from the rows
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.declared import Recorded, validated
-from core.errors import CorruptInputError, MissingInputError, nearest
+from core.declared import check
+from core.errors import CorruptInputError, MissingInputError, hint
 from core.files import atomic, read_json
 from core.provenance import sha256_bytes, sha256_file
 from evals.grading import Grade, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
 
 STOPS = ("stop", "length", "unknown")  # ended by an end token, at the token limit, or not reported by the engine
 VERDICTS = tuple(verdict.value for verdict in Verdict)
-
-
-@dataclass(frozen=True)
-class Response:
-    """One row of a samples file; the fields are its columns."""
-
-    item_id: str
-    sample: int  # 0-based
-    prompt: str
-    prompt_sha256: str
-    response: str
-    stop: str  # one of STOPS
-    tokens: int | None  # without the end token; None when unknown
-    seed: int  # the one under which this response was drawn
-
-
-@dataclass(frozen=True)
-class SampleFile:
-    """The responses of one benchmark, in file order; all tuples have one entry per row."""
-
-    path: Path
-    sha256: str  # of the parquet file they were read from
-    item_ids: tuple[str, ...]
-    samples: tuple[int, ...]
-    responses: tuple[str, ...]
-    stops: tuple[str, ...]
-
-
-# Writing
-
-
-def prompt_sha256(prompt: str) -> str:
-    return hashlib.sha256(prompt.encode()).hexdigest()
+SAMPLES = {  # columns of a samples file: one row per response
+    "item_id": "string",
+    "sample": "int64",  # from 0
+    "prompt": "string",
+    "prompt_sha256": "string",
+    "response": "string",
+    "stop": "string",  # one of STOPS
+    "tokens": "int64",  # without the end token; null when unknown
+    "seed": "int64",  # the one under which this response was drawn
+}
+RECORD = {  # what is read of samples.json and grades.json (`core.declared.check`)
+    "benchmarks": {
+        "*": {
+            "sha256": str, "rows": int, "data?": {"file": str, "sha256": str}, "data_sha256?": str,
+            "samples_sha256?": str, "grader_version?": str, "verdicts_sha256?": str, "task_hash?": str,
+            "seconds?": float,
+        },
+    },
+    "engine?": {"backend?": str, "device?": str}, "environment?": dict, "model?": str, "weights_sha256?": str,
+    "seed?": int, "grader_version?": str,
+}  # fmt: skip
+MAKES = {"samples": "python -m evals.generate", "grades": "python -m evals.grade"}  # kind of file -> its command
 
 
 def clean(text: str) -> str:
@@ -67,102 +55,64 @@ def clean(text: str) -> str:
 
 
 def sample_schema() -> pa.Schema:
-    """Return the columns of a samples file."""
+    """Return the columns of a samples file; their types are explicit because `tokens` may be all null."""
     import pyarrow as pa
 
-    # Explicit types: a column of only None (tokens of an endpoint) would otherwise have none.
-    types = {"str": pa.string(), "int": pa.int64(), "int | None": pa.int64()}
-    return pa.schema([(field.name, types[str(field.type)]) for field in fields(Response)])
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in SAMPLES.items()])
 
 
-def write_samples(path: Path, responses: Sequence[Response]) -> str:
+def write_samples(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """Write a samples file atomically and return its sha256. Equal rows give an equal file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    schema = sample_schema()
-    columns = {name: [getattr(response, name) for response in responses] for name in schema.names}
-    with atomic(path) as temporary:
-        pq.write_table(pa.table(columns, schema=schema), temporary, compression="zstd")
-    return sha256_file(path)
+    return _write(path, pa.Table.from_pylist(list(rows), schema=sample_schema()), compression="zstd")
 
 
-def write_grades(path: Path, samples: SampleFile, grades: Sequence[Grade], version: str) -> dict[str, Any]:
+def write_grades(
+    path: Path, samples: pd.DataFrame, samples_sha256: str, grades: Sequence[Grade], version: str
+) -> dict[str, Any]:
     """Write a grades file atomically and return its entry for `grades.json`."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    text = pa.string()
+    text, verdicts = pa.string(), [str(grade.verdict) for grade in grades]
     columns = {
-        "item_id": pa.array(samples.item_ids, text),
-        "sample": pa.array(samples.samples, pa.int64()),
-        "verdict": pa.array([str(grade.verdict) for grade in grades], text),
+        "item_id": pa.array(samples["item_id"].tolist(), text),
+        "sample": pa.array(samples["sample"].tolist(), pa.int64()),
+        "verdict": pa.array(verdicts, text),
         "extracted": pa.array([grade.extracted for grade in grades], text),
         "normalised": pa.array([grade.normalised for grade in grades], text),
         "rule": pa.array([str(grade.rule) for grade in grades], text),
         "grader_version": pa.array([version] * len(grades), text),
     }
-    with atomic(path) as temporary:
-        pq.write_table(pa.table(columns), temporary)
-    counts = Counter(grade.verdict for grade in grades)
+    counts = Counter(verdicts)
     return {
-        "sha256": sha256_file(path),
+        "sha256": _write(path, pa.table(columns)),
         "rows": len(grades),
-        "samples_sha256": samples.sha256,
+        "samples_sha256": samples_sha256,
         "grader_version": version,
-        "verdicts": {str(verdict): counts[verdict] for verdict in Verdict},
+        "verdicts": {verdict: counts[verdict] for verdict in VERDICTS},
         # of the verdicts alone: equal where another grader version reached the same verdicts
-        "verdicts_sha256": sha256_bytes("\n".join(str(grade.verdict) for grade in grades).encode()),
+        "verdicts_sha256": sha256_bytes("\n".join(verdicts).encode()),
     }
+
+
+def _write(path: Path, table: pa.Table, **options: Any) -> str:
+    import pyarrow.parquet as pq
+
+    with atomic(path) as temporary:
+        pq.write_table(table, temporary, **options)
+    return sha256_file(path)
 
 
 # Reading. Every reader of samples or grades uses `read_table`. Anything that would silently change a score is an error:
 # a changed file, an undefined value, a lost or repeated row.
 
 
-class ItemsFile(Recorded):
-    """The file that a benchmark's items were read from."""
-
-    file: str
-    sha256: str
-
-
-class Entry(Recorded):
-    """The entry of one benchmark in `samples.json` or `grades.json`, with the fields that others read."""
-
-    sha256: str
-    rows: int
-    data: ItemsFile | None = None  # samples.json
-    data_sha256: str | None = None  # grades.json: of the same file; None: from an older version
-    samples_sha256: str | None = None
-    grader_version: str | None = None
-    verdicts_sha256: str | None = None
-    task_hash: str | None = None
-    seconds: float | None = None
-
-
-class Engine(Recorded):
-    backend: str | None = None
-    device: str | None = None
-
-
-class Folder(Recorded):
-    """samples.json or grades.json."""
-
-    benchmarks: dict[str, Entry]
-    engine: Engine | None = None
-    environment: dict[str, Any] | None = None
-    model: str | None = None
-    weights_sha256: str | None = None
-    seed: int | None = None
-    grader_version: str | None = None
-
-
 def read_folder(path: Path) -> dict[str, Any]:
-    """Read `samples.json` or `grades.json`, with the keys of `Folder`. MissingInputError or CorruptInputError."""
-    value = read_json(path, f"record of the {path.stem}")
-    validated(Folder, value, str(path), error=CorruptInputError)
-    return dict(value)
+    """Read `samples.json` or `grades.json`, with the keys of `RECORD`. MissingInputError or CorruptInputError."""
+    value: dict[str, Any] = read_json(path, f"record of the {path.stem}")
+    check(value, RECORD, str(path))
+    return value
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -174,10 +124,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
     """Return one benchmark's entry in the record at `path`; raise MissingInputError with the nearest name."""
     if benchmark not in entries:
         there = ", ".join(sorted(entries)) or "none"
-        hit = nearest(benchmark, entries)
-        raise MissingInputError(
-            f"{path}: no benchmark {benchmark!r}; there: {there}" + (f"; nearest: {hit}" if hit else "")
-        )
+        raise MissingInputError(f"{path}: no benchmark {benchmark!r}; there: {there}{hint(benchmark, entries)}")
     return dict(entries[benchmark])
 
 
@@ -195,7 +142,10 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise MissingInputError(f"{path}: file is missing; its record has {entry.get('rows')} rows")
+        kind = "grades" if (path.parent / "grades.json").is_file() else "samples"
+        raise MissingInputError(
+            f"{path}: file is missing; its record has {entry.get('rows')} rows; run: {MAKES[kind]}, or snakemake"
+        )
     try:
         data = path.read_bytes()  # read once, so that the hashed bytes are those parsed
         if (digest := sha256_bytes(data)) != entry.get("sha256"):
@@ -215,9 +165,8 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
         if (empty := table[name].null_count) and name not in _MAY_BE_EMPTY:
             raise CorruptInputError(f"{path}: column {name!r} is empty in {empty} rows")
         if name in _VALUES and (strange := sorted(set(table[name].unique().to_pylist()) - set(_VALUES[name]))):
-            raise CorruptInputError(
-                f"{path}: {name}: unknown value {strange[0]!r}; allowed: {', '.join(_VALUES[name])}"
-            )
+            allowed = ", ".join(_VALUES[name])
+            raise CorruptInputError(f"{path}: {name}: unknown value {strange[0]!r}; allowed: {allowed}")
     return table
 
 
@@ -251,14 +200,11 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
     return [None if value is None else value.decode("utf-8", errors) for value in values]
 
 
-def read_samples(folder: Path, benchmark: str, entry: Mapping[str, Any]) -> SampleFile:
-    """Read the columns that grading needs of `<folder>/<benchmark>.parquet`.
+def read_samples(path: Path, entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Read item_id, sample, response and stop of a samples file, in its order. Raises as `read_table` and `grid`."""
+    import pandas as pd
 
-    Raises as `read_table` and `grid`.
-    """
-    path = folder / f"{benchmark}.parquet"
     table = read_table(path, ("item_id", "sample", "response", "stop"), entry)
     grid(table, path)
-    item_ids, samples, stops = (tuple(table[name].to_pylist()) for name in ("item_id", "sample", "stop"))
-    responses = tuple(str(text) for text in texts(table["response"]))
-    return SampleFile(path, str(entry["sha256"]), item_ids, samples, responses, stops)
+    columns = {name: table[name].to_pylist() for name in ("item_id", "sample", "stop")}
+    return pd.DataFrame(columns | {"response": texts(table["response"])}, dtype=object)

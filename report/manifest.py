@@ -176,7 +176,7 @@ def _scores(tree: Tree) -> Iterator[str]:
                 yield f"{where}: scored, but nothing was graded"
             continue
         try:
-            missing = [(run.model, key) for key, row in own.items() if row["how"] == NOT_RUN]
+            missing = [(checkpoint, key) for key, row in own.items() if row["how"] == NOT_RUN]
             computed = rows(tree.layout, [checkpoint], benchmarks, missing=missing)
         except BenchError as error:
             yield str(error)

@@ -1,4 +1,4 @@
-"""Draw the responses of one engine to one benchmark through lm-eval's model classes.
+"""Draw the responses of one engine to one benchmark.
 
 In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the responses, and the
 check that k samples are k draws.
@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, CorruptInputError
-from core.progress import Progress
+from core.provenance import sha256_bytes
 from evals.benchmark import Benchmark, Decoding, Item
 from evals.generation import prompts
-from evals.generation.engine import Engine
+from evals.generation.engine import Engine, Meter, Request, per_sample_seed
 from evals.generation.prompts import Prompt
-from evals.store import Response, clean, prompt_sha256
+from evals.store import clean
 
 PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the evaluation behind the paper
+
+Row = dict[str, Any]  # one response, by the columns of `evals.store.SAMPLES`
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ def make_plan(
     def prompt_of(problem: str, limit: int) -> Prompt:
         if engine.chat:
             return prompts.for_chat(reading, problem)
-        if engine.tokenizer is None:
-            return Prompt(prompts.plain(reading, problem), None, 0, f"{reading}, no chat template")
+        assert engine.tokenizer is not None  # only a chat endpoint may lack one
         return prompts.build(engine.tokenizer, reading, problem, limit)
 
     built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
@@ -117,77 +117,34 @@ def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, 
     return limit, dataclasses.replace(decoding, max_tokens=tokens), notes
 
 
-# The responses
-
-
-def arguments(decoding: Decoding, extras: Mapping[str, Any]) -> dict[str, Any]:
-    """Return generation arguments for lm-eval. extras: those that only some engines accept (`top_k`).
-
-    A seed among them would make all samples of an item identical.
-    """
-    sampling = {"temperature": float(decoding.temperature), "top_p": decoding.top_p, **extras}
-    return {
-        "do_sample": not decoding.greedy,
-        "max_gen_toks": decoding.max_tokens,
-        "until": [],  # only end tokens: without this key lm-eval stops at a blank line
-        **({} if decoding.greedy else sampling),
-    }
-
-
-def draw(engine: Engine, plan: Plan, folder: Path, max_length: int | None, label: str = "generate") -> list[Response]:
+def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> list[Row]:
     """Return all responses, items in order and samples in order within an item.
 
-    folder: where an engine may keep responses until all are complete. max_length: the longest prompt and response
-    together, in tokens, over all plans of the engine.
+    folder: where an engine may keep responses until all are complete.
     """
-    import numpy
-    import torch
     import transformers
-    from lm_eval.api.instance import Instance
 
     # no progress reports; warnings of lm-eval and transformers stay
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     transformers.logging.set_verbosity_error()
-    lm = engine.lm(max_length)
-    k = plan.decoding.samples
-    engine.seen.begin(Progress(f"{label} {plan.benchmark.key}", len(plan.items) * k), folder)
-    random.seed(plan.seed)
-    numpy.random.seed(plan.seed % 2**32)
-    torch.manual_seed(plan.seed)
     requests = [
-        Instance(
-            "generate_until", {"item_id": item.item_id}, (prompt.text, arguments(plan.decoding, engine.extras)), 0,
-            metadata=(plan.benchmark.key, number, k),
+        Request(
+            item.item_id, sample, prompt.text, per_sample_seed(plan.seed, sample) if engine.own_seeds else plan.seed
         )
-        for number, (item, prompt) in enumerate(zip(plan.items, plan.prompts, strict=True))
-    ]  # fmt: skip
-    # the samples of an item are one request object, repeated: `sample_numbers` counts on it, as lm-eval does
-    texts = lm.generate_until([request for request in requests for _ in range(k)])
-    return [
-        _response(engine, plan, place, sample, texts[place * k + sample])
-        for place in range(len(requests))
-        for sample in range(k)
+        for item, prompt in zip(plan.items, plan.prompts, strict=True)
+        for sample in range(plan.decoding.samples)
     ]
-
-
-def _response(engine: Engine, plan: Plan, place: int, sample: int, text: str) -> Response:
-    prompt = plan.prompts[place].text
-    # not observed by the engine: from encoding the text again
-    tokens, stop = engine.seen.take(text) or (None, "unknown")
-    if tokens is None and engine.tokenizer is not None:
-        tokens = len(engine.tokenizer.encode(text, add_special_tokens=False))
-    if stop == "unknown" and tokens is not None:
-        stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
-    return Response(
-        item_id=plan.items[place].item_id,
-        sample=sample,
-        prompt=prompt,
-        prompt_sha256=prompt_sha256(prompt),
-        response=clean(text),
-        stop=stop,
-        tokens=tokens,
-        seed=engine.sample_seed(sample),
-    )
+    meter = Meter(f"{label} {plan.benchmark.key}", len(requests))
+    rows = []
+    for request, found in zip(requests, engine.generate(requests, plan.decoding, folder, meter), strict=True):
+        tokens, stop = found.tokens, found.stop
+        if tokens is None and engine.tokenizer is not None:  # not observed: from encoding the text again
+            tokens = len(engine.tokenizer.encode(found.text, add_special_tokens=False))
+        if stop == "unknown" and tokens is not None:
+            stop = "length" if tokens >= plan.decoding.max_tokens else "stop"
+        row = request._asdict() | {"prompt_sha256": sha256_bytes(request.prompt.encode())}
+        rows.append(row | {"response": clean(found.text), "stop": stop, "tokens": tokens})
+    return rows
 
 
 # Are k samples really k draws? An engine with a fixed seed for every sample would copy one draw k times.
@@ -201,44 +158,40 @@ PROBED = 20  # items drawn once more: few enough to cost little, enough to see a
 FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 
 
-def by_item(responses: Sequence[Response]) -> dict[str, list[str]]:
+def by_item(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the texts of the samples by item_id, in order."""
     texts: dict[str, list[str]] = defaultdict(list)
-    for response in responses:
-        texts[response.item_id].append(response.response)
+    for row in rows:
+        texts[row["item_id"]].append(row["response"])
     return texts
 
 
-def distinct_fraction(responses: Sequence[Response]) -> float | None:
+def distinct_fraction(rows: Sequence[Row]) -> float | None:
     """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
-    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(responses).values() if len(own) > 1]
+    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(rows).values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None
 
 
-def suspects(responses: Sequence[Response]) -> list[str]:
+def suspects(rows: Sequence[Row]) -> list[str]:
     """Return items to probe: at most `PROBED` with all samples equal; empty unless these are most of the set."""
-    texts = {item: own for item, own in by_item(responses).items() if len(own) >= FEWEST_SAMPLES}
+    texts = {item: own for item, own in by_item(rows).items() if len(own) >= FEWEST_SAMPLES}
     equal = [item for item, own in texts.items() if len(set(own)) == 1]
     return equal[:PROBED] if texts and len(equal) > SUSPECT * len(texts) else []
 
 
-def greedy(plan: Plan, item_ids: Sequence[str]) -> Plan:
-    """Return the plan for one greedy response to some items of `plan`."""
-    places = [place for place, item in enumerate(plan.items) if item.item_id in set(item_ids)]
-    return dataclasses.replace(
-        plan,
-        items=tuple(plan.items[place] for place in places),
-        prompts=tuple(plan.prompts[place] for place in places),
-        decoding=dataclasses.replace(plan.decoding, samples=1, temperature=0.0),
-    )
-
-
-def check(benchmark: str, responses: Sequence[Response], greedy: Mapping[str, str]) -> None:
-    """Raise CorruptInputError when most probed items repeat a text other than their greedy response."""
-    texts = by_item(responses)
-    other = [item for item, text in greedy.items() if set(texts[item]) != {text}]
-    if len(other) > SUSPECT * len(greedy):
+def check_draws(rows: Sequence[Row], engine: Engine, plan: Plan, folder: Path, label: str) -> None:
+    """Raise CorruptInputError when most suspects repeat a text other than their greedy response, which is drawn."""
+    probed = set(suspects(rows)) if not plan.decoding.greedy else set()
+    if not probed:
+        return
+    pairs = [pair for pair in zip(plan.items, plan.prompts, strict=True) if pair[0].item_id in probed]
+    items, texts = zip(*pairs, strict=True)
+    once = dataclasses.replace(plan.decoding, samples=1, temperature=0.0)
+    probe = dataclasses.replace(plan, items=items, prompts=texts, decoding=once)
+    drawn, greedy = by_item(rows), by_item(draw(engine, probe, folder, f"{label} greedy probe of"))
+    if (other := sum(set(drawn[item]) != set(text) for item, text in greedy.items())) > SUSPECT * len(greedy):
         raise CorruptInputError(
-            f"{benchmark}: the samples of an item are copies of one draw: on {len(other)} of {len(greedy)} probed items"
-            " all are equal and differ from the greedy response; look for a seed that the engine uses for every sample"
+            f"{plan.benchmark.key}: the samples of an item are copies of one draw: on {other} of {len(greedy)} probed"
+            " items all are equal and differ from the greedy response; look for a seed that the engine uses for every"
+            " sample"
         )

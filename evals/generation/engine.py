@@ -8,58 +8,22 @@ import inspect
 import re
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core import digests
 from core.errors import MissingInputError, unknown
 from core.progress import Progress
 from core.provenance import version
+from evals.benchmark import Decoding
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
-    from transformers import PretrainedConfig, PreTrainedTokenizerBase
-
-
-# Observed by an engine and not returned by lm-eval: a response's token count and why it stopped.
-#
-# lm-eval returns texts. Encoding a text again undercounts where the model spelled a token by its bytes and overcounts
-# where it wrote broken UTF-8, so a response cut at the limit could pass for a finished one. Engines therefore record
-# observations under the text they return. Repeated texts return their observations in order.
-
-
-class Observations:
-    """Observations of an engine over one benchmark."""
-
-    def begin(self, progress: Progress, folder: Path) -> None:
-        """Reset for the next benchmark. folder: where an engine may keep responses until all are complete."""
-        self._notes: dict[str, deque[tuple[int | None, str]]] = defaultdict(deque)
-        self._tokens = 0
-        self.progress, self.folder = progress, folder
-        self.earlier_seconds = 0.0  # of earlier calls whose responses were kept
-
-    def note(self, text: str, tokens: int | None, stop: str) -> None:
-        """Record a response, with the text exactly as lm-eval will return it.
-
-        tokens: without the end token; None when unknown. stop: stop | length | unknown.
-        """
-        self._notes[text].append((tokens, stop))
-
-    def show_progress(self, responses: int, tokens: int) -> None:
-        """Report one batch: its responses and tokens."""
-        self._tokens += tokens
-        seconds = max(time.monotonic() - self.progress.began, 1e-9)
-        self.progress.update(self.progress.done + responses, tokens_per_second=round(self._tokens / seconds))
-
-    def take(self, text: str) -> tuple[int | None, str] | None:
-        """Return and remove the oldest observation of this text; None when there is none."""
-        notes = self._notes.get(text)
-        return notes.popleft() if notes else None
-
+    from transformers import PreTrainedTokenizerBase
 
 JOURNAL = "responses.jsonl"  # in the folder of an unfinished benchmark: its responses so far
 
@@ -84,40 +48,65 @@ class Settings:
     tokenizer: str | None = None  # openai only: a folder
     chat: bool = False  # openai only: the server applies its own chat template
     empty_limit: float = 0.05  # openai only: largest share of empty responses in a benchmark
-    more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # arguments of lm-eval's model class
+    more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # further arguments of the engine
+
+
+class Request(NamedTuple):
+    """One response to be drawn."""
+
+    item_id: str
+    sample: int  # from 0
+    prompt: str
+    seed: int
+
+
+class Drawn(NamedTuple):
+    """One response."""
+
+    text: str
+    tokens: int | None  # without the end token; None when unknown
+    stop: str  # one of `evals.store.STOPS`
+
+
+class Meter(Progress):
+    """Progress over the responses to one plan, with tokens per second."""
+
+    tokens = 0
+
+    def add(self, responses: int, tokens: int) -> None:
+        self.tokens += tokens
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        self.update(self.done + responses, tokens_per_second=round(self.tokens / seconds))
 
 
 class Engine(ABC):
-    """A model that lm-eval can query. Expensive work starts only when `lm` is called."""
+    """A model that draws responses. Expensive work starts when `open` is called."""
 
     backend: str  # its key in `BACKENDS`
-    packages: tuple[str, ...] = ("lm-eval", "transformers", "tokenizers")
-    extras: dict[str, Any] = {}  # noqa: RUF012 - a constant per class: sampling arguments beyond lm-eval's common ones
+    packages: tuple[str, ...] = ("transformers", "tokenizers")
     default_batch_size: int
+    own_seeds = True  # each sample of an item is drawn under its own seed; False: one seed for all
+    chat = False  # prompts are conversations as JSON, rendered by the engine's own template
+    earlier_seconds = 0.0  # of earlier calls that drew a part of the last responses
 
     def __init__(self, settings: Settings):
         self.settings = settings
-        self.seen = Observations()
-        self._lm: LM | None = None
-
-    def lm(self, max_length: int | None) -> LM:
-        """Return the model, loaded once. max_length: the most tokens of prompt and response together."""
-        if self._lm is None:
-            self._lm = self.load(max_length)
-        return self._lm
 
     @abstractmethod
-    def load(self, max_length: int | None) -> LM:
-        """Return a new lm-eval model that records its generations in `seen`."""
+    def open(self, max_length: int | None) -> None:
+        """Load the model or connect, at the first call. max_length: most tokens of prompt and response together."""
 
-    @property
-    def chat(self) -> bool:
-        """Whether prompts are conversations, rendered by the engine's own template."""
-        return False
+    @abstractmethod
+    def generate(self, requests: Sequence[Request], decoding: Decoding, folder: Path, meter: Meter) -> Sequence[Drawn]:
+        """Return one response per request, in order; `folder` may keep responses until all are complete."""
 
     @property
     def batch_size(self) -> int:
         return self.settings.batch_size or self.default_batch_size
+
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        return self.folder
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -132,12 +121,7 @@ class Engine(ABC):
 
         if self.tokenizer_folder is None or not (self.tokenizer_folder / "config.json").is_file():
             return None
-        config: PretrainedConfig = AutoConfig.from_pretrained(str(self.tokenizer_folder))
-        return getattr(config, "max_position_embeddings", None)
-
-    @property
-    def tokenizer_folder(self) -> Path | None:
-        return self.folder
+        return getattr(AutoConfig.from_pretrained(str(self.tokenizer_folder)), "max_position_embeddings", None)
 
     @cached_property
     def folder(self) -> Path:
@@ -147,35 +131,26 @@ class Engine(ABC):
             hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)) is not None and not folder.exists()
             fetch = f", or fetch it: python -m models.fetch --hub {folder} --revision main --out models/{folder.name}"
             raise MissingInputError(
-                f"{folder}: no model there (config.json is missing); give the folder of a checkpoint"
-                + (fetch if hub else "")
+                f"{folder}: no model there (config.json is missing); give the folder of a checkpoint{fetch * hub}"
             )
         if not any(folder.glob("*.safetensors")):
             raise MissingInputError(f"{folder}: no weights there (*.safetensors); the checkpoint is incomplete")
         return folder
 
     @cached_property
-    def digests(self) -> dict[str, str]:
-        """Digests of all files of the model folder, read once and verified against SHA256SUMS and record if present."""
-        return digests.check_model(self.settings.model, self.settings.record)
+    def identity(self) -> dict[str, str | None]:
+        """Digests of the weights and of the files read with them, for samples.json; None where inaccessible.
 
-    @cached_property
-    def weights_sha256(self) -> str | None:
-        """Digest of the weights; None where they are not accessible."""
-        some = any(Path(self.settings.model).glob("*.safetensors"))
-        return digests.tree(self.digests, "*.safetensors") if some else None
-
-    @cached_property
-    def files_sha256(self) -> str | None:
-        """Digest of the files read with the weights: configuration, tokenizer, template; None as for the weights."""
-        return None if self.weights_sha256 is None else digests.beside_weights(self.digests)
-
-    def sample_seed(self, sample: int) -> int:
-        """Return the seed under which the sample-th response of every item is drawn."""
-        return self.settings.seed
+        Raises MissingInputError or CorruptInputError for a folder that is not a model or differs from its record.
+        """
+        found = digests.check_model(self.folder, self.settings.record)
+        return {
+            "weights_sha256": digests.tree(found, "*.safetensors"),
+            "files_sha256": digests.beside_weights(found),  # configuration, tokenizer, template
+        }
 
     def describe(self) -> dict[str, Any]:
-        """Return the inputs of a response besides the task: they go into samples.json and into the store's key."""
+        """Return the inputs of a response besides model and task: they go into samples.json and the store's key."""
         return {
             "backend": self.backend,
             "batch_size": self.batch_size,
@@ -185,10 +160,14 @@ class Engine(ABC):
             "versions": {name: version(name) for name in self.packages},
         }
 
-    def identity(self) -> list[str]:
-        """Return the model's identity: weights and files read with them. Raises for a missing or damaged folder."""
-        _ = self.folder  # raises for a folder that is not a model folder
-        return [str(self.weights_sha256), str(self.files_sha256)]
+
+def engine(backend: str, settings: Settings) -> Engine:
+    """Return the engine of a backend. Raises ConfigError for an unknown one."""
+    if backend not in BACKENDS:
+        raise unknown("generate", "--backend", backend, BACKENDS)
+    module, name = BACKENDS[backend].split(":")
+    made: Engine = getattr(importlib.import_module(module), name)(settings)
+    return made
 
 
 def per_sample_seed(seed: int, sample: int) -> int:
@@ -196,25 +175,74 @@ def per_sample_seed(seed: int, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {sample}".encode()).digest()[:4], "big") >> 1
 
 
-def sample_numbers(requests: Sequence[Any]) -> list[int]:
-    """Return the sample number of each request: lm-eval repeats the same request object k times per item."""
-    counts = Counter[int]()
-    numbers = []
-    for request in requests:
-        numbers.append(counts[id(request)])
-        counts[id(request)] += 1
-    return numbers
+# Engines in this process: one of lm-eval's model classes, observed while it generates. lm-eval returns texts. Encoding
+# a text again undercounts where the model spelled a token by its bytes and overcounts where it wrote broken UTF-8, so a
+# response cut at the limit could pass for a finished one. Token counts and stop reasons are therefore recorded under
+# the text that lm-eval will return; repeated texts have theirs in order.
 
 
-def construct(observed: type[LM], more: Mapping[str, Any], *given: Any, **own: Any) -> LM:
-    """Return our subclass of lm-eval's model class, built with the arguments of --engine (`more`) and our own.
+def arguments(decoding: Decoding) -> dict[str, Any]:
+    """Return generation arguments for lm-eval. A seed among them would make all samples of an item identical."""
+    # top_k: transformers' default would be 50
+    sampling = {"temperature": float(decoding.temperature), "top_p": decoding.top_p, "top_k": 0}
+    return {
+        "do_sample": not decoding.greedy,
+        "max_gen_toks": decoding.max_tokens,
+        "until": [],  # only end tokens: without this key lm-eval stops at a blank line
+        **({} if decoding.greedy else sampling),
+    }
+
+
+class Local(Engine):
+    """A model in this process, through lm-eval."""
+
+    packages = ("lm-eval", *Engine.packages)
+    lm: LM | None = None
+
+    @abstractmethod
+    def load(self, max_length: int | None) -> LM:
+        """Return lm-eval's model, in a subclass that calls `observe` after each batch."""
+
+    def open(self, max_length: int | None) -> None:
+        self.lm = self.lm or self.load(max_length)
+
+    def arguments(self, request: Request, decoding: Decoding) -> dict[str, Any]:
+        """Return lm-eval's generation arguments of one request."""
+        return arguments(decoding)
+
+    def observe(self, batch: Iterable[Drawn]) -> None:
+        """Record a batch of responses, with texts exactly as lm-eval will return them."""
+        batch = list(batch)
+        for one in batch:
+            self.seen[one.text].append(one)
+        self.meter.add(len(batch), sum(one.tokens or 0 for one in batch))
+
+    def generate(self, requests: Sequence[Request], decoding: Decoding, folder: Path, meter: Meter) -> Sequence[Drawn]:
+        from lm_eval.api.instance import Instance
+        from transformers import set_seed
+
+        assert self.lm is not None
+        set_seed(self.settings.seed)
+        self.meter, self.seen = meter, defaultdict[str, deque[Drawn]](deque)
+        texts = self.lm.generate_until(
+            [
+                Instance("generate_until", {}, (request.prompt, self.arguments(request, decoding)), place)
+                for place, request in enumerate(requests)
+            ]
+        )
+        return [self.seen[text].popleft() if self.seen[text] else Drawn(text, None, "unknown") for text in texts]
+
+
+def construct(observed: type[LM], owner: Local, **own: Any) -> LM:
+    """Return our subclass of lm-eval's model class, built with the arguments of --engine and our own.
 
     Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
     """
+    more = owner.settings.more
     wrong = next((name for name in more if name in own), None)
     try:
         if wrong is None:
-            return observed(*given, **own, **more)
+            return observed(owner, **own, **more)
     except TypeError as error:
         named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         if named is None or named[1] not in more:
@@ -222,12 +250,3 @@ def construct(observed: type[LM], more: Mapping[str, Any], *given: Any, **own: A
         wrong = named[1]
     names = inspect.signature(observed.__mro__[1]).parameters  # of lm-eval's class
     raise unknown("generate", "--engine", wrong, names.keys() - own.keys() - {"kwargs"})
-
-
-def engine(backend: str, settings: Settings) -> Engine:
-    """Return the engine of a backend. Raises ConfigError for an unknown one."""
-    if backend not in BACKENDS:
-        raise unknown("generate", "--backend", backend, BACKENDS)
-    module, name = BACKENDS[backend].split(":")
-    make: Callable[[Settings], Engine] = getattr(importlib.import_module(module), name)
-    return make(settings)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
-from evals.generation.engine import Engine, Observations, construct
+from evals.generation.engine import Drawn, Local, construct
 from methods import sampling
 
 if TYPE_CHECKING:
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 TINY_BYTES = 50_000_000  # of weights; below it a decoding step costs the same for 16 rows as for 256
 
 
-class HuggingFace(Engine):
+class HuggingFace(Local):
     """transformers' `generate`, on CPU or one GPU. Reproducible at a fixed batch size on one machine."""
 
     backend = "hf"
-    packages = (*Engine.packages, "torch", "accelerate")
-    extras = {"top_k": 0}  # noqa: RUF012 - transformers' default would be 50
-    default_batch_size = 16
+    packages = (*Local.packages, "torch", "accelerate")
+    own_seeds = False
 
     @cached_property
     def device(self) -> str:
@@ -37,7 +36,7 @@ class HuggingFace(Engine):
     @property
     def batch_size(self) -> int:
         weights = sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
-        return self.settings.batch_size or (256 if weights < TINY_BYTES else self.default_batch_size)
+        return self.settings.batch_size or (256 if weights < TINY_BYTES else 16)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"device": self.device}
@@ -45,8 +44,7 @@ class HuggingFace(Engine):
     def load(self, max_length: int | None) -> LM:
         return construct(
             _observed_hflm(),
-            self.settings.more,
-            self.seen,
+            self,
             pretrained=str(self.folder),
             batch_size=self.batch_size,
             max_length=max_length,
@@ -64,9 +62,9 @@ def _observed_hflm() -> type[LM]:
     from transformers import GenerationConfig
 
     class ObservedHFLM(HFLM):
-        def __init__(self, seen: Observations, **arguments: Any):
+        def __init__(self, owner: Local, **arguments: Any):
             super().__init__(**arguments)
-            self.seen = seen
+            self.owner = owner
             self.encoded: dict[str, list[int]] = {}  # prompt -> token ids
             self.refusal: str | None = None  # the last reason for `generate` that was printed
             own = self.model.generation_config.eos_token_id
@@ -95,7 +93,14 @@ def _observed_hflm() -> type[LM]:
             out = self._drawn(context, max_length, stop, **arguments)
             if out is None:
                 out = super()._model_generate(context, max_length, stop, **arguments)
-            self._note(out[:, context.shape[1] :])
+            response_BT = out[:, context.shape[1] :]
+            ended_BT = torch.isin(response_BT, torch.tensor(self.ends, device=response_BT.device))
+            ended_B = ended_BT.any(dim=1)
+            # argmax finds the first end token; the rest of the row is batch padding
+            tokens_B = torch.where(ended_B, ended_BT.int().argmax(dim=1), response_BT.shape[1])
+            texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
+            stops = ["stop" if ended else "length" for ended in ended_B.tolist()]
+            self.owner.observe(map(Drawn, texts, tokens_B.tolist(), stops))
             return out
 
         def _drawn(
@@ -124,15 +129,5 @@ def _observed_hflm() -> type[LM]:
                 top_p=asked.get("top_p") or 1.0,
             )
             return torch.cat([context, drawn.tokens], dim=1)
-
-        def _note(self, response_BT: torch.Tensor) -> None:
-            ended_BT = torch.isin(response_BT, torch.tensor(self.ends, device=response_BT.device))
-            ended_B = ended_BT.any(dim=1)
-            # argmax finds the first end token; the rest of the row is batch padding
-            tokens_B = torch.where(ended_B, ended_BT.int().argmax(dim=1), response_BT.shape[1])
-            texts = self.tokenizer.batch_decode(response_BT, skip_special_tokens=True)
-            for text, tokens, ended in zip(texts, tokens_B.tolist(), ended_B.tolist(), strict=True):
-                self.seen.note(text, tokens, "stop" if ended else "length")
-            self.seen.show_progress(len(texts), int(tokens_B.sum()))
 
     return ObservedHFLM

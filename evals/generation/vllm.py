@@ -1,13 +1,11 @@
 """The vllm backend: lm-eval's VLLM with one seed per sample.
 
-lm-eval passes one set of arguments for all repeats of a prompt. A seed among them would make all repeats equal; without
-one, a response would depend on the rest of its batch. Here the s-th repeat of every item gets its own seed, which the
-samples record.
+Without a seed, a response would depend on the rest of its batch; one seed for all requests would make all samples of an
+item equal. Here sample s of every item has its own seed, which the samples record.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from functools import cache
 from pathlib import Path
@@ -16,22 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from core.caches import engine_caches
 from core.errors import MissingInputError
-from evals.generation.engine import Engine, Observations, construct, per_sample_seed, sample_numbers
+from evals.benchmark import Decoding
+from evals.generation.engine import Drawn, Local, Request, construct
 
 if TYPE_CHECKING:
     from lm_eval.api.model import LM
 
 
-class Vllm(Engine):
+class Vllm(Local):
     """vLLM in this process. On GPU not bitwise reproducible across versions, batch order and parallel sizes."""
 
     backend = "vllm"
-    packages = (*Engine.packages, "torch", "vllm")
-    extras = {"top_k": 0}  # noqa: RUF012 - as hf
+    packages = (*Local.packages, "torch", "vllm")
     default_batch_size = 256  # vLLM's own max_num_seqs; lm-eval hands it all requests at once
 
-    def sample_seed(self, sample: int) -> int:
-        return per_sample_seed(self.settings.seed, sample)
+    def arguments(self, request: Request, decoding: Decoding) -> dict[str, Any]:
+        # Special tokens are left out of the text, as in hf; lm-eval's default here is to print them.
+        seed = {} if decoding.greedy else {"seed": request.seed}
+        return super().arguments(request, decoding) | {"skip_special_tokens": True} | seed
 
     def load(self, max_length: int | None) -> LM:
         # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
@@ -39,9 +39,7 @@ class Vllm(Engine):
         os.environ.update(engine_caches(Path(self._caches.name)))
         return construct(
             _observed_vllm(),
-            self.settings.more,
-            self.seen,
-            self.settings.seed,
+            self,
             pretrained=str(self.folder),
             batch_size="auto",
             max_num_seqs=self.batch_size,
@@ -61,42 +59,23 @@ def _observed_vllm() -> type[LM]:
     from lm_eval.models.vllm_causallms import VLLM
 
     class ObservedVLLM(VLLM):
-        def __init__(self, seen: Observations, base_seed: int, **arguments: Any):
+        def __init__(self, owner: Local, **arguments: Any):
             super().__init__(**arguments)
-            self.seen, self.base_seed = seen, base_seed
+            self.owner = owner
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            return super().generate_until(seeded(requests, self.base_seed), disable_tqdm=True)
+            return super().generate_until(requests, disable_tqdm=True)
 
         def _model_generate(self, *args: Any, **arguments: Any) -> Any:
             outputs = super()._model_generate(*args, **arguments)
-            total = 0
-            for output in outputs:
-                answer = output.outputs[0]
-                ended = answer.finish_reason == "stop"
-                at_end = bool(answer.token_ids) and answer.token_ids[-1] in self._ends()
-                tokens = len(answer.token_ids) - (ended and at_end)  # the end token is not counted
-                total += tokens
-                self.seen.note(answer.text, tokens, answer.finish_reason or "unknown")
-            self.seen.show_progress(len(outputs), total)
+            self.owner.observe(self._found(output.outputs[0]) for output in outputs)
             return outputs
 
-        def _ends(self) -> set[int]:
+        def _found(self, answer: Any) -> Drawn:
             own = getattr(self._config, "eos_token_id", None)
-            return {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id}
+            ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id}
+            ended = answer.finish_reason == "stop" and bool(answer.token_ids) and answer.token_ids[-1] in ends
+            # the end token is not counted
+            return Drawn(answer.text, len(answer.token_ids) - ended, answer.finish_reason or "unknown")
 
     return ObservedVLLM
-
-
-def seeded(requests: list[Any], seed: int) -> list[Any]:
-    """Copy lm-eval's requests so that the s-th repeat of a sampled one carries its own seed.
-
-    Special tokens are left out of the text, as in hf; lm-eval's default here is to print them.
-    """
-    copies = []
-    for request, sample in zip(requests, sample_numbers(requests), strict=True):
-        text, arguments = request.args[0], request.args[1] | {"skip_special_tokens": True}
-        if arguments.get("do_sample"):
-            arguments = {**arguments, "seed": per_sample_seed(seed, sample)}
-        copies.append(dataclasses.replace(request, arguments=(text, arguments)))
-    return copies

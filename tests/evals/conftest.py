@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +12,6 @@ from core.provenance import ROOT
 from evals import benchmark, fetch
 from evals.benchmark import Benchmark
 from evals.grading.grader import Grader
-from evals.store import Response
 from tests.evals.generation.tiny import save_tiny
 
 SHARED = ROOT.parent / "shared" / "data"
@@ -26,8 +26,8 @@ def few(key: str, samples: int = 8) -> Benchmark:
     return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
 
 
-def read_responses(path: Path) -> list[Response]:
-    return [Response(**row) for row in pq.read_table(path).to_pylist()]
+def read_responses(path: Path) -> list[SimpleNamespace]:
+    return [SimpleNamespace(**row) for row in pq.read_table(path).to_pylist()]
 
 
 @pytest.fixture(scope="session")

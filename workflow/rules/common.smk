@@ -2,6 +2,7 @@
 import re
 import signal
 import sys
+from pathlib import Path
 
 from snakemake.settings.enums import Quietness
 
@@ -46,6 +47,14 @@ DATA = config["evaluation"]["data"]
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in CHECKPOINTS]
 GRADES = [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS]
+# Removed beside a record: requested by `rule all`, so that they are made again.
+REMOVED = [
+    str(Path(record).with_name(f"{key}.parquet"))
+    for record in (SAMPLES + GRADES if MAIN else ())
+    if Path(record).is_file()
+    for key in BENCHMARKS
+    if not Path(record).with_name(f"{key}.parquet").is_file()
+]
 
 # Snakemake caps every request at the available resources; `--resources gpu=N` takes precedence.
 if HERE:

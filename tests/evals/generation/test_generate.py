@@ -1,7 +1,6 @@
 """From a tiny random model to samples: true, complete, reproducible, never drawn twice; their plans and prompts."""
 
 import copy
-import dataclasses
 import itertools
 import json
 import shutil
@@ -18,15 +17,14 @@ from core.code import Code
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Results
-from core.provenance import ROOT, sha256_file
+from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
 from evals.generation import draw, prompts
-from evals.generation.engine import Settings, engine, per_sample_seed
+from evals.generation.engine import Settings, arguments, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.scores import read_rows, read_scores
-from evals.store import Response
 from report import markdown
 from report import page as report_page
 from tests.core.test_digests import flip
@@ -38,7 +36,7 @@ SAMPLED, GREEDY = QUICK
 
 def run(model: Path, folder: Path, out: Path, keys: tuple[str, ...] = QUICK, seed: int = 7, **given: Any) -> Path:
     settings = Settings(str(model), seed=seed, device="cpu", batch_size=given.pop("batch_size", None))
-    return generate.generate(settings, [few(key) for key in keys], backend="hf", data=folder, out=out, **given)
+    return generate.generate(engine("hf", settings), [few(key) for key in keys], data=folder, out=out, **given)
 
 
 @pytest.fixture(scope="module")
@@ -49,27 +47,24 @@ def drawn(tiny: Path, quick_data: Path, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
-def rows(out: Path, key: str) -> list[Response]:
+def rows(out: Path, key: str) -> list[Any]:
     return read_responses(out / f"{key}.parquet")
 
 
 def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Path, quick_data: Path) -> None:
     record = json.loads((drawn / "samples.json").read_text())
-    assert record["schema"] == generate.SCHEMA
     assert len(record["weights_sha256"]) == 64
     assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
     for key in QUICK:
-        benchmark = few(key)
         asked = [
             (item.item_id, sample, f"<bos>{item.problem}")
-            for item in data.load(benchmark, quick_data)
-            for sample in range(benchmark.decoding.samples)
+            for item in data.load(few(key), quick_data)
+            for sample in range(few(key).decoding.samples)
         ]
         found, entry = rows(drawn, key), record["benchmarks"][key]
         assert [(row.item_id, row.sample, row.prompt) for row in found] == asked
-        assert all(row.prompt_sha256 == store.prompt_sha256(row.prompt) for row in found)
-        assert entry["rows"] == len(found)
-        assert entry["sha256"] == sha256_file(drawn / f"{key}.parquet")
+        assert all(row.prompt_sha256 == sha256_bytes(row.prompt.encode()) for row in found)
+        assert (entry["rows"], entry["sha256"]) == (len(found), sha256_file(drawn / f"{key}.parquet"))
         assert entry["response_tokens"] == sum(row.tokens or 0 for row in found)
         assert entry["cut_at_limit"] == sum(row.stop == "length" for row in found)
         assert (entry["seed"], entry["deviations"]) == (7, [])
@@ -90,7 +85,7 @@ def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
         assert row.tokens == int((out != tokenizer.eos_token_id).sum())
 
 
-def test_own_sampling_and_generate_draw_the_same_file(
+def test_own_sampling_and_generate_draw_the_same_in_any_order_of_benchmarks(
     drawn: Path,
     tiny: Path,
     quick_data: Path,
@@ -100,25 +95,11 @@ def test_own_sampling_and_generate_draw_the_same_file(
 ) -> None:
     from methods import sampling
 
-    asked: list[dict[str, Any]] = []
-
-    def refuse(_: Any, arguments: dict[str, Any]) -> str:
-        asked.append(arguments)
-        return "a reason"
-
-    monkeypatch.setattr(sampling, "unsupported", refuse)
-    run(tiny, quick_data, tmp_path)
-    assert {bool(arguments["do_sample"]) for arguments in asked} == {True, False}
+    monkeypatch.setattr(sampling, "unsupported", lambda *_: "a reason")
+    run(tiny, quick_data, tmp_path, (GREEDY, SAMPLED))
     assert capsys.readouterr().out.count("sampling by transformers' generate: a reason\n") == 1
     for key in QUICK:
         assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
-
-
-def test_a_benchmark_does_not_depend_on_those_before_it(
-    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
-) -> None:
-    run(tiny, quick_data, tmp_path, (GREEDY, SAMPLED))
-    assert (tmp_path / f"{SAMPLED}.parquet").read_bytes() == (drawn / f"{SAMPLED}.parquet").read_bytes()
 
 
 def test_another_seed_draws_other_samples_and_the_same_greedy(
@@ -153,10 +134,7 @@ def test_what_is_finished_is_neither_drawn_nor_loaded(
         (finished / f"{key}.parquet").unlink()
     (finished / "samples.json").unlink()
 
-    def loaded(self: Any, max_length: int | None) -> Any:
-        raise AssertionError("the model was loaded")
-
-    monkeypatch.setattr(HuggingFace, "lm", loaded)
+    monkeypatch.setattr(HuggingFace, "load", None)
     run(tiny, quick_data, finished)
     assert len(rows(finished, SAMPLED)) == 20 * 8
 
@@ -260,37 +238,48 @@ def test_sample_seeds_differ_within_and_between_seeds() -> None:
         assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
-ROW = Response("a", 0, "p", "h", "x", "stop", 1, 1)
-
-
-def copies(items: int, equal: bool) -> list[Response]:
+def copies(items: int, equal: bool, samples: int = 8) -> list[draw.Row]:
     return [
-        dataclasses.replace(ROW, item_id=f"i{item}", sample=sample, response=f"{item}" if equal else f"{item} {sample}")
+        {"item_id": f"i{item}", "response": f"{item}" if equal else f"{item} {sample}"}
         for item in range(items)
-        for sample in range(8)
+        for sample in range(samples)
     ]
 
 
-def test_equal_samples_are_suspected_and_a_model_with_one_answer_left_is_no_broken_seed() -> None:
+def test_equal_samples_are_suspected(
+    tiny: Path, items: list[data.Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model with one answer left is not a broken seed: its greedy response is the same."""
     for responses, fraction, probed in (
         (copies(5, equal=True), 0.0, 5),
         (copies(5, equal=False), 1.0, 0),
         (copies(30, equal=True), 0.0, draw.PROBED),
-        ([ROW, dataclasses.replace(ROW, item_id="b")], None, 0),
+        (copies(2, equal=True, samples=1), None, 0),
     ):
         assert draw.distinct_fraction(responses) == fraction
         assert len(draw.suspects(responses)) == probed
-    responses = copies(5, equal=True)
-    draw.check("set", responses, {f"i{i}": f"{i}" for i in range(5)})
+    model = engine("hf", Settings(str(tiny), seed=1))
+    plan = draw.make_plan(model, few(SAMPLED), items[:5])
+    greedy = [{"item_id": item.item_id, "response": "4"} for item in items[:5]]
+    monkeypatch.setattr(draw, "draw", lambda engine, probe, *_: greedy if probe.decoding.greedy else [])
+    draw.check_draws(greedy * 8, model, plan, tmp_path, "label")
     with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
-        draw.check("set", responses, {f"i{i}": "another" for i in range(5)})
+        draw.check_draws([row | {"response": "5"} for row in greedy * 8], model, plan, tmp_path, "label")
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
     texts = ["plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"]
-    store.write_samples(tmp_path / "x.parquet", [dataclasses.replace(ROW, response=store.clean(t)) for t in texts])
+    row = dict.fromkeys(store.SAMPLES, "") | {"sample": 0, "tokens": None, "seed": 1}
+    store.write_samples(tmp_path / "x.parquet", [row | {"response": store.clean(text)} for text in texts])
     found = [row.response for row in read_responses(tmp_path / "x.parquet")]
     assert found == [text.replace("\ud83d", "\ufffd") for text in texts]
+
+
+def test_a_removed_file_is_named_with_the_command_that_makes_it_again(finished: Path) -> None:
+    path = finished / f"{GREEDY}.parquet"
+    path.unlink()
+    with pytest.raises(MissingInputError, match=f"{path}: file is missing; .*; run: python -m evals.generate, or"):
+        store.read_samples(path, store.read_record(finished / "samples.json")[GREEDY])
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
@@ -300,11 +289,11 @@ def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         (folder / name).write_bytes(b"{} " + name.encode())
     write_json(record, {"outputs": {"checkpoints/step4": digests.tree(digests.of_folder(folder))}})
-    engine("hf", Settings(str(folder), 1, str(record))).identity()
+    assert engine("hf", Settings(str(folder), 1, str(record))).identity["weights_sha256"]
     flip(folder / "model.safetensors", 0.3)
-    engine("hf", Settings(str(folder), 1)).identity()  # nothing says what it should be
+    assert engine("hf", Settings(str(folder), 1)).identity["weights_sha256"]  # without a record nothing can differ
     with pytest.raises(CorruptInputError, match=f"{folder}"):
-        engine("hf", Settings(str(folder), 1, str(record))).identity()
+        _ = engine("hf", Settings(str(folder), 1, str(record))).identity
 
 
 # Plans and prompts.
@@ -315,21 +304,20 @@ def items(quick_data: Path) -> list[data.Item]:
     return data.load(few(SAMPLED), quick_data)
 
 
-def made(tiny: Path, items: list[data.Item], **given: Any) -> draw.Plan:
-    return draw.make_plan(engine("hf", Settings(str(tiny), seed=1)), few(SAMPLED), items, **given)
+POSITIONS = (  # of the model, most tokens -> tokens of a response, prompts cut
+    (None, 64, 64, 0),
+    (73, 64, 64, 0),
+    (72, 64, 63, 0),
+    (18, 64, 9, 0),
+    (16, 64, 8, 20),
+    (12, 4, 4, 20),
+)
 
 
 def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items: list[data.Item]) -> None:
     """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
     asked = engine("hf", Settings(str(tiny), seed=1))
-    for positions, most, response, cut in (
-        (None, 64, 64, 0),
-        (73, 64, 64, 0),
-        (72, 64, 63, 0),
-        (18, 64, 9, 0),
-        (16, 64, 8, 20),
-        (12, 4, 4, 20),
-    ):
+    for positions, most, response, cut in POSITIONS:
         vars(asked)["positions"] = positions
         found = draw.make_plan(asked, few(SAMPLED), items, changes={"max_tokens": most})
         assert found.decoding.max_tokens == response, positions
@@ -341,12 +329,15 @@ def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items
         draw.make_plan(asked, few(SAMPLED), items)
 
 
-def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert made(tiny, items).deviations == ()
-    assert made(tiny, items).task_hash != made(tiny, items[::-1]).task_hash, "their order is part of the question"
+def test_every_deviation_is_recorded(tiny: Path, items: list[data.Item], monkeypatch: pytest.MonkeyPatch) -> None:
+    model = engine("hf", Settings(str(tiny), seed=1))
+    plan = draw.make_plan(model, few(SAMPLED), items)
+    assert plan.deviations == ()
+    assert plan.task_hash != draw.make_plan(model, few(SAMPLED), items[::-1]).task_hash, "order is part of the question"
     monkeypatch.setattr(draw, "PROMPT_LIMIT", 8)
-    said = made(tiny, items[:3], reading="none").deviations
-    assert [text.split(",")[0] for text in said] == [
+    assert [
+        text.split(",")[0] for text in draw.make_plan(model, few(SAMPLED), items[:3], reading="none").deviations
+    ] == [
         "prompt reading none",
         "the first 3 of 20 items",
         "3 prompts cut on the left to 8 tokens",
@@ -356,9 +347,10 @@ def test_every_deviation_is_said(tiny: Path, items: list[data.Item], monkeypatch
 def test_arguments_never_hold_a_seed_and_greedy_ones_never_a_temperature() -> None:
     """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
     greedy = {"do_sample": False, "max_gen_toks": 64, "until": []}
-    assert draw.arguments(few(GREEDY).decoding, {"top_k": 0}) == greedy
-    sampled = greedy | {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    assert draw.arguments(few(SAMPLED).decoding, {"top_k": 0}) == sampled
+    assert arguments(few(GREEDY).decoding) == greedy
+    assert arguments(few(SAMPLED).decoding) == greedy | {
+        "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0
+    }  # fmt: skip
 
 
 PROBLEM = "What is $3+4$?"
@@ -460,7 +452,8 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     def add(model: Path, *keys: str, seed: int = 1) -> set[tuple[str, str]]:
         benchmarks = [few(key) for key in keys]
         evals_run.collect(benchmarks, out / "data", None, download=False)
-        path = evals_run.evaluate(Settings(str(model), seed=seed, device="cpu"), benchmarks, out, backend="hf", limit=2)
+        settings = Settings(str(model), seed=seed, device="cpu")
+        path = evals_run.evaluate(engine("hf", settings), benchmarks, out, limit=2)
         rows = read_scores(path)
         return {(r["model"], r["benchmark"]) for r in rows.to_dict("records") if r["how"] != "not run"}
 
@@ -479,7 +472,7 @@ def test_models_and_benchmarks_add_rows_and_drop_none(tiny: Path, tmp_path: Path
     page = report_page.build(out)
     assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3, modulo 10", "not run", 'id="samples"'))
     before = Results(out).scores.read_bytes()
-    with pytest.raises(ConfigError, match=r"drawn with --seed 1 and the .*, not --seed 2 and .*; choose another --out"):
+    with pytest.raises(ConfigError, match=r"drawn with .* --seed 1, not .* --seed 2; choose another --out"):
         add(tiny, "syn_as3", seed=2)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"initializer_range": 0.5}))
@@ -534,7 +527,7 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
         evals_run.main()
         return capsys.readouterr().out
 
-    drawn = "--samples 3 --temperature 1.5 --max-tokens 5"
+    drawn = "--max-tokens 5 --samples 3 --temperature 1.5"
     assert f"python -m report.show details --results {out}" in call(tiny, "syn_mix3", drawn)
     printed = markdown.details(read_rows(Results(out).scores))
     samples = Results(out).samples(evals_run.checkpoint(tiny))
@@ -559,10 +552,10 @@ def test_responses_of_another_decoding_never_stand_in_one_table(
     before = Results(out).scores.read_bytes()
     for model, key in ((tiny, "syn_mix3"), (other, "syn_mix3"), (tiny, "syn_as3")):
         for options, said in (("", "the registry's decoding"), (f"{drawn} --samples 2", "--samples 2 --temp")):
-            with pytest.raises(ConfigError, match=f"drawn with .*{drawn}, not .*{said}.*; choose another --out"):
+            with pytest.raises(ConfigError, match=f"drawn with {drawn}.*, not .*{said}.*; choose another --out"):
                 call(model, key, options)
     for model in (tiny, other):
-        with pytest.raises(ConfigError, match=f"{drawn}, not .*--prompt none; choose another --out"):
+        with pytest.raises(ConfigError, match=f"{drawn}.*, not .*--prompt none.*; choose another --out"):
             call(model, "syn_mix3", f"{drawn} --prompt none")
     assert Results(out).scores.read_bytes() == before
     assert "other/base" in call(other, "syn_mix3", drawn)

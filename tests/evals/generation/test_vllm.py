@@ -11,7 +11,7 @@ import pytest
 
 from evals import benchmark, fetch, generate
 from evals.generation import draw
-from evals.generation.engine import Settings, per_sample_seed
+from evals.generation.engine import Settings, engine, per_sample_seed
 from tests.evals.conftest import read_responses
 from tests.evals.generation.tiny import save_tiny
 
@@ -45,7 +45,7 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hf(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("hf")
     settings = Settings(str(model), seed=SEED, device="cpu", dtype="float32")
-    generate.generate(settings, benchmark.select(KEYS), backend="hf", data=items, out=out, limit=LIMIT)
+    generate.generate(engine("hf", settings), benchmark.select(KEYS), data=items, out=out, limit=LIMIT)
     return out
 
 
@@ -80,5 +80,5 @@ def test_stop_reasons_and_token_counts_equal_those_of_hf(vllm: Path, hf: Path) -
 def test_32_samples_are_32_draws(vllm: Path) -> None:
     rows = read_responses(vllm / f"{SAMPLED}.parquet")
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
-    for own in draw.by_item([row for row in rows if row.tokens == 64]).values():
+    for own in draw.by_item([vars(row) for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)

@@ -1,7 +1,6 @@
 """Synthetic grades and samples by the documented columns, written the way the pipeline writes them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from core.files import write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import sha256_bytes, sha256_file
 from evals.stats.estimate import Samples
-from evals.store import Response
+from evals.store import SAMPLES
 
-SAMPLE_COLUMNS = tuple(field.name for field in fields(Response))
+SAMPLE_COLUMNS = tuple(SAMPLES)
 GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)

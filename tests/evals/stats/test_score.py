@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.code import Code
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT, sha256_file
@@ -25,7 +25,7 @@ from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
 from evals.scores import AVERAGES, COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals.stats.estimate import VERDICTS
-from evals.store import SampleFile, write_grades
+from evals.store import write_grades
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
 
 KEYS = ["sampled", "greedy"]
@@ -104,16 +104,16 @@ def test_a_benchmark_not_run_is_empty_and_both_poolings_are_labelled(tmp_path: P
     other = Checkpoint(Run("mistral", "tepo", 1), 12)
     write(tmp_path, TEPO, {"sampled": responses(SAMPLED), "greedy": responses(GREEDY)})
     results = write(tmp_path, other, {"greedy": responses(GREEDY)})
-    found = scores(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")])
+    found = scores(results, [TEPO, other], KEYS, missing=[(other, "sampled")])
     mine = found[found.model == "mistral"].set_index("benchmark")
     assert mine.loc["sampled", "how"] == "not run"
     assert mine.loc["sampled", ["items", "responses", "score", "low", "pass_at_k"]].isna().all()
     assert mine.loc["avg_pooled", "score"] == GREEDY.mean()
     assert mine.loc["avg_pooled_missing_wrong", "score"] == pytest.approx(GREEDY.sum() / 146, abs=1e-15)
     assert pd.isna(mine.loc["avg_macro", "score"])
-    write_scores(tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[("mistral", "sampled")]))
+    write_scores(tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[(other, "sampled")]))
     pd.testing.assert_frame_equal(read_scores(tmp_path / "scores.csv"), found)
-    compared = paired(results, TEPO, other, KEYS, missing=[("mistral", "sampled")])
+    compared = paired(results, TEPO, other, KEYS, missing=[(other, "sampled")])
     assert list(compared) == ["greedy", "avg_pooled"]
 
 
@@ -220,20 +220,15 @@ REQUESTS: list[tuple[dict[str, Any], str]] = [
     ({"benchmarks": ["sampeld"]}, "no benchmark 'sampeld'; there: greedy, sampled; nearest: sampled"),
     ({"benchmarks": ["avg_macro"]}, "name of an average"),
     ({"checkpoints": [Checkpoint.base("tiny")]}, "tiny/base/seed0/step0/grades.json"),
-    ({"missing": [("other", "greedy")]}, "other:greedy names no requested"),
-    ({"missing": [("tiny", "greedy")]}, "declared as not run"),
 ]
 
 
-def test_a_wrong_request_is_refused(results: Results, tmp_path: Path) -> None:
+def test_a_wrong_request_is_refused(results: Results) -> None:
     for arguments, message in REQUESTS:
         given = {"checkpoints": [TEPO], "benchmarks": KEYS, **arguments}
         with pytest.raises(BenchError) as caught:
             scores(results, given.pop("checkpoints"), given.pop("benchmarks"), **given)
         assert message in str(caught.value)
-    words = ["--results", str(results.root), "--checkpoints", TEPO.path.as_posix(), "--benchmarks", "greedy"]
-    with pytest.raises(ConfigError, match="MODEL:KEY"):
-        score.main([*words, "--missing", "greedy", "--out", str(tmp_path / "s.csv")])
 
 
 def test_checkpoints_with_different_numbers_of_responses_are_refused(results: Results, tmp_path: Path) -> None:
@@ -245,8 +240,8 @@ def test_checkpoints_with_different_numbers_of_responses_are_refused(results: Re
 BAD_SCORES: dict[str, tuple[Callable[[list[dict[str, str]]], list[dict[str, str]]], str]] = {
     "lost benchmark": (lambda d: d[1:], "grpo/seed1/step12 has no row for greedy"),
     "twice": (lambda d: [*d, d[0]], "two rows for greedy"),
-    "not a number": (_set(score="many"), "row 2: score: 'many' is no number"),
-    "percent": (_set(score="32.5"), "row 2: score: 32.5 is no fraction"),
+    "not a number": (_set(score="many"), "row 2: score: 'many' is not a number"),
+    "percent": (_set(score="32.5"), "row 2: score: 32.5 is not a fraction"),
     "empty": (_set(score=""), "row 2: score is empty"),
     "sum": (_set(timeout="3"), "row 2: verdicts do not add up"),
     "outside": (_set(low="0.99", high="0.999"), "does not hold the score"),
@@ -297,6 +292,6 @@ def test_the_page_names_every_column_and_average() -> None:
 
 
 def test_the_grades_columns_are_those_that_are_written(tmp_path: Path) -> None:
-    samples = SampleFile(tmp_path, "0" * 64, ("a",), (0,), ("1",), ("stop",))
-    write_grades(tmp_path / "grades.parquet", samples, [Grade(Verdict.CORRECT, "1", "1", Rule.STRING, 0.0)], "1")
+    samples = pd.DataFrame({"item_id": ["a"], "sample": [0]})
+    write_grades(tmp_path / "grades.parquet", samples, "0", [Grade(Verdict.CORRECT, "1", "1", Rule.STRING)], "1")
     assert tuple(pq.read_schema(tmp_path / "grades.parquet").names) == GRADE_COLUMNS
