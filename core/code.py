@@ -54,7 +54,7 @@ BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 PASSIVE = (
     "core", "core.*", "tests", "tests.*",
     "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
-    "methods.training", "methods.training.run_folder", "methods.training.spec", "methods.training.code",
+    "methods.training", "methods.training.run_folder", "methods.training.spec",
     "models", "models.recipe", "models.registry", "models.training_data",
     "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
     "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",

@@ -13,13 +13,9 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from core import errors, worker
 from core.errors import BusyError, NoSpaceError, Parser, real
-
-if TYPE_CHECKING:
-    from methods.method import Method
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
 FULL = 64 * 2**20  # bytes: a failure with less free space is reported as a full disk
@@ -73,8 +69,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
     run = RunFolder(out, spec)
     # before the adapter is loaded: a finished run must not require its trainer to be installed
     if not plan_only and run.finished():
-        print(f"{out}: finished already, outputs verified")
-        return 0
+        return _already(out)
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
     plan = adapter.preflight(spec)
@@ -83,8 +78,7 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
         return 0
     with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
         if run.finished():  # again: the process that held the lock may have finished it
-            print(f"{out}: finished already, outputs verified")
-            return 0
+            return _already(out)
         try:
             outcome = adapter.train(spec, run, stop)
         except Exception as error:
@@ -99,28 +93,19 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
             ) from error
         if not outcome.finished:
             name = signal.Signals(stop.signal).name if stop.signal else "a stop request"
-            print(
-                f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on", file=sys.stderr
-            )
+            line = f"{out}: stopped by {name} at update {outcome.updates}; run the same command to go on"
+            print(line, file=sys.stderr)
             return STOPPED
-        idle = run.idle(outcome.unanswered)
-        run.finish(method_entry(method), outcome.updates, outcome.collapsed_at, idle)
-        if idle:
+        entry = {name: getattr(method, name) for name in ("key", "title", "source", "scope")}
+        entry |= {"params": dict(method.params), "readings": dict(method.readings), "needs": sorted(method.needs)}
+        if idle := run.finish(entry, outcome.updates, outcome.collapsed_at, outcome.unanswered):
             print(f"{out}: {idle}", file=sys.stderr)
     return 0
 
 
-def method_entry(method: Method) -> dict[str, Any]:
-    """Return the `method` entry of run.json."""
-    return {
-        "key": method.key,
-        "title": method.title,
-        "source": method.source,
-        "params": dict(method.params),
-        "readings": dict(method.readings),
-        "scope": method.scope,
-        "needs": sorted(method.needs),
-    }
+def _already(out: Path) -> int:
+    print(f"{out}: finished already, outputs verified")
+    return 0
 
 
 def main(argv: list[str] | None = None) -> int:

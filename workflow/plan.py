@@ -21,7 +21,7 @@ from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
-from methods.training.code import code_of
+from methods.training.run_folder import code_of
 from methods.training.spec import Training
 from models import registry
 from models.registry import Shape

@@ -14,7 +14,7 @@ from methods.batch import Batch
 from methods.diagnostics import NAMES
 from methods.training import rollouts
 from methods.training.movement import MOVEMENT
-from methods.training.rollouts import RolloutFigures, choose, collapsed, deal, derive, informative, order, stream_seed
+from methods.training.rollouts import choose, collapsed, deal, derive, order, stream_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +37,7 @@ def plan(training: Training, method: Method) -> Plan:
     if method.needs & {"ref_logp", "full_logp"}:
         needs = ", ".join(sorted(method.needs))
         raise ConfigError(f"spec: method: {method.key} needs {needs}: not done by trainer direct")
-    drawn = t.prompts_drawn, t.prompts_drawn * t.samples_per_prompt
-    return Plan(*drawn, t.rows_per_minibatch, t.updates_per_rollout, t.updates, trainer={})
+    return Plan.of(t, trainer={})
 
 
 def preflight(spec: Spec) -> Plan:
@@ -114,18 +113,14 @@ class _Loop:
             for row, keep in zip(ids[:, width:], mask, strict=True)
         ]
         scores = self.reward(texts, responses, [row["answer"] for row in rows])
-        reward = torch.tensor(checked(f"reward {self.spec.reward}", scores, responses))
-        kept = choose(informative(reward, n), t.prompts_per_rollout, t.filter)
+        rewards = checked(f"reward {self.spec.reward}", scores, responses)
+        kept, reward = choose(rewards, n, t.prompts_per_rollout, t.filter), torch.tensor(rewards)
         at = (torch.tensor(kept, dtype=torch.long).unsqueeze(1) * n + torch.arange(n)).flatten()
         advantage = torch.zeros(len(rows))
         if kept:
             advantage[at] = self.method.advantage(reward[at], at // n, mask[at].sum(1))
-        figures = RolloutFigures(
-            rollout=number, reward=float(reward.mean()), reward_kept=float(reward[at].mean()) if kept else None,
-            reward_given=float(reward.mean()),
-            groups_sampled=len(drawn), groups_kept=len(kept), groups_discarded=len(drawn) - len(kept),
-            response_tokens=float(mask.sum(1).float().mean()), truncated_fraction=float((~ended.any(1)).float().mean()),
-        )  # fmt: skip
+        lengths, truncated = mask.sum(1).tolist(), (~ended.any(1)).tolist()
+        figures = rollouts.figures(number, rewards, kept, n, lengths, truncated)
         whole = torch.cat([asked["attention_mask"], mask.long()], 1)
         minibatches = []
         for groups in deal(kept, t.minibatches):

@@ -56,6 +56,13 @@ class Plan:
     updates: int
     trainer: Mapping[str, int]  # the trainer's settings that follow from these
 
+    @classmethod
+    def of(cls, t: Training, trainer: Mapping[str, int], prompts_drawn: int | None = None) -> Plan:
+        """Return the plan of these settings. prompts_drawn: if it is not the specification's."""
+        drawn = prompts_drawn or t.prompts_drawn
+        sequences = drawn * t.samples_per_prompt
+        return cls(drawn, sequences, t.rows_per_minibatch, t.updates_per_rollout, t.updates, trainer)
+
     def lines(self) -> list[str]:
         """Return one human-readable `name = value` per derived number."""
         values = asdict(self)

@@ -6,10 +6,7 @@ Rewards and counts are written so that they read back to the same bits; results 
 from __future__ import annotations
 
 import csv
-import hashlib
-import io
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -33,69 +30,57 @@ COLUMNS = (
     "groups_discarded", "response_tokens", "truncated_fraction", "reward_timeouts", "loss", "grad_norm",
     "learning_rate", *NAMES, *MOVEMENT, "tokens", "sequences", "seconds_update", "seconds_rollout",
 )  # fmt: skip
+HEADER = ",".join(COLUMNS) + "\n"
 # Seven digits, the precision of float32: this halves the size of kept references.
 ROUNDED = frozenset(("loss", "grad_norm", *NAMES, *MOVEMENT, "seconds_update", "seconds_rollout"))
 
 
 class Curve:
-    """The curve of a run in progress: existing rows of the file are kept, later ones are appended.
+    """The curve of a run in progress. `text` is the curve; the file at `path` shows it to others as it grows.
 
-    With `sampler_check`, a row that shows different policies of sampler and trainer ends the run with `SamplerError`.
+    text: rows so far, with the header. With `sampler_check`, a row that shows different policies of sampler and trainer
+    ends the run with `SamplerError`.
     """
 
-    def __init__(self, path: Path, sampler_check: bool = False):
-        self.path = path
+    def __init__(self, path: Path, text: str = HEADER, sampler_check: bool = False):
+        if not text.startswith(HEADER):
+            raise CorruptInputError(f"{path}: columns {text.partition(chr(10))[0]} are not those of a curve")
+        self.path, self.text = path, text
         self.check = SamplerCheck(str(path)) if sampler_check else None
-        header = ",".join(COLUMNS) + "\n"
-        kept = path.read_bytes() if path.is_file() else header.encode()
-        if not kept.startswith(header.encode()):
-            columns = kept.decode("utf-8", "replace").partition("\n")[0]
-            raise CorruptInputError(f"{path}: columns {columns} are not those of a curve")
-        self.rewards: dict[int, float] = {}  # by rollout, for `collapsed`
-        self.rows = 0
-        for line in csv.DictReader(io.StringIO(kept.decode("utf-8"))):
-            self._note(line)
-        self._stream = open(path, "wb")  # noqa: SIM115  open as long as the run
-        self._stream.write(kept)
-        self._hash = hashlib.sha256(kept)
+        self.rows: list[Mapping[str, Any]] = []
+        for row in csv.DictReader(text.splitlines()):
+            self._note(row)
+        self._stream = open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115  open as long as the run
+        self._stream.write(text)
 
     def append(self, row: Mapping[str, Figure]) -> None:
         """Append one row, which must have every column; None is written as an empty cell."""
         if row.keys() != set(COLUMNS):
             raise CorruptInputError(f"{self.path}: a row with columns {sorted(row)}, expected {sorted(COLUMNS)}")
-        row = {name: _rounded(value) if name in ROUNDED else value for name, value in row.items()}
+        row = {
+            name: float(f"{value:.7g}") if name in ROUNDED and isinstance(value, float) else value
+            for name, value in row.items()
+        }
         # repr, because it is the shortest text that reads back to the same bits
         line = ",".join("" if (value := row[name]) is None else repr(value) for name in COLUMNS) + "\n"
-        self._stream.write(line.encode())
+        self.text += line
+        self._stream.write(line)
         self._stream.flush()
-        self._hash.update(line.encode())
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
-        """Count a row of the curve and check it."""
-        self.rows += 1
-        self.rewards[int(row["rollout"] or 0)] = float(row["reward_given"] or 0.0)
+        self.rows.append(row)
         if self.check:
             self.check(row)
 
-    def sha256(self) -> str:
-        """Return the sha256 of the rows as written, not as read back from the disk."""
-        return self._hash.hexdigest()
-
-    def sync(self) -> None:
-        """Flush the rows to disk, so that they survive a crash of the machine."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+    @property
+    def rewards(self) -> dict[int, float]:
+        """Mean reward as passed to the method, by rollout."""
+        return {int(row["rollout"]): float(row["reward_given"]) for row in self.rows}
 
     def close(self) -> None:
-        """Sync and close; may be called more than once."""
-        if not self._stream.closed:
-            self.sync()
-            self._stream.close()
-
-
-def _rounded(value: Figure) -> Figure:
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+        """Close the file; may be called more than once."""
+        self._stream.close()
 
 
 class Recorder:
@@ -122,26 +107,27 @@ class Recorder:
     ) -> None:
         """Write the row of update `index` of a rollout. batch: the whole minibatch; None: it had no group to train on.
 
-        divergences: the columns `movement.KL`, for a rollout's last row; more: loss, learning_rate,
-        tokens, sequences, seconds_update, seconds_rollout.
+        divergences: the columns `movement.KL`, for a rollout's last row; more: loss, learning_rate, tokens, sequences,
+        seconds_update, seconds_rollout. Raises `CorruptInputError` for a gradient that is not finite.
         """
         update = (figures.rollout - 1) * self.training.updates_per_rollout + index
         self.check_gradient(gradient_norm, update)
-        if batch and index == 0 and not self._unchanged_checked:
-            rounding = self.method.check_unchanged(batch)
-            if rounding is not None:
-                print(f"{self.run.folder}: dH of unchanged weights: {rounding}", flush=True)
-            self._unchanged_checked = True
-        diagnostics = self.method.diagnostics(batch) if batch else dict.fromkeys(NAMES)
-        self._entropy = diagnostics["entropy"] if batch else self._entropy
-        gradient_norm = gradient_norm if batch else None
-        own: dict[str, Figure] = {"update": update, "minibatch": index, "grad_norm": gradient_norm}
-        own |= {**dict.fromkeys(MOVEMENT), **(divergences or {})}
+        row: dict[str, Figure] = {
+            **dict.fromkeys((*NAMES, *MOVEMENT, "grad_norm")), **asdict(figures), **(divergences or {}), **more,
+            "update": update, "minibatch": index,
+        }  # fmt: skip
         if moved:
-            own |= {"update_norm": moved.norm, "effective_step": moved.effective(float(more["learning_rate"] or 0))}
-        if gradient_norm is not None:
-            own["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
-        self.run.curve.append({**asdict(figures), **own, **diagnostics, **more})
+            row |= {"update_norm": moved.norm, "effective_step": moved.effective(float(more["learning_rate"] or 0))}
+        if batch:
+            if index == 0 and not self._unchanged_checked:
+                if (rounding := self.method.check_unchanged(batch)) is not None:
+                    print(f"{self.run.folder}: dH of unchanged weights: {rounding}", flush=True)
+                self._unchanged_checked = True
+            row |= {**self.method.diagnostics(batch), "grad_norm": gradient_norm}
+            self._entropy = row["entropy"]
+            if gradient_norm is not None:
+                row["grad_clipped"] = int(gradient_norm > self.training.gradient_clip)
+        self.run.curve.append(row)
 
     def check_gradient(self, norm: float | None, update: int) -> None:
         """Raise `CorruptInputError` for a norm that is not finite: a step on it silently destroys the weights.

@@ -28,7 +28,7 @@ MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
 
 SHARE = 4  # one response of so many is measured: three passes over all would take a fifth of a tiny run
 EXACT = 1024  # largest vocabulary for which whole distributions are compared
-TOLERANCE, TRIES = 0.02, 16  # for `multiple`: relative error of the KL, and largest number of measurements
+TOLERANCE, TRIES = 0.02, 16  # for `move`: relative error of the KL, and largest number of measurements
 
 NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
 
@@ -72,21 +72,24 @@ def _finite(x: Tensor) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def multiple(kl: Callable[[float], float], target: float) -> float:
-    """Return the multiple of a rollout's change of weights that moves the policy by `target`, within TOLERANCE.
+def move(parameters: Sequence[Tensor], start: Sequence[Tensor], kl: Callable[[], float], target: float) -> None:
+    """Rescale the change of the parameters since `start` so that `kl()` of the result is `target`, within TOLERANCE.
 
-    kl: divergence as a function of the multiple, for a nonzero change. It grows roughly quadratically, which the next
-    guess uses. If the target cannot be reached, in TRIES or at all, the last guess is returned.
+    The divergence grows roughly quadratically, which the next guess uses. If the target cannot be reached, in TRIES or
+    at all, the last guess stays. No multiple of a zero change reaches the target: it is left as it is.
     """
+    change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
+    if not any(bool(moved.any()) for moved in change):
+        return
     size = 1.0
-    for _ in range(TRIES):
-        reached = kl(size)
-        if abs(reached / target - 1) <= TOLERANCE:
-            break
+    for tries in range(TRIES + 1):
+        for p, old, moved in zip(parameters, start, change, strict=True):
+            p.data.copy_(old).add_(moved, alpha=size)
+        if tries == TRIES or abs((reached := kl()) / target - 1) <= TOLERANCE:
+            return
         # A step that is far too short rounds to zero; a KL that is not finite means that it is far too long.
         factor = math.inf if reached <= 0 else math.sqrt(target / reached) if reached < math.inf else 0.0
         size *= min(max(factor, 0.25), 4.0)
-    return size
 
 
 class Update(NamedTuple):

@@ -49,6 +49,44 @@ class RolloutFigures:
     reward_timeouts: int = 0  # responses without a reward, because it timed out or grading failed
 
 
+def figures(
+    rollout: int,
+    rewards: Sequence[float | None],
+    kept_groups: Sequence[int],
+    samples: int,
+    tokens: Sequence[int],
+    truncated: Sequence[bool],
+    given: Sequence[float | None] | None = None,
+) -> RolloutFigures:
+    """Return the figures of a rollout from its responses, group by group of `samples`.
+
+    rewards: true; None: not graded, which the means leave out. kept_groups: as `choose` returns them; given: the
+    rewards passed to the method if they are a placebo's. Raises `CorruptInputError` if no response has a reward.
+    """
+    graded = [reward for reward in rewards if reward is not None]
+    if not graded:
+        raise CorruptInputError(f"rollout {rollout}: none of {len(rewards)} responses has a reward")
+    kept = [rewards[row] or 0.0 for group in kept_groups for row in range(group * samples, (group + 1) * samples)]
+    passed = graded if given is None else [reward for reward in given if reward is not None]
+    groups = len(rewards) // samples
+    return RolloutFigures(
+        rollout=rollout,
+        reward=_mean(graded),
+        reward_kept=_mean(kept) if kept else None,
+        reward_given=_mean(passed),
+        groups_sampled=groups,
+        groups_kept=len(kept_groups),
+        groups_discarded=groups - len(kept_groups),
+        response_tokens=_mean(tokens),
+        truncated_fraction=_mean(truncated),
+        reward_timeouts=len(rewards) - len(graded),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values)) / len(values)
+
+
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
     """Return whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero.
 
@@ -58,26 +96,20 @@ def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
     return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
 
 
-def informative(reward: Tensor, samples: int) -> list[bool]:
-    """Return for each group of `samples` rows whether its rewards differ. A constant group has advantage 0."""
-    reward_KG = reward.view(-1, samples)
-    return (reward_KG.amax(1) > reward_KG.amin(1)).tolist()
-
-
-def choose(
-    is_informative: Sequence[bool], wanted: int, filtering: str, ungraded: Collection[int] = frozenset()
-) -> list[int]:
+def choose(rewards: Sequence[float | None], samples: int, wanted: int, filtering: str) -> list[int]:
     """Return the groups to train on, in the order drawn: the first `wanted` informative ones; any with filter `none`.
+
+    rewards: group by group of `samples`, as passed to the method. A group of equal rewards has advantage 0 everywhere.
+    A group with a reward None (not graded) is dropped whole: imputing a reward would be arbitrary, and leaving the
+    row out would change the group's mean.
 
     The filters differ in the number of prompts drawn before (`oversample`: more at once; `refill`: likewise, and
     additional ones if groups are missing; `mask`: none, so the rollout is smaller), not in the groups kept:
     informative groups beyond `wanted` are dropped.
-
-    ungraded: groups with a response whose reward is unknown. They are dropped whole: imputing a reward would be
-    arbitrary, and leaving the row out would change the group's mean.
     """
-    candidates = [group for group, keep in enumerate(is_informative) if keep or filtering == "none"]
-    return [group for group in candidates if group not in ungraded][:wanted]
+    groups = [rewards[start : start + samples] for start in range(0, len(rewards), samples)]
+    graded = [number for number, group in enumerate(groups) if None not in group]
+    return [number for number in graded if filtering == "none" or len(set(groups[number])) > 1][:wanted]
 
 
 def deal(kept: Sequence[int], minibatches: int) -> list[list[int]]:
@@ -150,21 +182,20 @@ class SamplerCheck:
         """
         if row["sampling_gap_mean"] in (None, "") or row["sampling_correlation"] in (None, ""):
             return
-        gap, correlation = float(row["sampling_gap_mean"]), float(row["sampling_correlation"])
-        first = int(row["rollout"]) == 1
-        most_gap, most_uncorrelated = GAP[1], UNCORRELATED[1]
-        if self.first and not first:
-            most_gap = min(max(TIMES * max(gap for gap, _ in self.first), GAP[0]), GAP[1])
-            most_uncorrelated = max(TIMES * max(rest for _, rest in self.first), UNCORRELATED[0])
-            most_uncorrelated = min(most_uncorrelated, UNCORRELATED[1])
-        if gap > most_gap and 1 - correlation > most_uncorrelated:
+        found = float(row["sampling_gap_mean"]), 1 - float(row["sampling_correlation"])
+        most = GAP[1], UNCORRELATED[1]
+        if int(row["rollout"]) == 1:
+            self.first.append(found)
+        elif self.first:
+            usual = (max(values) for values in zip(*self.first, strict=True))
+            bounds = zip(usual, (GAP, UNCORRELATED), strict=True)
+            most = tuple(min(max(TIMES * x, least), wide) for x, (least, wide) in bounds)  # type: ignore[assignment]
+        if found[0] > most[0] and found[1] > most[1]:
             raise SamplerError(
                 f"{self.where}: rollout {row['rollout']}: the sampler has another policy than the trainer: "
-                f"sampling_gap_mean {gap:.3g} (at most {most_gap:.3g}), sampling_correlation {correlation:.6f} (at "
-                f"least {1 - most_uncorrelated:.6f}): were its weights updated? training.sampler_check: false goes on"
+                f"sampling_gap_mean {found[0]:.3g} (at most {most[0]:.3g}), sampling_correlation {1 - found[1]:.6f} "
+                f"(at least {1 - most[1]:.6f}): were its weights updated? training.sampler_check: false goes on"
             )
-        if first:
-            self.first.append((gap, 1 - correlation))
 
 
 # --- Seeds and prompts ------------------------------------------------------------------------------------------------

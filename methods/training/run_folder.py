@@ -1,4 +1,4 @@
-"""A run's folder: final files, states to resume from, and how the two are distinguished. No torch here.
+"""A run's folder: final files, states to resume from, and the identity of a run. No torch here.
 
     run.json, curve.csv, checkpoints/step<N>/    final; run.json is written last and marks the run as finished
     state/checkpoint-<update>/                   the trainer's state, with position.json and curve.csv
@@ -18,17 +18,19 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from core import digests
-from core.code import warning_entry
+from core.code import Code, function_name, warning_entry
 from core.declared import Declared, validated
-from core.errors import BenchError, CorruptInputError, MissingInputError
-from core.files import atomic, read_growing_csv, read_json, write_json
-from core.provenance import environment, sha256_file
-from methods.training.code import code_of_spec
-from methods.training.curve import Curve
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import read_json, write_json, write_text
+from core.provenance import ROOT, environment, sha256_file
+from methods import catalog
+from methods.parts import Part
+from methods.training.curve import HEADER, Curve
 from methods.training.spec import Spec
 
 SCHEMA = 1  # of run.json
@@ -75,9 +77,10 @@ class RunFolder:
             for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
                 if record.get(name) != now:
                     raise CorruptInputError(f"{path}: {name}: is of another run")
-            if record.get("outputs") != (found := self._outputs()):
-                changed = sorted(name for name in found if found[name] != (record.get("outputs") or {}).get(name))
-                raise CorruptInputError(f"{self.folder / changed[0]}: differs from its sha256 in {path}")
+            recorded = record.get("outputs") or {}
+            for name, digest in self._outputs().items():
+                if recorded.get(name) != digest:
+                    raise CorruptInputError(f"{self.folder / name}: differs from its sha256 in {path}")
         except BenchError as error:
             self._unfinished = str(error)
             return False
@@ -90,22 +93,19 @@ class RunFolder:
         # while this run trains, an earlier run.json must not mark the folder as finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
-        newest = None
+        newest, rows = None, HEADER
         while newest is None and (states := self._states()):
             try:
                 self.start = self._position(states[-1])
-                newest = states[-1]
+                newest, rows = states[-1], (states[-1] / "curve.csv").read_text(encoding="utf-8")
             except BenchError as error:
                 print(f"{states[-1]}: not resumed from: {error}", flush=True)
                 _remove(states[-1])
-        (self.state / "curve.csv").unlink(missing_ok=True)
-        if newest is not None:
-            _copy(newest / "curve.csv", self.state / "curve.csv")  # later rows are recomputed
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
         self._checkpoints = dict(self.start.checkpoints)
-        self.curve = Curve(self.state / "curve.csv", self.spec.training.sampler_check)
+        self.curve = Curve(self.state / "curve.csv", rows, self.spec.training.sampler_check)
         return newest
 
     def save(self, state: Path, *, update: int, rollout: int, refill_position: int) -> None:
@@ -119,8 +119,7 @@ class RunFolder:
             identity=self.identity,
             checkpoints=self._checkpoints,
         )
-        self.curve.sync()
-        _copy(self.state / "curve.csv", state / "curve.csv")
+        write_text(state / "curve.csv", self.curve.text)
         write_json(state / "position.json", position.model_dump())
         _sync(state)  # the files listed in SHA256SUMS must be on disk before it
         digests.write_folder(state)
@@ -143,32 +142,20 @@ class RunFolder:
         os.rename(temporary, final)
         self._checkpoints[final.name] = _digest(final)
 
-    def idle(self, unanswered: float | None) -> str | None:
-        """Return why a finished run left the weights unchanged; None: it had a gradient. unanswered: from `Outcome`."""
-        rows = read_growing_csv(self.state / "curve.csv")
-        if any(float(row["grad_norm"] or 0) for row in rows):
-            return None
-        kept = any(int(row["groups_kept"]) for row in rows)
-        why = "every gradient was zero" if kept else "every group had equal rewards"
-        truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
-        text = f"no update: {why}; {100 * truncated:.0f} % truncated"
-        # `unanswered` is that of the last rollout, which represents all others because the policy never moved.
-        return text if unanswered is None else f"{text}, {100 * unanswered:.0f} % without a box"
-
     def finish(
-        self, method: dict[str, Any], updates: int, collapsed_at: int | None, no_update: str | None = None
-    ) -> None:
-        """Write curve.csv, then run.json, which marks the run as finished.
+        self, method: dict[str, Any], updates: int, collapsed_at: int | None, unanswered: float | None = None
+    ) -> str | None:
+        """Write curve.csv, then run.json, which marks the run as finished; return why the weights never changed, if so.
 
-        Raises CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
+        Raises CorruptInputError for a checkpoint that differs from what was written; a restarted run recomputes it.
         """
-        _copy(self.state / "curve.csv", self.folder / "curve.csv")
+        write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
-        written = {"curve.csv": self.curve.sha256()}
-        written |= {f"checkpoints/{name}": digest for name, digest in self._checkpoints.items()}
-        for name, digest in written.items():
-            if name in outputs and outputs[name] != digest:
-                raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
+        for name, digest in self._checkpoints.items():
+            if outputs.get(f"checkpoints/{name}", digest) != digest:
+                raise CorruptInputError(
+                    f"{self.folder / 'checkpoints' / name}: is not what was written into it; {AGAIN}"
+                )
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
@@ -179,7 +166,7 @@ class RunFolder:
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
-            "no_update": no_update,
+            "no_update": (idle := self._idle(unanswered)),
             "wall_seconds": self.wall_seconds(),
             "cpu_seconds": self.cpu_seconds(),
             "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -187,6 +174,19 @@ class RunFolder:
         write_json(self.folder / "run.json", record)
         for state in self._states():  # optimiser states are large and no longer needed
             _remove(state)
+        return idle
+
+    def _idle(self, unanswered: float | None) -> str | None:
+        """Return why a run left the weights unchanged; None: it had a gradient. unanswered: from `Outcome`."""
+        rows = self.curve.rows
+        if any(float(row["grad_norm"] or 0) for row in rows):
+            return None
+        kept = any(int(row["groups_kept"]) for row in rows)
+        truncated = sum(float(row["truncated_fraction"]) for row in rows) / len(rows)
+        why = "every gradient was zero" if kept else "every group had equal rewards"
+        # `unanswered` is that of the last rollout, which represents all others because the policy never moved.
+        boxes = "" if unanswered is None else f", {100 * unanswered:.0f} % without a box"
+        return f"no update: {why}; {100 * truncated:.0f} % truncated{boxes}"
 
     def wall_seconds(self) -> float:
         """Return the wall time of all processes whose work is in the result, this one included."""
@@ -198,10 +198,8 @@ class RunFolder:
 
     def _outputs(self) -> dict[str, str]:
         """Return the sha256 of each output; raise `BenchError` for one that is missing or damaged."""
-        if not (curve := self.folder / "curve.csv").is_file():
-            raise MissingInputError(f"{curve}: is missing")
         steps = {f"checkpoints/step{step}": _digest(self.checkpoint(step)) for step in self.spec.checkpoints}
-        return {"curve.csv": sha256_file(curve), **steps}
+        return {"curve.csv": sha256_file(self.folder / "curve.csv"), **steps}
 
     def _states(self) -> list[Path]:
         """Return folders of states, complete or not, by number of updates. Matched strictly: some will be deleted."""
@@ -216,32 +214,12 @@ class RunFolder:
         digests.check_folder(state)
         path = state / "position.json"
         found = validated(Position, read_json(path, "position"), str(path), error=CorruptInputError)
-        if found.identity != self.identity:
-            changed = [name for name, now in self.identity.items() if found.identity.get(name) != now]
+        if changed := [name for name, now in self.identity.items() if found.identity.get(name) != now]:
             raise CorruptInputError(f"belongs to a run with other {', '.join(changed)}")
         for name, digest in found.checkpoints.items():
             if _digest(self.folder / "checkpoints" / name) != digest:
                 raise CorruptInputError(f"checkpoints/{name} is not the one that was published before it")
         return found
-
-
-def identity(spec: Spec) -> dict[str, str]:
-    """Return hashes of all that a run's numbers depend on: specification, base (weights; configuration and tokenizer),
-    prompts, code. Raises CorruptInputError if the base differs from its record."""
-    base, prompts = Path(spec.base), Path(spec.prompts)
-    if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
-        raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
-    if not prompts.is_file():
-        raise MissingInputError(f"{prompts}: training prompts are missing")
-    record = base / "base.json"
-    found = digests.check_model(base, record if record.is_file() else None)
-    return {
-        "spec": spec.digest,
-        "base": digests.tree(found, "*.safetensors"),
-        "base_files": digests.beside_weights(found),
-        "prompts": sha256_file(prompts),
-        **{name: code.hash for name, code in code_of_spec(spec).items()},
-    }
 
 
 def _digest(checkpoint: Path) -> str:
@@ -265,6 +243,68 @@ def _remove(state: Path) -> None:
     shutil.rmtree(state)
 
 
-def _copy(source: Path, target: Path) -> None:
-    with atomic(target) as temporary:
-        shutil.copyfile(source, temporary)
+# --- What a run's numbers depend on -----------------------------------------------------------------------------------
+
+
+def identity(spec: Spec) -> dict[str, str]:
+    """Return hashes of all that a run's numbers depend on: specification, base (weights; configuration and tokenizer),
+    prompts, code. Raises CorruptInputError if the base differs from its record."""
+    base, prompts = Path(spec.base), Path(spec.prompts)
+    if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
+        raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
+    if not prompts.is_file():
+        raise MissingInputError(f"{prompts}: training prompts are missing")
+    record = base / "base.json"
+    found = digests.check_model(base, record if record.is_file() else None)
+    return {
+        "spec": spec.digest,
+        "base": digests.tree(found, "*.safetensors"),
+        "base_files": digests.beside_weights(found),
+        "prompts": sha256_file(prompts),
+        **{name: code.hash for name, code in code_of_spec(spec).items()},
+    }
+
+
+def code_of_spec(spec: Spec) -> dict[str, Code]:
+    """Return `code_of` for the run of a specification."""
+    return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
+
+
+def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:
+    """Return `code` (what all methods share with this trainer, and the rewards) and `method_code` (the method's parts).
+
+    The method's composition is hashed by value, not by the text of its catalog file: titles, quotes, and the parsing of
+    keys do not count. rewards: dotted names of the reward and, if there is one, of the placebo. Raises ConfigError for
+    a reward that cannot be imported.
+    """
+    installed = []  # rewards that are not files of this project
+    for module in sorted({reward.partition(":")[0] for reward in rewards}):
+        try:
+            found, why = find_spec(module), "no such module"
+        except (ImportError, ValueError) as error:
+            found, why = None, str(error)
+        if found is None:
+            raise ConfigError(f"spec: reward: {module!r} cannot be imported ({why})")
+        if found.origin and found.has_location and not Path(found.origin).is_relative_to(ROOT):
+            installed.append(f"{module} {sha256_file(found.origin)}")
+    functions: set[str] = set()
+    composition = [f"{slot}: {_text(part, functions)}" for slot, part in catalog.parse(method).parts.filled().items()]
+    return {
+        "code": Code("train", trainer, tuple(sorted(set(rewards))), tuple(installed)),
+        "method_code": Code("method", functions=tuple(sorted(functions)), values=tuple(composition)),
+    }
+
+
+def _text(value: Any, functions: set[str]) -> str:
+    """Return a part or a setting as text with every digit; add the functions behind it to `functions`."""
+    if isinstance(value, Part):
+        settings = {name: value.settings[name] for name in sorted(value.settings)}
+        return f"{_text(value.function, functions)}({_text(settings, functions)})"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(entry, functions)}" for name, entry in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"{type(value).__name__}[{', '.join(_text(entry, functions) for entry in value)}]"
+    if callable(value):
+        functions.add(function_name(value))
+        return function_name(value)
+    return repr(value.tolist() if hasattr(value, "tolist") else value)  # repr shortens a long tensor

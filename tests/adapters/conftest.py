@@ -77,9 +77,7 @@ def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory
 
     def spy(self: Any, model: Any, inputs: Any) -> Any:
         logp, entropy, _ = self._score(model, inputs.rows)
-        ids = [inputs.rows.prompt_ids, inputs.rows.completion_ids]
-        masks = [inputs.rows.prompt_mask, inputs.rows.completion_mask]
-        full = self._full_logp(model, torch.cat(ids, 1), torch.cat(masks, 1), logp.shape[1])
+        full = self._full_logp(model, *inputs.rows.inputs)
         seen.append((inputs.batch(logp, entropy, "captured", self.training_sizes.max_completion_tokens), full))
         return original(self, model, inputs)
 

@@ -27,7 +27,7 @@ from methods.batch import Batch
 from methods.train import StopRequest, execute
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
-from methods.training.rollouts import choose, deal, derive, informative
+from methods.training.rollouts import choose, deal, derive
 from methods.training.spec import Training, check
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
@@ -231,7 +231,7 @@ def bare(**attributes: Any) -> Any:
 def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float) -> None:
     import torch
 
-    from methods.adapters.trl.recorder import Recorder
+    from methods.adapters.trl.trainer import Recorder
 
     recorder: Any = object.__new__(Recorder)
     recorder.training, recorder.run = SimpleNamespace(updates_per_rollout=4), SimpleNamespace(folder=Path("run"))
@@ -255,7 +255,6 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
     import torch
 
     sizes = {"samples_per_prompt": 2, "filter": filtering}
-    figures: list[Any] = []
     trainer = bare(
         training_sizes=Training(**worlds.TRAINING | sizes),
         num_generations=2,
@@ -263,7 +262,7 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
         state=SimpleNamespace(global_step=0),
         eos_token_ids=[0],
         _tokenizer=SimpleNamespace(pad_token_id=0),
-        recorder=SimpleNamespace(rollout=lambda of, _: figures.append(of)),
+        recorder=SimpleNamespace(),
     )
     sampled = rows([3, 1, 2, 2, 5, 4], [0, 1, 0, math.nan, 1, 1 / 2])
     trainer._draw = lambda *_: ({}, sampled)
@@ -273,7 +272,7 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
     index = torch.tensor([0, 1, 4, 5])
     expected = trainer.method.advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
     assert torch.equal(kept.advantage, expected)
-    (found,) = figures
+    found = trainer.recorder.figures
     assert (found.reward, found.reward_given, found.reward_kept) == (1 / 2, 1 / 2, 5 / 8)
     assert (found.reward_timeouts, found.groups_sampled, found.groups_kept) == (1, 3, 2)
 
@@ -435,16 +434,11 @@ def test_refill_goes_on_where_it_was_left_and_ends_when_every_prompt_is_used() -
 
 
 def test_choose_and_deal() -> None:
-    import torch
-
-    # two different rewards make a group informative
-    assert informative(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 0.0]), 2) == [False, True, False]
-    mixed = [True, False, True, True, False, True]
-    assert choose(mixed, 3, "oversample") == [0, 2, 3]
-    assert choose(mixed, 5, "mask") == [0, 2, 3, 5]
-    assert choose(mixed, 5, "none") == [0, 1, 2, 3, 4]
-    assert choose(mixed, 3, "refill", ungraded={0, 1}) == [2, 3, 5]
-    assert choose(mixed, 5, "none", ungraded={0, 1}) == [2, 3, 4, 5]
+    # two different rewards make a group informative; a reward None drops its group whole
+    rewards = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.5, 0.0, None, 1.0, 0.0, 1.0]
+    cases = {(3, "oversample"): [0, 2, 3], (5, "mask"): [0, 2, 3, 5], (5, "none"): [0, 1, 2, 3, 5]}
+    assert {case: choose(rewards, 2, *case) for case in cases} == cases
+    assert choose(rewards[2:], 2, 3, "refill") == [1, 2, 4]
     assert deal([0, 2, 3, 5], 4) == [[0], [2], [3], [5]]
     assert deal([0, 2, 3], 2) == [[0, 3], [2]]
     assert deal([7], 2) == [[7], []]
@@ -479,23 +473,20 @@ def test_join_pads_and_renumbers() -> None:
     assert joined.completion_mask.sum(1).tolist() == [3, 1, 4, 4]
 
 
-def row(update: int, **values: float | None) -> dict[str, float | int | None]:
-    return {**dict.fromkeys(COLUMNS, 0.1 + 0.2), "rollout": 1, "update": update, **values}
-
-
 def test_curve_reads_back_to_the_same_bits_and_goes_on(tmp_path: Path) -> None:
-    curve = Curve(tmp_path / "curve.csv")
+    path, same = tmp_path / "curve.csv", dict.fromkeys(COLUMNS, 0.1 + 0.2)
+    curve = Curve(path)
     for update in range(3):
-        curve.append(row(update, mask_fraction=None, reward_given=0.5))
+        curve.append(same | {"rollout": 1, "update": update, "mask_fraction": None, "reward_given": 0.5})
     curve.close()
-    again = Curve(tmp_path / "curve.csv")
+    again = Curve(path, path.read_text())
     assert again.rewards == {1: 0.5}
-    again.append(row(3, reward_given=0.25))
+    again.append(same | {"rollout": 1, "update": 3, "reward_given": 0.25})
     again.close()
-    found = read_growing_csv(tmp_path / "curve.csv")
+    found = read_growing_csv(path)
+    assert path.read_text() == again.text
     assert [r["update"] for r in found] == ["0", "1", "2", "3"]
-    assert float(found[0]["reward"]) == 0.1 + 0.2
-    assert found[0]["mask_fraction"] == ""
+    assert (float(found[0]["reward"]), found[0]["mask_fraction"]) == (0.1 + 0.2, "")
     assert again.rewards == {1: 0.25}, "a run collapses by what its method is given"
 
 
@@ -522,13 +513,11 @@ def test_the_alarm_for_a_sampler_with_another_policy(resumed: bool, tmp_path: Pa
             for n, (gap, correlation) in enumerate(figures, 1)
         ]
         for checked in (False, True):
-            path.unlink(missing_ok=True)
             curve = Curve(path, sampler_check=checked)
             for row in rows[:-1]:
                 curve.append(row)
             if resumed:
-                curve.close()
-                curve = Curve(path, sampler_check=checked)
+                curve = Curve(path, curve.text, sampler_check=checked)
             with pytest.raises(rollouts.SamplerError, match=message) if alarm and checked else nullcontext():
                 curve.append(rows[-1])
             curve.close()

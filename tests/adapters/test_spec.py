@@ -172,13 +172,7 @@ def test_a_reward_or_method_that_is_none_is_named(train: Train, tmp_path: Path) 
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = verl_config.Files(
-    train_parquet=Path("run/train.parquet"),
-    val_parquet=Path("run/val.parquet"),
-    checkpoints=Path("run/state"),
-    log=Path("run/verl.jsonl"),
-    reward_module=Path("rewards.py"),
-)
+FILES = verl_config.Files(prompts=Path("run/train.parquet"), checkpoints=Path("run/state"), log=Path("run/verl.jsonl"))
 PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 RUNS = {planned.run.path.as_posix(): planned for planned in matrix.plan(PAPER)}
 
@@ -214,7 +208,6 @@ TRAPS: dict[str, Any] = {
     "data.truncation": "left",
     "data.train_batch_size": 64,
     "data.shuffle": False,
-    "reward.custom_reward_function.path": "rewards.py",
     "trainer.resume_mode": "disable",
     "trainer.save_freq": 4,
     "trainer.total_training_steps": 72,

@@ -214,7 +214,7 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """calls: of `stop`, which is called after each update, until it is true."""
-    monkeypatch.setattr("methods.adapters.trl.recorder.GRACE_SECONDS", 20.0 if resumes else 0.0)
+    monkeypatch.setattr("methods.adapters.trl.trainer.GRACE_SECONDS", 20.0 if resumes else 0.0)
     out = tmp_path / "run"
     assert train(out, stop=StopAfter(calls), **LONGER, **RARE) == STOPPED
     assert not (out / "run.json").exists()

@@ -34,7 +34,7 @@ def training_worker(spec: Spec, folder: Path, changes: Mapping[str, Any] | None 
     """verl's training worker, as `ActorRolloutRefWorker` builds it from our configuration. changes: of verl's keys."""
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
-    files = Files(train_parquet=folder, val_parquet=folder, checkpoints=folder, log=folder, reward_module=folder)
+    files = Files(folder, folder, folder)
     config = compose(overrides(spec, files) | dict(changes or {}))
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()

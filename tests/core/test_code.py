@@ -25,7 +25,7 @@ for _ in sys.stdin:
     if os.fork() == 0:
         try:
             from evals import benchmark
-            from methods.training.code import code_of
+            from methods.training.run_folder import code_of
             from models import prompts, recipe
             hashes = {
                 "bases": recipe.base_name("tiny_qwen2", "quick", 1), "prompts": prompts.code("arithmetic").hash,

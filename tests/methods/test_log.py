@@ -34,8 +34,8 @@ def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
     for text, names in (("", []), ("tensorboard,wandb", ["tensorboard", "wandb"])):
         monkeypatch.setenv("TEPO_LOG", text)
         assert adapters.loggers(tmp_path) == names
-        files = dict.fromkeys(("train_parquet", "val_parquet", "checkpoints", "log"), tmp_path / "state")
-        assert overrides(spec, Files(**files, reward_module=tmp_path))["trainer.logger"] == ["file", *names]
+        files = dict.fromkeys(("prompts", "checkpoints", "log"), tmp_path / "state")
+        assert overrides(spec, Files(**files))["trainer.logger"] == ["file", *names]
     assert (os.environ["WANDB_MODE"], os.environ["TENSORBOARD_DIR"]) == ("offline", str(tmp_path / "log"))
     for text, said in (
         ("tensorbord", "unknown value 'tensorbord'.*nearest: tensorboard"),
@@ -123,13 +123,16 @@ def test_parameters_get_other_values_and_their_own_memory_back() -> None:
 def test_the_multiple_reaches_the_target(power: float, scale: float, least: float, rounded: float) -> None:
     """A step whose divergence is lost in rounding is lengthened, one that breaks the policy is shortened."""
 
-    def moved(size: float) -> float:
-        kl = scale * size**power
+    parameter, start = torch.ones(2), torch.zeros(2)
+
+    def moved() -> float:
+        kl = scale * float(parameter[0]) ** power
         if kl >= 100:
             return math.inf
         return kl if kl > least else rounded
 
-    assert moved(movement.multiple(moved, 0.02)) == pytest.approx(0.02, rel=movement.TOLERANCE)
+    movement.move([parameter], [start], moved, 0.02)
+    assert moved() == pytest.approx(0.02, rel=movement.TOLERANCE)
 
 
 @pytest.mark.parametrize(("right", "stops"), [(2, True), (3, False)])
@@ -150,7 +153,7 @@ def test_both_trainers_have_the_moments_that_torch_has() -> None:
     from verl.workers.config import FSDPOptimizerConfig
 
     from methods.adapters import trl, verl
-    from methods.adapters.trl.trainer import arguments
+    from methods.adapters.trl import arguments
 
     betas = inspect.signature(torch.optim.AdamW).parameters["betas"].default
     method = catalog.parse("grpo")

@@ -28,7 +28,7 @@ class Rows:
     completion_mask: Tensor  # (N, C) long, 1 at tokens
     reward: Tensor  # (N,) as passed to the method
     group: Tensor  # (N,) long
-    true_reward: Tensor | None = None  # (N,) if `reward` is a placebo's
+    true_reward: Tensor | None = None  # (N,)
     advantage: Tensor | None = None  # (N,)
     ref_logp: Tensor | None = None  # (N, C)
     sampling_logp: Tensor | None = None  # (N, C) as generation computed them
@@ -43,6 +43,14 @@ class Rows:
     def lengths(self) -> Tensor:
         """Completion tokens per row, (N,) long."""
         return self.completion_mask.sum(1)
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, int]:
+        """Tokens (N, P + C) of prompts and completions, their mask, and C."""
+        import torch
+
+        ids = torch.cat([self.prompt_ids, self.completion_ids], dim=1)
+        return ids, torch.cat([self.prompt_mask, self.completion_mask], dim=1), self.completion_ids.shape[1]
 
     def take(self, index: Tensor | slice) -> Rows:
         """Return these rows, without padding columns that none of them uses."""
@@ -73,6 +81,11 @@ class MicroBatch:
     minibatch: int = 0  # its number in the pass
     start: int = 0  # position of the first row in the minibatch
 
+    def with_old(self, logp: Tensor, entropy: Tensor | None, full_logp: Tensor | None) -> MicroBatch:
+        """Return it with the values of the policy that sampled it."""
+        old = {"old_logp": logp, "old_entropy": entropy, "old_full_logp": full_logp}
+        return replace(self, rows=replace(self.rows, **old))
+
     def batch(
         self,
         logp: Tensor,
@@ -85,15 +98,13 @@ class MicroBatch:
         """Return the loss's input. Without stored old values the current policy is the one that sampled."""
         rows, split = self.rows, self.parts > 1
         assert rows.advantage is not None
-        old_entropy = rows.old_entropy
-        if old_entropy is None and entropy is not None:
-            old_entropy = entropy.detach()
-        old_full = rows.old_full_logp
-        if old_full is None and full_logp is not None:
-            old_full = full_logp.detach()
+        old = [rows.old_logp, rows.old_entropy, rows.old_full_logp]
+        now = [None if x is None else x.detach() for x in (logp, entropy, full_logp)]
+        old_logp, old_entropy, old_full = (b if a is None else a for a, b in zip(old, now, strict=True))
+        assert old_logp is not None
         return Batch(
             logp=logp,
-            old_logp=logp.detach() if rows.old_logp is None else rows.old_logp,
+            old_logp=old_logp,
             advantage=rows.advantage.to(logp.dtype),
             mask=rows.completion_mask.bool(),
             group=rows.group,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from core.files import read_json
+from methods.parts.entropy import logp_and_entropy
 from methods.sampling import CLASSES
 
 if TYPE_CHECKING:
@@ -101,3 +102,18 @@ def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
         input_ids=packed.ids, position_ids=packed.positions, attention_mask=seen, use_cache=False
     ).last_hidden_state
     return hidden.flatten(0, 1)[packed.state[mask[:, -width:].bool()]]
+
+
+def score(model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float) -> tuple[Tensor, ...]:
+    """Return log-probs and entropies (n, C) of responses of C = width tokens, 0 at padding."""
+    valid = mask[:, -width:].bool()
+    hidden = states(model, ids, mask, width)
+    found = logp_and_entropy(hidden, model.lm_head.weight, ids[:, -width:][valid], temperature=temperature)
+    return tuple(x.new_zeros(valid.shape).masked_scatter(valid, x) for x in found)
+
+
+def full_logp(model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float) -> Tensor:
+    """Return all log-probs (n, C, V), 0 at padding."""
+    valid = mask[:, -width:, None].bool()
+    found = model.lm_head(states(model, ids, mask, width)).float() / temperature
+    return found.new_zeros(*valid.shape[:2], found.shape[1]).masked_scatter(valid, found.log_softmax(-1))

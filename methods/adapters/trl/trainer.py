@@ -19,39 +19,33 @@ used below, are pinned by tests/adapters/test_canaries.py.
 """
 
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
-import transformers
-from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from transformers import TrainerCallback
+from trl import GRPOTrainer
 from trl.trainer import utils as trl_utils
 
-from core.errors import ConfigError, CorruptInputError
-from methods import catalog, sampling
-from methods.adapters import Plan, Reward, checked, loggers, resolved
+from methods import sampling
+from methods.adapters import checked, resolved
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
-from methods.adapters.trl.recorder import Recorder
-from methods.method import Method
-from methods.parts.entropy import logp_and_entropy
-from methods.training import movement, rollouts
-from methods.training.run_folder import RunFolder
-from methods.training.spec import Spec, Training
-
-Placebo = Callable[[list[float], list[str], int], list[float]]  # rewards, responses, seed
+from methods.batch import Batch
+from methods.training import curve, movement, rollouts
+from methods.training.spec import Spec
 
 # Columns of the buffer in which TRL's head computes logits, tile by tile. For a smaller vocabulary this stride puts
 # each row on separate memory pages: measured with 264 tokens, a tenth of a run's CPU time.
 HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+
+# A stop request waits for the rollout's end if it is nearer than this. By default Slurm leaves 30 s between its signal
+# and the kill (KillWait).
+GRACE_SECONDS = 20.0
 
 
 @dataclass
@@ -60,7 +54,7 @@ class RolloutState:
 
     # for the last draw
     skips_old_logp: bool = False  # TRL scores the old policy before groups are filtered, `_prepare_inputs` after
-    sampled: sampling.Sampled | None = None  # None if `generate` was used
+    sampling_logp: Callable[[torch.Tensor], torch.Tensor] | None = None  # responses (N, C) -> the sampler's log-probs
     responses: list[str] = field(default_factory=list)
     rewards: torch.Tensor | None = None  # (N,), true rewards; NaN if a response was not graded
     # for the rollout
@@ -69,36 +63,28 @@ class RolloutState:
     before: torch.Tensor | None = None  # result of `_measured` before the first update
     weights: list[torch.Tensor] = field(default_factory=list)  # weights at that time, for `kl_target`
     # an update, and the result of `Method.select` for it
-    selected: tuple[int, Mapping[str, torch.Tensor]] = -1, MappingProxyType({})
+    selected: tuple[int, Mapping[str, torch.Tensor]] = (-1, {})
 
 
 class MethodTrainer(GRPOTrainer):
-    """Trainer of `method` that reports every rollout and update to `recorder`."""
+    """Trainer of a specification's method that reports every rollout and update to `recorder`."""
 
-    def __init__(
-        self,
-        *,
-        method: Method,
-        training: Training,
-        recorder: Recorder,
-        prompts: list[dict[str, Any]],
-        run_seed: int,
-        refill: rollouts.Refill,
-        placebo: Placebo | None = None,
-        **trainer: Any,
-    ):
-        self.method, self.training_sizes, self.recorder = method, training, recorder
-        self.prompts, self.run_seed, self.refill, self.placebo = prompts, run_seed, refill, placebo
+    def __init__(self, *, spec: Spec, recorder: "Recorder", prompts: list[dict[str, Any]], **trainer: Any):
+        self.method, self.training_sizes, self.recorder = recorder.method, spec.training, recorder
+        self.prompts, self.run_seed = prompts, rollouts.stream_seed(spec)
+        self.refill = rollouts.Refill(len(prompts), spec.seed, recorder.run.start.refill_position)
+        self.placebo = None if spec.placebo is None else resolved(spec.placebo, "placebo")
         self.present = RolloutState()
         self._refusal: str | None = None  # why `generate` is used; printed once
-        super().__init__(**trainer)
+        super().__init__(callbacks=[recorder], **trainer)
+        recorder.trainer = self
         # A resumed run loads its state later. The reference model, if the method has one, has the same weights.
-        self.base = (
-            [p.detach() for p in self.ref_model.parameters()]
-            if self.ref_model
-            else movement.copies(self.model.parameters())
-        )
-        self.exact = int(self.model.config.get_text_config().vocab_size) <= movement.EXACT
+        parameters = (self.ref_model or self.model).parameters()
+        self.base = [p.detach() for p in parameters] if self.ref_model else movement.copies(parameters)
+        vocabulary = int(self.model.config.get_text_config().vocab_size)
+        self.exact = vocabulary <= movement.EXACT
+        # The same results, in a buffer no wider than the vocabulary.
+        trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
 
     @property
     def rollout(self) -> int:
@@ -117,51 +103,47 @@ class MethodTrainer(GRPOTrainer):
         """Sample one rollout: draw, draw again if groups are missing, filter. `_prepare_inputs` reads `present`."""
         began, self.present = time.perf_counter(), RolloutState()
         t = self.training_sizes
+        limits = t.samples_per_prompt, t.prompts_per_rollout, t.filter
         output, first = self._draw(inputs, 0)
         draws = [first]
         used = {example["index"] for example in inputs}  # a refill does not repeat a prompt of this rollout
         for nth in range(1, t.refill_rounds + 1 if t.filter == "refill" else 1):
-            missing = t.prompts_per_rollout - sum(
-                sum(rollouts.informative(draw.reward, t.samples_per_prompt)) for draw in draws
-            )
+            rewards = [reward for draw in draws for reward in graded(draw.reward)]
             # twice the missing number, because some of the new groups will be constant too
-            indices = self.refill.draw(min(2 * missing, t.prompts_per_rollout), used) if missing > 0 else []
+            missing = 2 * (t.prompts_per_rollout - len(rollouts.choose(rewards, *limits)))
+            indices = self.refill.draw(min(missing, t.prompts_per_rollout), used)
             if not indices:
                 break
             used.update(indices)
             examples = [row for row in rollouts.rows_of(self.prompts, indices) for _ in range(t.samples_per_prompt)]
             draws.append(self._draw(examples, nth)[1])
         sampled = join(draws, self._tokenizer.pad_token_id)
-        ungraded = (sampled.reward.isnan().nonzero().flatten() // t.samples_per_prompt).tolist()
-        kept_groups = rollouts.choose(
-            rollouts.informative(sampled.reward, t.samples_per_prompt), t.prompts_per_rollout, t.filter, ungraded
-        )
+        kept_groups = rollouts.choose(graded(sampled.reward), *limits)
         self.present.kept = self._with_advantage(sampled, kept_groups)
-        self.recorder.rollout(self._figures(sampled, self.present.kept), time.perf_counter() - began)
+        self.recorder.figures = self._figures(sampled, kept_groups)
+        self.recorder.rollout_seconds = time.perf_counter() - began
         return output  # TRL shuffles and slices it; `_prepare_inputs` replaces the slices with our micro-batches
 
     def _draw(self, examples: list[dict[str, Any]], nth: int) -> tuple[dict[str, Any], Rows]:
         """Sample and score one response per example, from a generator seeded by run, rollout and draw."""
         present = self.present
         present.skips_old_logp = True
-        # forked: sampling must not change the generator's state for anything else
-        with torch.random.fork_rng(), sampling_logps(self.model, self.temperature) as sampled:
+        with torch.random.fork_rng():  # sampling must not change the generator's state for anything else
             torch.manual_seed(rollouts.derive(self.run_seed, "rollout", self.rollout, nth))
             output = super()._generate_and_score_completions(examples)
-            logp = sampled.of(output["completion_ids"]) if present.sampled is None else present.sampled.logp
         present.skips_old_logp = False  # TRL skips the pass over the old policy if there is one update per rollout
         assert present.rewards is not None
-        count = len(examples)
+        assert present.sampling_logp is not None
         return output, Rows(
             prompt_ids=output["prompt_ids"],
             prompt_mask=output["prompt_mask"],
             completion_ids=output["completion_ids"],
             completion_mask=output["completion_mask"],
             reward=self._given(nth),
-            true_reward=None if self.placebo is None else present.rewards,
-            group=torch.arange(count, device=present.rewards.device) // self.num_generations,
+            true_reward=present.rewards,
+            group=torch.arange(len(examples), device=present.rewards.device) // self.num_generations,
             ref_logp=output.get("ref_per_token_logps"),
-            sampling_logp=logp,
+            sampling_logp=present.sampling_logp(output["completion_ids"]),
         )
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
@@ -173,16 +155,21 @@ class MethodTrainer(GRPOTrainer):
     ) -> Any:
         """Sample with `methods.sampling`, which gives `generate`'s tokens; unsupported requests take TRL's path."""
         refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
-        self.present.sampled = None
         if refusal or images or multimodal_fields:
             if refusal and refusal != self._refusal:
                 print(f"{self.recorder.run.folder}: sampling by transformers' generate: {refusal}", flush=True)
                 self._refusal = refusal
-            return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+            seen = SamplingLogps(self.temperature)
+            self.present.sampling_logp = seen.of
+            self.model.generate = partial(self.model.generate, logits_processor=[seen])
+            try:
+                return super()._generate_single_turn(prompt_ids, images, multimodal_fields, *args, **kwargs)
+            finally:
+                del self.model.generate  # restores the method of the class
         width = max(map(len, prompt_ids))
         pad = self._tokenizer.pad_token_id
         with torch.no_grad():
-            sampled = self.present.sampled = sampling.sample(
+            sampled = sampling.sample(
                 self.model,
                 torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompt_ids]),
                 torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids]),
@@ -191,6 +178,7 @@ class MethodTrainer(GRPOTrainer):
                 pad=pad,
                 temperature=self.temperature,
             )
+        self.present.sampling_logp = lambda _: sampled.logp
         tokens, lengths = sampled.tokens.tolist(), sampled.lengths.tolist()
         return [row[:length] for row, length in zip(tokens, lengths, strict=True)], None
 
@@ -224,26 +212,14 @@ class MethodTrainer(GRPOTrainer):
             return replace(rows, advantage=rows.reward)
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
 
-    def _figures(self, sampled: Rows, kept: Rows) -> rollouts.RolloutFigures:
-        groups = len(sampled) // self.num_generations
+    def _figures(self, sampled: Rows, kept_groups: list[int]) -> rollouts.RolloutFigures:
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
-        true, true_kept = (x.reward if x.true_reward is None else x.true_reward for x in (sampled, kept))
-        graded = ~sampled.reward.isnan()
-        if not graded.any():
-            raise CorruptInputError(f"trl: rollout {self.rollout + 1}: none of {len(sampled)} responses has a reward")
-        return rollouts.RolloutFigures(
-            rollout=self.rollout + 1,
-            reward=float(true[graded].double().mean()),
-            reward_kept=float(true_kept.double().mean()) if len(kept) else None,
-            reward_given=float(sampled.reward[graded].double().mean()),
-            reward_timeouts=int((~graded).sum()),
-            groups_sampled=groups,
-            groups_kept=len(kept) // self.num_generations,
-            groups_discarded=groups - len(kept) // self.num_generations,
-            response_tokens=float(sampled.lengths.double().mean()),
-            truncated_fraction=float((~ended).double().mean()),
-        )
+        true = sampled.reward if sampled.true_reward is None else sampled.true_reward
+        return rollouts.figures(
+            self.rollout + 1, graded(true), kept_groups, self.num_generations, sampled.lengths.tolist(),
+            (~ended).tolist(), graded(sampled.reward),
+        )  # fmt: skip
 
     # --- 4. score: micro-batches and the old policy -------------------------------------------------------------------
 
@@ -264,22 +240,16 @@ class MethodTrainer(GRPOTrainer):
         if t.updates_per_rollout > 1:
             # The first minibatch is trained with these weights: its update gives the old values (`_compute_loss`).
             first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
-            buffer = first + [self._with_old_policy(micro_batch) for micro_batch in rest]
+            with torch.no_grad():
+                buffer = first + [
+                    part.with_old(*self._score(self.model, part.rows)) if len(part.rows) else part for part in rest
+                ]
         self._buffered_inputs = self.present.parts = buffer
         self.present.before = self._measured()
         if t.kl_target is not None:
             self.present.weights = movement.copies(self.model.parameters())
-        self.recorder.add_rollout_seconds(time.perf_counter() - began)
+        self.recorder.rollout_seconds = (self.recorder.rollout_seconds or 0.0) + time.perf_counter() - began
         return buffer[self._step % len(buffer)]
-
-    def _with_old_policy(self, micro_batch: MicroBatch) -> MicroBatch:
-        """Return it with log-probs and entropies of the policy that sampled it, which is still the current policy."""
-        rows = micro_batch.rows
-        if len(rows) == 0:
-            return micro_batch
-        with torch.no_grad():
-            logp, entropy, full = self._score(self.model, rows)
-        return replace(micro_batch, rows=replace(rows, old_logp=logp, old_entropy=entropy, old_full_logp=full))
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, *args: Any, **kwargs: Any
@@ -295,26 +265,18 @@ class MethodTrainer(GRPOTrainer):
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         if self.training_sizes.shared_prefix:
             size = kwargs.get("batch_size") or len(input_ids)  # the reference model is given a whole rollout
-            parts = [
-                self._shared(model, ids, mask, logits_to_keep)
-                for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
-            ]
+            with self.accelerator.autocast():
+                parts = [
+                    shared_prefix.score(model, ids, mask, logits_to_keep, self.temperature)
+                    for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
+                ]
             return (*(torch.cat(columns) for columns in zip(*parts, strict=True)), None)
-        return super()._get_per_token_logps_and_entropies(
-            model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
-        )
-
-    def _shared(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> tuple[torch.Tensor, ...]:
-        """Return log-probs and entropies (n, C), 0 at padding; a prompt is read once for all its responses."""
-        valid = mask[:, -width:].bool()
-        with self.accelerator.autocast():
-            hidden = shared_prefix.states(model, ids, mask, width)
-            found = logp_and_entropy(hidden, model.lm_head.weight, ids[:, -width:][valid], temperature=self.temperature)
-        return tuple(x.new_zeros(valid.shape).masked_scatter(valid, x) for x in found)
+        inputs = model, input_ids, attention_mask, logits_to_keep
+        return super()._get_per_token_logps_and_entropies(*inputs, *args, **kwargs)
 
     def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Return log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
-        ids, mask, width = _inputs(rows)
+        ids, mask, width = rows.inputs
         # entropies for every method: the diagnostics read them even if the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
         return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
@@ -323,35 +285,26 @@ class MethodTrainer(GRPOTrainer):
         """Return (n, C, V) at the sampling temperature; an extra pass, because TRL's head never has full logits."""
         with self.accelerator.autocast():
             if self.training_sizes.shared_prefix:
-                valid = mask[:, -width:, None].bool()
-                found = model.lm_head(shared_prefix.states(model, ids, mask, width)).float() / self.temperature
-                return found.new_zeros(*valid.shape[:2], found.shape[1]).masked_scatter(valid, found.log_softmax(-1))
+                return shared_prefix.full_logp(model, ids, mask, width, self.temperature)
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        full: torch.Tensor = (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)
-        return full
+        return (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)  # type: ignore[no-any-return]
 
     # --- 5. loss ------------------------------------------------------------------------------------------------------
 
     def _compute_loss(self, model: Any, inputs: MicroBatch) -> torch.Tensor:
         """Compute our loss without `super()`: TRL's is a chain over `loss_type` without an extension point."""
+        self.recorder.minibatch = inputs
         if len(inputs.rows) == 0:
             # There is no informative group for this micro-batch. TRL's loop needs a differentiable loss; the zero
             # gradient is removed before the step (Recorder.on_pre_optimizer_step).
-            self.recorder.micro_batch(inputs)
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
         logp, entropy, full = self._score(model, inputs.rows)
         t = self.training_sizes
         half = t.precision if t.precision != "float32" else None
         batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
         if inputs.rows.old_logp is None:  # computed by the current policy: kept for the rollout's later passes
-            rows = replace(
-                inputs.rows,
-                old_logp=batch.old_logp,
-                old_entropy=batch.old_entropy,
-                old_full_logp=batch.old_full_logp,
-            )
             parts = self.present.parts
-            parts[self._step % len(parts)] = replace(inputs, rows=rows)
+            parts[self._step % len(parts)] = inputs.with_old(batch.old_logp, batch.old_entropy, batch.old_full_logp)
         # The loss is not divided for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches are
         # normalised by their minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
@@ -362,7 +315,7 @@ class MethodTrainer(GRPOTrainer):
             generator=self._selection_generator(),
             selected=self._selected_rows(model, inputs, logp),
         )
-        self.recorder.micro_batch(inputs, batch, loss)
+        self.recorder.micro_batch(batch, loss)
         return loss
 
     def _selection_generator(self) -> torch.Generator:
@@ -399,7 +352,7 @@ class MethodTrainer(GRPOTrainer):
         with torch.no_grad():
             for start in range(0, len(rows), size):  # no larger than a micro-batch in training
                 part = rows.take(slice(start, start + size))
-                logp = self._full_logp(self.model, *_inputs(part)) if self.exact else self._score(self.model, part)[0]
+                logp = self._full_logp(self.model, *part.inputs) if self.exact else self._score(self.model, part)[0]
                 found.append(logp[part.completion_mask.bool()])
         return torch.cat(found) if found else torch.empty(0)
 
@@ -419,18 +372,12 @@ class MethodTrainer(GRPOTrainer):
 
     def _move_by(self, target: float, before: torch.Tensor, groups: torch.Tensor) -> None:
         """Rescale the rollout's change of the weights so that its KL is `target`. AdamW's moments are unchanged."""
-        parameters, start = list(self.model.parameters()), self.present.weights
-        change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
-        if not any(bool(moved.any()) for moved in change):  # no multiple of a zero change reaches the target
-            return
 
-        def kl(size: float) -> float:
-            for p, old, moved in zip(parameters, start, change, strict=True):
-                p.data.copy_(old).add_(moved, alpha=size)
+        def kl() -> float:
             reached = movement.divergences(before, self._measured(), None, groups)["kl_step"]
             return math.inf if reached is None else reached
 
-        kl(movement.multiple(kl, target))
+        movement.move(list(self.model.parameters()), self.present.weights, kl, target)
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
         """Return all parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
@@ -443,21 +390,25 @@ class MethodTrainer(GRPOTrainer):
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Complete the state that TRL writes; the recorder requests it at edges only."""
         super()._save_checkpoint(model, trial)
-        self.recorder.saved(int(self.state.global_step), self.refill.position)
+        run, update = self.recorder.run, int(self.state.global_step)
+        state = run.state / f"checkpoint-{update}"
+        run.save(state, update=update, rollout=self.rollout, refill_position=self.refill.position)
+
+    def write_weights(self, folder: Path) -> None:
+        """Write an ordinary model folder: weights, configs, tokenizer."""
+        self.model.save_pretrained(str(folder))
+        self.processing_class.save_pretrained(str(folder))
 
 
-def _inputs(rows: Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Return tokens (n, P + C) of prompts and completions, their mask, and C."""
-    ids = torch.cat([rows.prompt_ids, rows.completion_ids], dim=1)
-    return ids, torch.cat([rows.prompt_mask, rows.completion_mask], dim=1), rows.completion_ids.shape[1]
-
-
-# --- What the sampler computed ---------------------------------------------------------------------------------------
+def graded(reward_N: torch.Tensor) -> list[float | None]:
+    """Return rewards as numbers; None for a response that was not graded."""
+    return [None if math.isnan(reward) else reward for reward in reward_N.tolist()]
 
 
 class SamplingLogps:
-    """Logits processor that changes nothing and records the sampled tokens' log-probs, step by step."""
+    """Logits processor that changes nothing and records the sampled tokens' log-probs; TRL reports vLLM's only."""
 
     def __init__(self, temperature: float):
         self.temperature = temperature
@@ -467,7 +418,7 @@ class SamplingLogps:
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self._take(input_ids[:, -1])
         # called before `generate` divides by the temperature
-        self.last = scores if self.temperature == 1 else scores / self.temperature
+        self.last = scores / self.temperature
         return scores
 
     def of(self, completion_ids: torch.Tensor) -> torch.Tensor:
@@ -480,129 +431,67 @@ class SamplingLogps:
             self.steps.append(self.last.gather(1, token_N.unsqueeze(1)).squeeze(1) - self.last.logsumexp(1))
 
 
-@contextmanager
-def sampling_logps(model: Any, temperature: float) -> Iterator[SamplingLogps]:
-    """Add a `SamplingLogps` to every `model.generate` in the block: TRL reports log-probs from vLLM only."""
-    seen, generate = SamplingLogps(temperature), model.generate
-    model.generate = partial(generate, logits_processor=[seen])
-    try:
-        yield seen
-    finally:
-        del model.generate  # restores the method of the class
+# --- Rows of the curve, checkpoints and states ------------------------------------------------------------------------
+# An edge lies after the last update of a rollout. States are saved only there: they do not contain a rollout's
+# sequences, so a run resumed inside a rollout would sample different ones.
 
 
-# --- Building the trainer ---------------------------------------------------------------------------------------------
+class Recorder(curve.Recorder, TrainerCallback):
+    """Recorder that collects the trainer's figures, writes them after each update, and controls TRL's loop at edges."""
 
+    trainer: MethodTrainer  # set by the trainer
+    figures: rollouts.RolloutFigures  # of the rollout that is trained on
+    rollout_seconds: float | None = None  # of sampling before the update; None if no rollout was due
+    minibatch: MicroBatch  # of the update: its last part
+    gradient_norm: float | None = None  # of the update, before clipping
 
-def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str, Any]:
-    """Return keyword arguments of `GRPOConfig` that differ from the defaults of the pinned TRL.
+    def micro_batch(self, batch: Batch, loss: torch.Tensor) -> None:
+        """Record one forward pass. The batch is kept until the update: diagnostics cover the whole minibatch."""
+        self._batches.append(batch)
+        self._loss = float(loss.detach()) + (self._loss or 0.0)
 
-    TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. Arguments of TRL's
-    loss keep their defaults: our loss replaces it.
-    """
-    t = spec.training
-    cpu = t.device == "cpu"
-    report_to = loggers(folder.parent)
-    return {
-        **sizes.trainer,
-        "output_dir": str(folder),
-        "seed": spec.seed,
-        "data_seed": spec.seed,
-        "num_generations": t.samples_per_prompt,
-        "max_completion_length": t.max_completion_tokens,
-        "temperature": t.temperature,
-        "vllm_importance_sampling_correction": False,
-        "shuffle_dataset": False,  # our order, and one epoch: TRL's shuffle starts over in a resumed second epoch
-        "pad_to_multiple_of": None,
-        # Fused: one pass over weights and states instead of eight, 0.2 s instead of 0.95 s per update of 135 M
-        # parameters. Its last bits differ, so it is used only where the gradient's last bits differ anyway.
-        "optim": "adamw_torch_fused" if t.shared_prefix else "adamw_torch",
-        "learning_rate": t.learning_rate,
-        "lr_scheduler_type": "constant",
-        "weight_decay": t.weight_decay,
-        "max_grad_norm": t.gradient_clip,
-        "use_cpu": cpu,
-        "bf16": t.precision == "bfloat16",
-        "tf32": None if cpu else False,
-        "gradient_checkpointing": False,  # it saves memory at the cost of a second forward pass
-        "disable_dropout": True,
-        "use_cache": True,  # False would be saved in every checkpoint's config and slow down its evaluation
-        # Only a switch: TRL loads and runs the reference model if beta is not 0; the loss does not read it.
-        "beta": 1.0 if "ref_logp" in method.needs else 0.0,
-        # Weights and optimiser state stay float32; bfloat16 is autocast. Eager attention is 13 % faster than sdpa for
-        # short sequences on a CPU (measured).
-        "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
-        # Records are ours. Our callback requests saves, at rollout edges only, and `RunFolder` removes old states: TRL
-        # would remove one before the new one is complete.
-        "logging_strategy": "steps" if report_to else "no",
-        "logging_steps": 1,
-        "report_to": report_to or "none",
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": not cpu,
-    }
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._began = time.perf_counter()
+        self._batches: list[Batch] = []
+        self._loss: float | None = None
+        self.gradient_norm = self.rollout_seconds = None
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        self._weights = movement.copies(kwargs["model"].parameters())
+        if not self._batches:
+            # There is nothing to learn without an informative group. AdamW skips parameters without a gradient; with a
+            # zero gradient it would move on momentum alone.
+            for parameter in kwargs["model"].parameters():
+                parameter.grad = None
 
-def build_trainer(
-    spec: Spec,
-    run: RunFolder,
-    stop: Callable[[], bool],
-    sizes: Plan,
-    reward: Reward,
-) -> MethodTrainer:
-    """Return the trainer, ready to train."""
-    t, method = spec.training, catalog.parse(spec.method)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    # If jobs share the cores, a second thread mostly spins: 3 to 4 times slower on a busy machine (measured).
-    if os.environ.get("OMP_NUM_THREADS") == "1":
-        torch.set_num_threads(1)
-    if t.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("spec: training.device: 'cuda' is not available on this machine; allowed: cpu")
-    if t.device == "cuda" and torch.cuda.device_count() > 1:  # transformers would wrap the model in DataParallel
-        raise ConfigError("environment: CUDA_VISIBLE_DEVICES: several devices are visible; the trl adapter uses one")
-    prompts = rollouts.prompts(spec)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
-    rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
-    recorder = Recorder(run, method, stop)
-    drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
-    trainer = MethodTrainer(
-        method=method,
-        training=t,
-        recorder=recorder,
-        prompts=prompts,
-        run_seed=rollouts.stream_seed(spec),
-        refill=rollouts.Refill(len(prompts), spec.seed, run.start.refill_position),
-        placebo=None if spec.placebo is None else resolved(spec.placebo, "placebo"),
-        model=str(spec.base),
-        reward_funcs=_as_trl_calls(spec.reward, reward),
-        args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
-        train_dataset=Dataset.from_list(
-            rollouts.rows_of(prompts, drawn)
-        ),  # the whole run's prompts, in order: one epoch
-        processing_class=tokenizer,
-        callbacks=[recorder],
-    )
-    trainer.remove_callback(transformers.PrinterCallback)
-    # The same results, in a buffer no wider than the vocabulary.
-    vocabulary = int(trainer.model.config.get_text_config().vocab_size)
-    trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(HEAD_COLUMNS, vocabulary)
-
-    def write_weights(folder: Path) -> None:
-        """Write an ordinary model folder: weights, configs, tokenizer."""
-        trainer.model.save_pretrained(str(folder))
-        trainer.processing_class.save_pretrained(str(folder))
-
-    recorder.write_weights, recorder.divergences = write_weights, trainer.divergences
-    return trainer
-
-
-def _as_trl_calls(name: str, reward: Reward) -> Reward:
-    """Wrap the reward to take TRL's arguments. None, for a response that was not graded, drops its group."""
-
-    def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
-        return checked(f"reward {name}", reward(prompts, completions, answer), completions, missing=True)
-
-    scored.__name__ = name  # TRL names its metrics after the function
-    return scored
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
+        seconds = time.perf_counter() - self._began - (self.rollout_seconds or 0.0)
+        per_rollout = self.training.updates_per_rollout
+        moved, self._weights = movement.update(self._weights, kwargs["model"].parameters()), []
+        left = -state.global_step % per_rollout  # updates until the rollout's end
+        batch = rollouts.together(self._batches) if self._batches else None
+        self._batches = []  # frees the graph
+        self.write_row(
+            self.figures,
+            (state.global_step - 1) % per_rollout,
+            batch,
+            self.gradient_norm,
+            moved=moved,
+            divergences=None if left else self.trainer.divergences(),
+            loss=self._loss,
+            learning_rate=float(kwargs["optimizer"].param_groups[0]["lr"]),
+            tokens=self.minibatch.tokens,
+            sequences=self.minibatch.sequences,
+            seconds_update=seconds,
+            seconds_rollout=self.rollout_seconds,
+        )
+        if left == 0:
+            # Checkpoints come before TRL writes the state: a complete state must not lack an earlier checkpoint.
+            due, control.should_save = self.end_rollout(self.figures)
+            for step in due:
+                self.run.publish(step, self.trainer.write_weights)
+            control.should_training_stop |= self.stopped or self.collapsed_at is not None
+        elif self.stop() and left * seconds > GRACE_SECONDS:
+            # The edge is too far away: Slurm kills soon after its signal. The run resumes from the last edge's state.
+            control.should_training_stop = self.stopped = True
+        return control

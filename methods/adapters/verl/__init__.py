@@ -9,77 +9,62 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError, MissingInputError
+from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog
-from methods.adapters import TRL_VERSION, VERL_VERSION, Plan
-from methods.adapters.verl.config import micro_batch_rows, packs_by_tokens
+from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome, Plan
+from methods.adapters.verl.config import Files, check_cpus, compose, micro_batch_rows, overrides, packs_by_tokens
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
 
 if TYPE_CHECKING:
-    from methods.adapters import Outcome
     from methods.training.run_folder import RunFolder
 
 
 def plan(training: Training, method: Method) -> Plan:
     """Return verl's sizes for ours; raise `ConfigError` for what verl does not support."""
     t = training
-    if "full_logp" in method.needs:
-        raise ConfigError(
-            f"spec: method: {method.key} needs the whole distribution at every token, which verl's engine does not "
-            "hand to a loss; allowed: another kl-estimator, or trainer: trl"
-        )
-    if t.kl_target is not None:
-        raise ConfigError(f"spec: training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null")
-    if t.shared_prefix:
-        raise ConfigError("spec: training.shared_prefix: True: verl's engine scores whole rows; allowed: False")
-    if t.rows_per_minibatch % t.gpus:
-        raise ConfigError(
-            f"spec: training.nodes: {t.nodes} x {t.gpus_per_node} GPUs do not divide a minibatch of "
-            f"{t.rows_per_minibatch} sequences"
-        )
-    if t.device == "cuda" and t.micro_batches > 1:
-        raise ConfigError(
-            f"spec: training.micro_batches: {t.micro_batches}: on cuda verl cuts a minibatch by max_tokens_per_gpu; "
-            "allowed: 1"
-        )
     longest = t.max_prompt_tokens + t.max_completion_tokens
-    if t.device == "cuda" and t.max_tokens_per_gpu < longest:
-        raise ConfigError(
-            f"spec: training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
-            f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})"
-        )
-    if not method.splittable and t.cov_scope == "minibatch" and (t.gpus > 1 or t.micro_batches > 1):
-        parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
-        raise ConfigError(
-            f"spec: training.cov_scope: minibatch: {method.key} divides by the tokens of a micro-batch, and {parts} "
-            "would split the minibatch; allowed: microbatch"
-        )
+    gpus = f"{t.nodes} x {t.gpus_per_node} GPUs"
+    parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
+    split = t.gpus > 1 or t.micro_batches > 1
+    refused = {
+        f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
+        "loss; allowed: another kl-estimator, or trainer: trl": "full_logp" in method.needs,
+        f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null": t.kl_target is not None,
+        "training.shared_prefix: True: verl's engine scores whole rows; allowed: False": t.shared_prefix,
+        f"training.nodes: {gpus} do not divide a minibatch of {t.rows_per_minibatch} sequences": (
+            t.rows_per_minibatch % t.gpus
+        ),
+        f"training.micro_batches: {t.micro_batches}: on cuda verl cuts a minibatch by max_tokens_per_gpu; allowed: 1": (
+            t.device == "cuda" and t.micro_batches > 1
+        ),
+        f"training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
+        f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})": (
+            t.device == "cuda" and t.max_tokens_per_gpu < longest
+        ),
+        f"training.cov_scope: minibatch: {method.key} divides by the tokens of a micro-batch, and {parts} would split "
+        "the minibatch; allowed: microbatch": not method.splittable and t.cov_scope == "minibatch" and split,
+    }
+    for problem, found in refused.items():
+        if found:
+            raise ConfigError(f"spec: {problem}")
+    settings = {
+        "nnodes": t.nodes,
+        "n_gpus_per_node": t.gpus_per_node,
+        "train_batch_size": t.prompts_per_rollout,
+        "ppo_mini_batch_size": t.prompts_per_rollout // t.minibatches,
+        "ppo_epochs": t.passes,
+        "sequences_per_minibatch_and_gpu": t.rows_per_minibatch // t.gpus,
+    }
     if packs_by_tokens(t, method):
-        micro_batch = {"ppo_max_token_len_per_gpu": t.max_tokens_per_gpu}
+        settings["ppo_max_token_len_per_gpu"] = t.max_tokens_per_gpu
     else:
-        micro_batch = {"ppo_micro_batch_size_per_gpu": micro_batch_rows(t, method)}
-    return Plan(
-        prompts_drawn=t.prompts_drawn,
-        sequences_drawn=t.prompts_drawn * t.samples_per_prompt,
-        sequences_per_minibatch=t.rows_per_minibatch,
-        updates_per_rollout=t.updates_per_rollout,
-        updates=t.updates,
-        trainer={
-            "nnodes": t.nodes,
-            "n_gpus_per_node": t.gpus_per_node,
-            "train_batch_size": t.prompts_per_rollout,
-            "ppo_mini_batch_size": t.prompts_per_rollout // t.minibatches,
-            "ppo_epochs": t.passes,
-            "sequences_per_minibatch_and_gpu": t.rows_per_minibatch // t.gpus,
-            **micro_batch,
-            "total_training_steps": t.rollouts,
-        },
-    )
+        settings["ppo_micro_batch_size_per_gpu"] = micro_batch_rows(t, method)
+    return Plan.of(t, settings | {"total_training_steps": t.rollouts})
 
 
 def preflight(spec: Spec) -> Plan:
@@ -100,27 +85,19 @@ def check_versions(device: str) -> None:
 
     Called before Ray starts, because its workers would hide the reason in their logs.
     """
-    installed = version("verl")
-    if installed is None:
-        raise MissingInputError("environment: verl: the package is not installed; see docs/scale.md")
-    if installed != VERL_VERSION:
-        raise ConfigError(f"environment: verl: version {installed!r} is installed; allowed: {VERL_VERSION}")
-    trl = version("trl")
-    if trl not in (None, TRL_VERSION):  # verl imports TRL if installed; the shim in `worker` is for this version
-        raise ConfigError(
-            f"environment: trl: version {trl!r} is installed beside verl; allowed: {TRL_VERSION}, or none"
-        )
-    if device == "cuda" and version("vllm") is None:
-        raise MissingInputError(
-            f"environment: vllm: the package is not installed, and verl {installed} samples with it"
-        )
+    for name in ("verl", "vllm") if device == "cuda" else ("verl",):
+        if version(name) is None:
+            raise MissingInputError(f"environment: {name}: the package is not installed; see docs/scale.md")
+    # verl imports TRL if installed; the shim in `worker` is for this version
+    for name, allowed in (("verl", (VERL_VERSION,)), ("trl", (TRL_VERSION, None))):
+        if (found := version(name)) not in allowed:
+            raise ConfigError(f"environment: {name}: version {found!r} is installed; verl needs {allowed[0]}")
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     from methods.adapters.verl.processes import environment, short_folder
 
-    sizes = plan(spec.training, catalog.parse(spec.method))
     check_versions(spec.training.device)
     with short_folder() as name:
         short = Path(name)
@@ -129,6 +106,72 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
         if "RAY_ADDRESS" not in os.environ:  # the run's Ray rejects programs without this token
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        from methods.adapters.verl.trainer import drive
+        return _drive(spec, run, stop, short)
 
-        return drive(spec, run, stop, sizes, short)
+
+def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], short: Path) -> Outcome:
+    """Resume from the run's last state, or start. Raises a worker's exception if it is one of our one-line errors.
+
+    short: the run's folder for files that are not needed after the process.
+    """
+    import ray
+    import transformers
+    from omegaconf import OmegaConf
+    from ray.exceptions import RayActorError, RayTaskError
+    from verl.trainer.main_ppo import TaskRunnerV1
+
+    from methods.adapters.verl import checkpoint, dataset, processes
+    from methods.adapters.verl.trainer import MethodTrainer
+    from methods.training.curve import Recorder
+
+    t = spec.training
+    prompts = rollouts.prompts(spec)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
+    rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
+    start = run.open()
+    MethodTrainer.recorder = recorder = Recorder(run, catalog.parse(spec.method), stop)
+    MethodTrainer.end_tokens = _end_tokens(spec.base, tokenizer)
+    MethodTrainer.refill = rollouts.Refill(len(prompts), spec.seed, run.start.refill_position)
+    MethodTrainer.watchdog = watchdog = processes.Watchdog()
+    try:
+        # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
+        if rollouts.collapsed(run.curve.rewards, run.start.rollout):
+            return Outcome(len(run.curve.rows), True, run.start.rollout)
+        if start is not None:
+            checkpoint.check_world_size(start, t.gpus)
+        with watchdog.watching():
+            table = run.state / "prompts.parquet"
+            dataset.write_parquet(prompts, spec.reward, table)
+            resume = None if start is None else checkpoint.step_of(start)
+            files = Files(table, run.state, run.state / "verl.jsonl", resume=resume, ray_temp=short / "ray")
+            config = compose(overrides(spec, files))
+            OmegaConf.save(config, run.state / "verl.yaml")
+            with processes.ray_for(config, processes.environment(t, short)):
+                check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")
+                recorder.stopped = stop()
+                if not recorder.stopped:
+                    # verl's class without Ray: this process is the driver, not a Ray actor
+                    driver: Any = TaskRunnerV1.__ray_metadata__.modified_class
+                    driver().run(config)
+    except RayTaskError as error:
+        if isinstance(error.cause, BenchError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        message = " ".join(str(error).split())
+        raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
+    finally:
+        run.curve.close()
+    return Outcome(len(run.curve.rows), not recorder.stopped, recorder.collapsed_at)
+
+
+def _end_tokens(base: str, tokenizer: Any) -> list[int]:
+    """Return the tokens that end a response. A generation config may list more than the tokenizer."""
+    from transformers import GenerationConfig
+
+    tokens: Any = None
+    if (Path(base) / "generation_config.json").is_file():
+        tokens = GenerationConfig.from_pretrained(base).eos_token_id
+    if tokens is None:
+        tokens = tokenizer.eos_token_id
+    return list(tokens) if isinstance(tokens, list) else [tokens]

@@ -54,14 +54,12 @@ def merged(actor: Path) -> dict[str, Tensor]:
         torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
         for rank in range(ranks)
     ]
-    whole: dict[str, Tensor] = {}
+    whole: dict[str, Tensor] = dict(shards[0])
     for name, first in shards[0].items():
         if isinstance(first, DTensor):
             placement: Any = first.placements[-1]  # FSDP shards over the last dimension of the device mesh
             pieces = [shard[name].to_local() for shard in shards]
             whole[name] = torch.cat(pieces, dim=placement.dim) if placement.is_shard() else pieces[0]
-        else:
-            whole[name] = first
     return whole
 
 

@@ -6,7 +6,7 @@ This module imports neither verl nor torch, because `plan` uses the sizes below 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,15 +48,13 @@ _ADDED = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Files:
     """Files that a run reads and writes, besides those of its specification."""
 
-    train_parquet: Path
-    val_parquet: Path
+    prompts: Path  # parquet table
     checkpoints: Path  # folder of verl's `global_step_<N>`
     log: Path  # verl's metrics
-    reward_module: Path  # verl loads it by path
     resume: Path | None = None  # the `global_step_<N>` to resume from
     ray_temp: Path | None = None  # short, because socket paths are limited in length
 
@@ -69,7 +67,7 @@ def overrides(spec: Spec, files: Files) -> dict[str, Any]:
         {
             "spec": {"base": spec.base, "seed": spec.seed},
             "training": spec.training.model_dump(),
-            "files": {name: None if path is None else str(path) for name, path in asdict(files).items()},
+            "files": {name: None if path is None else str(path) for name, path in vars(files).items()},
             "derived": derived(spec, files),
         }
     )
@@ -99,6 +97,7 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "advantage": ADVANTAGE,
         "agent_loop": AGENT_LOOP,
         "reward_function": REWARD_FUNCTION,
+        "reward_module": str(ROOT / "methods/adapters/verl/dataset.py"),  # verl loads it by path
         "reward_metric": REWARD_METRIC,
         "external_lib": EXTERNAL_LIB[t.device],
         "rollout_engine": "vllm" if cuda else CPU_ROLLOUT,

@@ -35,8 +35,6 @@ LOOPBACK = {
     "VLLM_HOST_IP": "127.0.0.1",
 }
 PLACE = Path("/tmp")  # short, because the path of a socket is limited to 107 characters
-# At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job uses fully.
-SYSTEM = {"worker_niceness": 0}
 
 
 class StalledError(BenchError, TimeoutError):
@@ -156,31 +154,27 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
     address = os.environ.get("RAY_ADDRESS")
+    if address:  # a cluster started by a launcher, which has set its sizes
+        arguments = {}
+    else:
+        # At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job uses fully.
+        arguments |= {"_system_config": {"worker_niceness": 0}}
     try:
-        if address:  # a cluster started by a launcher, which has set its sizes
-            ray.init(address=address, runtime_env=runtime)
-        else:
-            _start(runtime_env=runtime, **arguments)
+        for attempts_left in (2, 1, 0):
+            try:
+                ray.init(address=address or "local", runtime_env=runtime, **arguments)
+                break
+            except Exception as error:  # Ray raises nothing more specific
+                ray.shutdown()
+                # Ray's limit of 30 s is too short on a busy machine.
+                if "timed out during startup" not in str(error) or not attempts_left:
+                    raise
+                print("verl: Ray did not start within its 30 s; trying again", flush=True)
         for number, handler in handlers.items():  # Ray's handlers would end the process immediately, without saving
             signal.signal(number, handler)
         yield
     finally:
         ray.shutdown()
-
-
-def _start(**arguments: Any) -> None:
-    """Start a private Ray, with up to three attempts: its start limit of 30 s is too short on a busy machine."""
-    import ray
-
-    for attempts_left in (2, 1, 0):
-        try:
-            ray.init(address="local", _system_config=SYSTEM, **arguments)
-            return
-        except Exception as error:  # Ray raises nothing more specific
-            ray.shutdown()
-            if "timed out during startup" not in str(error) or not attempts_left:
-                raise
-            print("verl: Ray did not start within its 30 s; trying again", flush=True)
 
 
 def short_folder() -> TemporaryDirectory[str]:

@@ -20,20 +20,14 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import ray
 import torch
 import transfer_queue as tq
-import transformers
-from omegaconf import OmegaConf
-from ray.exceptions import RayActorError, RayTaskError
 from tensordict import TensorDict
 from verl.single_controller.ray import RayWorkerGroup
-from verl.trainer.main_ppo import TaskRunnerV1
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -44,12 +38,9 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 from verl.workers.utils.padding import response_from_nested
 
-from core.errors import BenchError, CorruptInputError
-from core.provenance import ROOT
-from methods import catalog
-from methods.adapters import Outcome, Plan
-from methods.adapters.verl import checkpoint, dataset, processes
-from methods.adapters.verl.config import ADVANTAGE, TRAINER, Files, check_cpus, compose, overrides
+from core.errors import CorruptInputError
+from methods.adapters.verl import checkpoint, processes
+from methods.adapters.verl.config import ADVANTAGE, TRAINER
 from methods.adapters.verl.worker import (
     MINIBATCH_ROWS,
     REFERENCE,
@@ -67,14 +58,11 @@ from methods.adapters.verl.worker import (
 from methods.method import Method
 from methods.training import movement, rollouts
 from methods.training.curve import Recorder
-from methods.training.run_folder import RunFolder
 from methods.training.spec import Spec, Training
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transfer_queue import KVBatchMeta
-
-Key = TypeVar("Key")
 
 # --- Sampling one rollout: draw, wait for all of it, keep informative groups ------------------------------------------
 # verl's filter takes groups as they finish, so the training data would depend on timing. Here all responses are
@@ -94,52 +82,28 @@ class NothingToLearnError(Exception):
         self.batch = batch
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """A rollout's responses, group by group in the order drawn, and which groups are trained on."""
+class GroupBuffer(ReplayBuffer):
+    """Buffer whose `sample` returns the rows of the kept groups; `rows` has those of all groups, in the order drawn."""
 
     rows: list[Response]
+    kept: list[list[Response]]  # groups that are trained on
     kept_groups: list[int]  # their numbers
-    samples: int  # per group
-
-    @property
-    def groups(self) -> int:
-        """Number of groups sampled."""
-        return len(self.rows) // self.samples
-
-    def group(self, number: int) -> list[Response]:
-        """Return the responses of one group; rows are ordered by group."""
-        return self.rows[number * self.samples : (number + 1) * self.samples]
-
-    @property
-    def kept_rows(self) -> list[Response]:
-        """Responses that are trained on, group by group."""
-        return [row for number in self.kept_groups for row in self.group(number)]
-
-
-class GroupBuffer(ReplayBuffer):
-    """Buffer whose `sample` returns the rows of the kept groups; `rollout` describes all groups, kept or not."""
-
-    rollout: Rollout
 
     def __init__(
         self, training: Training, end_tokens: Sequence[int], refill: Callable[[int], int], check: Callable[[], None]
     ):
+        # trainer_config and the next three configure verl's `sample`, which is replaced
         super().__init__(
-            trainer_mode="sync",
-            trainer_config=None,  # this and the next three configure verl's `sample`, which is replaced
-            max_off_policy_threshold=None,
-            max_off_policy_strategy="drop",
-            sampler_kwargs=None,
-            poll_interval=POLL_SECONDS,
-        )
+            trainer_mode="sync", trainer_config=None, max_off_policy_threshold=None, max_off_policy_strategy="drop",
+            sampler_kwargs=None, poll_interval=POLL_SECONDS,
+        )  # fmt: skip
         self.training, self.end_tokens = training, end_tokens
         self.refill = refill  # sends up to so many more prompts; returns how many
         self.check = check  # raises if the wait was too long or a worker has died
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
         """Return the rows of the kept groups; replaces verl's `sample`, which waits only for `batch_size` groups."""
-        t = self.training
+        t, n = self.training, self.training.samples_per_prompt
         rows = self._wait_for_rows(partition_id)
         for _ in range(t.refill_rounds if t.filter == "refill" else 0):
             # twice the missing number, because some of the new groups will be constant too
@@ -147,25 +111,23 @@ class GroupBuffer(ReplayBuffer):
             if not missing or not self.refill(min(2 * missing, batch_size)):
                 break
             rows = self._wait_for_rows(partition_id)
-        self.rollout = Rollout(rows, self._choose(rows, batch_size), t.samples_per_prompt)
+        self.rows, self.kept_groups = rows, self._choose(rows, batch_size)
+        self.kept = [rows[number * n : (number + 1) * n] for number in self.kept_groups]
         # One group is kept even if none is informative: verl's step must have rows to clear at its end.
-        staying = {row.uid for row in self.rollout.kept_rows} or {rows[0].uid}
+        staying = {group[0].uid for group in self.kept} or {rows[0].uid}
         self._clear_groups(partition_id, {row.uid for row in rows} - staying)
         batch = self._materialize_batch(partition_id, sorted(staying), dict(self.partitions[partition_id]))
-        if not self.rollout.kept_groups:
+        if not self.kept:
             raise NothingToLearnError(batch)
         # verl returns rows in the order in which they finished; minibatches need the order in which they were drawn.
         position = {key: index for index, key in enumerate(batch.keys)}
-        batch.reorder([position[row.key] for row in self.rollout.kept_rows])
+        batch.reorder([position[row.key] for group in self.kept for row in group])
         return batch, {}
 
     def _choose(self, rows: list[Response], wanted: int) -> list[int]:
         """Return the numbers of at most `wanted` groups to train on."""
-        n = self.training.samples_per_prompt
-        ungraded = {index // n for index, row in enumerate(rows) if row.reward is None}
-        # float64 represents each reward exactly, so that equal rewards stay equal and different ones different
-        reward = torch.tensor([row.reward or 0.0 for row in rows], dtype=torch.float64)
-        return rollouts.choose(rollouts.informative(reward, n), wanted, self.training.filter, ungraded)
+        t = self.training
+        return rollouts.choose([row.reward for row in rows], t.samples_per_prompt, wanted, t.filter)
 
     def _wait_for_rows(self, partition_id: str) -> list[Response]:
         """Wait until no request is open; return all responses, in the order of draws, prompts and samples."""
@@ -203,19 +165,17 @@ def _place(key: str) -> tuple[str, int]:
 
 
 class MethodTrainer(PPOTrainerSync):
-    """Trainer of `method` that reports every rollout to `recorder`."""
+    """Trainer of the recorder's run, to which it reports every rollout."""
 
-    # Class attributes, set by `drive`, because verl builds the trainer from its configuration only.
-    spec: Spec
-    method: Method
-    prompts_drawn: int  # per rollout, without refills
-    end_tokens: Sequence[int]
+    # Class attributes, set by the adapter, because verl builds the trainer from its configuration only.
     recorder: Recorder
+    end_tokens: Sequence[int]
     refill: rollouts.Refill
     watchdog: processes.Watchdog
 
     def __init__(self, config: DictConfig):
         config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
+        self.spec, self.method = self.recorder.run.spec, self.recorder.method
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
         # For the current rollout:
@@ -267,8 +227,9 @@ class MethodTrainer(PPOTrainerSync):
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         """Return the rollout's prompts by its number: the position of verl's data loader would have to be saved."""
-        end = self.global_steps * self.prompts_drawn
-        return self._batch(rollouts.order(len(self.train_dataset), end, self.spec.seed)[end - self.prompts_drawn :])
+        drawn = self.spec.training.prompts_drawn
+        order = rollouts.order(len(self.train_dataset), self.global_steps * drawn, self.spec.seed)
+        return self._batch(order[-drawn:])
 
     def _refill(self, wanted: int) -> int:
         """Dispatch up to `wanted` more prompts, for filter `refill`; return their number."""
@@ -345,8 +306,8 @@ class MethodTrainer(PPOTrainerSync):
     # --- 3. minibatches -------------------------------------------------------------------------------------------
 
     def _minibatches(self) -> list[list[int]]:
-        """Return the positions in `rollout.kept_groups` of each nonempty minibatch's groups."""
-        dealt = rollouts.deal(range(len(self.replay_buffer.rollout.kept_groups)), self.spec.training.minibatches)
+        """Return the positions in `replay_buffer.kept` of each nonempty minibatch's groups."""
+        dealt = rollouts.deal(range(len(self.replay_buffer.kept)), self.spec.training.minibatches)
         return [groups for groups in dealt if groups]
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
@@ -359,17 +320,16 @@ class MethodTrainer(PPOTrainerSync):
         batch = super()._balance_batch(batch, metrics, **options)
         position = {key: index for index, key in enumerate(batch.keys)}
         length = {key: int(tag["seq_len"]) for key, tag in zip(batch.keys, batch.tags, strict=True)}
-        rollout = self.replay_buffer.rollout
-        real = {row.key for row in rollout.kept_rows}
+        kept = self.replay_buffer.kept
+        real = {row.key for group in kept for row in group}
         # Filling rows are ordered by number, so that the same ones always go into the same minibatch.
         filling = iter(sorted((key for key in position if key not in real), key=lambda key: int(key.rsplit("_", 2)[1])))
         size = self.spec.training.rows_per_minibatch
         placed: list[tuple[str, MinibatchTotals]] = []  # minibatch by minibatch
         for members in self._minibatches():
-            groups = {number: rollout.group(rollout.kept_groups[number]) for number in members}
-            rows = sum(map(len, groups.values()))
-            placed += with_totals({n: [(row.key, row.tokens) for row in group] for n, group in groups.items()})
-            fill = MinibatchTotals(-1, 0, len(groups), rows, -1)
+            rows = sum(len(kept[number]) for number in members)
+            placed += with_totals({number: [(row.key, row.tokens) for row in kept[number]] for number in members})
+            fill = MinibatchTotals(-1, 0, len(members), rows, -1)
             placed += [(next(filling), fill) for _ in range(size - rows)]
         placed = [placed[index] for index in by_rank([length[key] for key, _ in placed], size, self._ranks)]
         batch.reorder([position[key] for key, _ in placed])
@@ -389,14 +349,21 @@ class MethodTrainer(PPOTrainerSync):
         """Record the rollout and save if due; only its end can be saved, because states do not contain its samples."""
         super().on_step_end()
         t, step = self.spec.training, self.global_steps
-        figures = rollout_figures(step, self.replay_buffer.rollout)
-        updates = by_update(self._results)
+        buffer = self.replay_buffer
+        figures = rollouts.figures(
+            step, [row.reward for row in buffer.rows], buffer.kept_groups, t.samples_per_prompt,
+            [row.tokens for row in buffer.rows], [row.truncated for row in buffer.rows],
+        )  # fmt: skip
+        updates: dict[int, list[MicroBatchResult]] = {}
+        for result in self._results:
+            updates.setdefault(result.update, []).append(result)
+        in_order = [updates[number] for number in sorted(updates)]
         # A minibatch without an informative group has no update; such minibatches come last in each pass.
         trained = min(figures.groups_kept, t.minibatches)
         for index in range(t.updates_per_rollout):
             passes_before, minibatch = divmod(index, t.minibatches)
             update = passes_before * trained + minibatch if minibatch < trained else None
-            results = [] if update is None else updates[update]
+            results = [] if update is None else in_order[update]
             batch = rollouts.together([result.batch for result in results]) if results else None
             self.recorder.write_row(
                 figures,
@@ -437,50 +404,21 @@ class MethodTrainer(PPOTrainerSync):
         """Do nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if self.replay_buffer.rollout.kept_groups:  # without an update there is no input for them
+        if self.replay_buffer.kept:  # without an update there is no input for them
             super()._compute_metrics(batch, metrics, *args, **options)
-
-
-def rollout_figures(number: int, rollout: Rollout) -> rollouts.RolloutFigures:
-    """Return the figures of rollout `number` (1-based). Mean rewards exclude responses without a reward."""
-    kept = rollout.kept_rows
-    rewards = [row.reward for row in rollout.rows if row.reward is not None]
-    if not rewards:
-        raise CorruptInputError(f"verl: rollout {number}: none of {len(rollout.rows)} responses has a reward")
-    return rollouts.RolloutFigures(
-        rollout=number,
-        reward=_mean(rewards),
-        reward_kept=_mean([row.reward for row in kept if row.reward is not None]) if kept else None,
-        reward_given=_mean(rewards),
-        reward_timeouts=len(rollout.rows) - len(rewards),
-        groups_sampled=rollout.groups,
-        groups_kept=len(rollout.kept_groups),
-        groups_discarded=rollout.groups - len(rollout.kept_groups),
-        response_tokens=_mean([row.tokens for row in rollout.rows]),
-        truncated_fraction=_mean([row.truncated for row in rollout.rows]),
-    )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(sum(values)) / len(values)
 
 
 def method_loss(spec: Spec, method: Method) -> MethodLoss:
     """Return the loss for the workers."""
     t = spec.training
-    return MethodLoss(
-        method.key,
-        rollouts.stream_seed(spec),
-        t.updates_per_rollout,
-        t.max_completion_tokens,
-        whole_minibatch=t.cov_scope == "minibatch",
-    )
+    lengths, whole = (t.updates_per_rollout, t.max_completion_tokens), t.cov_scope == "minibatch"
+    return MethodLoss(method.key, rollouts.stream_seed(spec), *lengths, whole_minibatch=whole)
 
 
-def with_totals(groups: Mapping[int, Sequence[tuple[Key, int]]]) -> list[tuple[Key, MinibatchTotals]]:
+def with_totals(groups: Mapping[int, Sequence[tuple[Any, int]]]) -> list[tuple[Any, MinibatchTotals]]:
     """Return the rows of one minibatch, each with its totals. groups: number -> key and token count of each row."""
     sequences = sum(map(len, groups.values()))
-    placed: list[tuple[Key, MinibatchTotals]] = []
+    placed: list[tuple[Any, MinibatchTotals]] = []
     for number, rows in groups.items():
         of_group = number, sum(tokens for _, tokens in rows), len(groups), sequences
         placed += [(key, MinibatchTotals(*of_group, len(placed) + nth)) for nth, (key, _) in enumerate(rows)]
@@ -529,12 +467,6 @@ def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
         sums[most], sums[least] = sums[most] - moved, sums[least] + moved
 
 
-def by_update(results: Sequence[MicroBatchResult]) -> list[list[MicroBatchResult]]:
-    """Return the micro-batches of each update, in order."""
-    updates = sorted({result.update for result in results})
-    return [[result for result in results if result.update == update] for update in updates]
-
-
 def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
     """Wrap `Method.advantage` as an estimator of verl; filling rows have no tokens and get 0."""
 
@@ -564,78 +496,3 @@ def worker_group(*arguments: Any, **options: Any) -> RayWorkerGroup:
 
 
 trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument
-
-# --- One run, from its first process to its last state: verl's trainer runs in this process, not in a Ray actor -------
-
-Runner: Any = TaskRunnerV1.__ray_metadata__.modified_class  # verl's class without Ray: this process is the driver
-
-
-def drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], sizes: Plan, short: Path) -> Outcome:
-    """Resume from the run's last state, or start. Raises a worker's exception if it is one of our one-line errors.
-
-    short: the run's folder for files that are not needed after the process (`processes.short_folder`).
-    """
-    t, method = spec.training, catalog.parse(spec.method)
-    prompts = rollouts.prompts(spec)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base)
-    rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
-    start = run.open()
-    recorder = Recorder(run, method, stop)
-    watchdog = processes.Watchdog()
-    try:
-        # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
-        if rollouts.collapsed(run.curve.rewards, run.start.rollout):
-            return Outcome(run.curve.rows, True, run.start.rollout)
-        if start is not None:
-            checkpoint.check_world_size(start, t.gpus)
-        with watchdog.watching():
-            table = run.state / "prompts.parquet"
-            dataset.write_parquet(prompts, spec.reward, table)
-            files = Files(
-                train_parquet=table,
-                val_parquet=table,  # required by verl; nothing is validated during training
-                checkpoints=run.state,
-                log=run.state / "verl.jsonl",
-                reward_module=ROOT / "methods/adapters/verl/dataset.py",
-                resume=None if start is None else checkpoint.step_of(start),
-                ray_temp=short / "ray",
-            )
-            config = compose(overrides(spec, files))
-            OmegaConf.save(config, run.state / "verl.yaml")
-            attributes = {
-                "spec": spec,
-                "method": method,
-                "prompts_drawn": sizes.prompts_drawn,
-                "end_tokens": end_tokens(spec.base, tokenizer),
-                "recorder": recorder,
-                "refill": rollouts.Refill(len(prompts), spec.seed, run.start.refill_position),
-                "watchdog": watchdog,
-            }
-            for name, value in attributes.items():  # verl builds the trainer from its configuration only
-                setattr(MethodTrainer, name, value)
-            with processes.ray_for(config, processes.environment(t, short)):
-                check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")
-                if not stop():
-                    Runner().run(config)
-                else:
-                    recorder.stopped = True
-    except RayTaskError as error:
-        if isinstance(error.cause, BenchError):
-            raise error.cause from None
-        raise
-    except RayActorError as error:
-        message = " ".join(str(error).split())
-        raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
-    finally:
-        run.curve.close()
-    return Outcome(run.curve.rows, not recorder.stopped, recorder.collapsed_at)
-
-
-def end_tokens(base: str, tokenizer: transformers.PreTrainedTokenizerBase) -> list[int]:
-    """Return the tokens that end a response. A generation config may list more than the tokenizer."""
-    tokens: Any = None
-    if (Path(base) / "generation_config.json").is_file():
-        tokens = transformers.GenerationConfig.from_pretrained(base).eos_token_id
-    if tokens is None:
-        tokens = tokenizer.eos_token_id
-    return list(tokens) if isinstance(tokens, list) else [tokens]

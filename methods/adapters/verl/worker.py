@@ -7,7 +7,7 @@ CPU through `cpu_rollout`). The import registers the agent loop and installs the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -20,7 +20,6 @@ from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from core.errors import ConfigError
 from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
@@ -35,14 +34,8 @@ if TYPE_CHECKING:
 # --- The shim ---------------------------------------------------------------------------------------------------------
 
 
-def _no_trl() -> bool:
-    """Hide TRL from verl, which would import a class, needed only by critics, that TRL 1.x no longer has."""
-    return False
-
-
-# Each of the two modules has a reference to the function, so both are replaced.
-verl.models.transformers.monkey_patch.is_trl_available = _no_trl
-verl.utils.model.is_trl_available = _no_trl
+# verl would import a class, needed only by critics, that TRL 1.x no longer has. Both modules have a reference.
+verl.models.transformers.monkey_patch.is_trl_available = verl.utils.model.is_trl_available = lambda: False
 
 # --- The output head --------------------------------------------------------------------------------------------------
 
@@ -54,7 +47,7 @@ class ChunkedHead:
     """
 
     def __init__(self, **_: Any):
-        """Ignore the arguments: verl passes the backend's name."""
+        """Ignore verl's arguments."""
 
     def forward(
         self, hidden_states: Tensor, vocab_weights: Tensor, input_ids: Tensor, temperature: float = 1.0
@@ -106,8 +99,7 @@ class MinibatchTotals(NamedTuple):
     place: int  # position in the minibatch as drawn, on any rank: 0 to sequences - 1; -1 for a filling row
 
 
-@dataclass(frozen=True)
-class MicroBatch:
+class MicroBatch(NamedTuple):
     """One micro-batch as a loss reads it, and its position in the run."""
 
     batch: Batch
@@ -158,15 +150,8 @@ def micro_batch(model_output: Mapping[str, Any], data: TensorDict, label: str, m
     rollout: Any = data["global_steps"]
     if isinstance(rollout, Sequence) or hasattr(rollout, "shape"):  # verl passes it bare or once per row
         rollout = rollout[0]
-    return MicroBatch(
-        batch,
-        place_B,
-        rollout=int(rollout),
-        tokens=int(data["batch_num_tokens"]),
-        sequences=int(sequences_B.max()),
-        rows=int(data["global_batch_size"]),
-        ranks=int(data["dp_size"]),
-    )
+    totals = data["batch_num_tokens"], sequences_B.max(), data["global_batch_size"], data["dp_size"]
+    return MicroBatch(batch, place_B, int(rollout), *map(int, totals))
 
 
 def _padded(x: Tensor, width: int) -> Tensor:
@@ -176,8 +161,7 @@ def _padded(x: Tensor, width: int) -> Tensor:
     return pad(x, (0, width - x.shape[1]))
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """One sampled response, read by the driver from verl's queue."""
 
     key: str  # <uid>_<sample>_0
@@ -191,19 +175,11 @@ class Response:
 def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
     """Return the responses of these rows. A response is truncated if it has `limit` tokens without an end token."""
     rows = []
-    extras = [getattr(extra, "data", extra) for extra in data["extra_fields"]]
-    for key, tokens, scores, extra in zip(keys, data["responses"], data["rm_scores"], extras, strict=True):
-        info = extra.get("reward_extra_info", {})
-        rows.append(
-            Response(
-                key=key,
-                uid=key.rsplit("_", 2)[0],
-                reward=None if info.get("timeout") else float(scores.sum()),
-                tokens=len(tokens),
-                truncated=len(tokens) >= limit and int(tokens[-1]) not in end_tokens,
-                error=info.get("error"),
-            )
-        )
+    for key, tokens, scores, extra in zip(*(keys, *(data[name] for name in RESPONSE_FIELDS)), strict=True):
+        info = getattr(extra, "data", extra).get("reward_extra_info", {})
+        reward = None if info.get("timeout") else float(scores.sum())
+        truncated = len(tokens) >= limit and int(tokens[-1]) not in end_tokens
+        rows.append(Response(key, key.rsplit("_", 2)[0], reward, len(tokens), truncated, info.get("error")))
     return rows
 
 
@@ -238,7 +214,6 @@ class MethodLoss:
         self.max_tokens = max_tokens  # of a response
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
         self.gathers = whole_minibatch and bool(self.method.parts.statistics)
-        self.whole_minibatch = whole_minibatch
         self.selected: dict[str, Tensor] | None = None  # for the current minibatch, place by place
         self.rollout = self.rows = 0
 
@@ -273,11 +248,6 @@ class MethodLoss:
         batch, update = part.batch, self._update(part)
         self.rows += len(batch.mask)
         split = len(batch.mask) < part.rows
-        if split and self.whole_minibatch and not self.method.splittable:
-            raise ConfigError(
-                f"verl: a worker got {len(batch.mask)} of a minibatch's {part.rows} sequences, but {self.method.key} "
-                "divides by the tokens of a micro-batch; allowed: one GPU, micro_batches 1, or cov_scope: microbatch"
-            )
         selected = None
         if self.selected is not None:  # filling rows get arbitrary values, because they have no tokens
             selected = rows_selected(self.selected, part.place.clamp(min=0).cpu(), batch.logp)
@@ -304,7 +274,10 @@ class MethodLoss:
         return torch.Generator().manual_seed(derive(self.run_seed, "selection", update))
 
 
-_forward_backward = FSDPEngineWithLMHead.forward_backward_batch
+_forward_backward, _optimizer_step, _train_batch, _infer_batch = (
+    getattr(FSDPEngineWithLMHead, name)
+    for name in ("forward_backward_batch", "optimizer_step", "train_batch", "infer_batch")
+)
 
 
 def forward_backward_batch(
@@ -327,13 +300,6 @@ def forward_backward_batch(
     return _forward_backward(self, data, loss_function, forward_only)
 
 
-# verl has no hook between a minibatch and its micro-batches.
-FSDPEngineWithLMHead.forward_backward_batch = forward_backward_batch
-
-
-_optimizer_step, _train_batch = FSDPEngineWithLMHead.optimizer_step, FSDPEngineWithLMHead.train_batch
-
-
 def optimizer_step(self: Any) -> float:
     """Run verl's step; keep how far it moved the parameters for `train_batch`."""
     before = movement.copies(self.module.parameters())
@@ -345,25 +311,15 @@ def optimizer_step(self: Any) -> float:
 def train_batch(self: Any, data: TensorDict, loss_function: Callable[..., Any]) -> Any:
     """Run verl's update; add to its results how far it moved the parameters."""
     outputs = _train_batch(self, data, loss_function)
-    metrics = outputs["metrics"]
-    if RESULT in metrics:
+    if RESULT in (metrics := outputs["metrics"]):
         metrics[RESULT] = [result._replace(moved=self.moved) for result in metrics[RESULT]]
     return outputs
 
 
-FSDPEngineWithLMHead.optimizer_step, FSDPEngineWithLMHead.train_batch = optimizer_step, train_batch
-
-
 def detached(batch: Batch) -> Batch:
     """Return the batch on the CPU, without gradient, for diagnostics."""
-    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-    moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
-    return replace(batch, **moved)
-
-
-# --- The pass without gradient ----------------------------------------------------------------------------------------
-
-_infer_batch = FSDPEngineWithLMHead.infer_batch
+    values: dict[str, Any] = {f.name: getattr(batch, f.name) for f in fields(Batch)}
+    return replace(batch, **{n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)})
 
 
 def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
@@ -389,7 +345,9 @@ def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
     }
 
 
-FSDPEngineWithLMHead.infer_batch = infer_batch
+# verl has no hooks between a minibatch and its micro-batches.
+for replacement in (forward_backward_batch, optimizer_step, train_batch, infer_batch):
+    setattr(FSDPEngineWithLMHead, replacement.__name__, replacement)
 
 # --- Sampling ---------------------------------------------------------------------------------------------------------
 
