@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
 from methods import catalog
 from methods.adapters import Outcome, Plan, checked, resolved
 from methods.batch import Batch
-from methods.diagnostics import NAMES
-from methods.training import rollouts
-from methods.training.movement import MOVEMENT
-from methods.training.rollouts import choose, collapsed, deal, derive, order, stream_seed
+from methods.training import movement, rollouts
+from methods.training.curve import Recorder
+from methods.training.rollouts import RolloutFigures, choose, deal, derive, order, stream_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,33 +49,30 @@ def preflight(spec: Spec) -> Plan:
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     import torch
 
-    loop = _Loop(spec, run)
-    t, rollout, collapsed_at = spec.training, run.start.rollout, None
-    stopped = stop()
-    while rollout < t.rollouts and not stopped and collapsed_at is None:
+    loop = _Loop(spec, run, stop)
+    t, rollout = spec.training, run.start.rollout
+    recorder = loop.recorder
+    recorder.stopped = stop()
+    while rollout < t.rollouts and not recorder.stopped and recorder.collapsed_at is None:
         rollout += 1
-        loop.rollout(rollout)
-        if collapsed(run.curve.rewards, rollout):
-            collapsed_at = rollout
-        for step in spec.checkpoints:
-            if step == rollout or (collapsed_at and step > rollout):
-                run.publish(step, loop.write)
-        stopped = stop() and rollout < t.rollouts
-        if stopped or rollout == t.rollouts or rollout % t.save_every == 0:
+        due, save = recorder.end_rollout(loop.rollout(rollout))
+        for step in due:
+            run.publish(step, loop.write)
+        if save:
             state = run.state / f"checkpoint-{rollout * t.updates_per_rollout}"
             state.mkdir(parents=True, exist_ok=True)
             torch.save((loop.model.state_dict(), loop.optimizer.state_dict()), state / "weights.pt")
             run.save(state, update=rollout * t.updates_per_rollout, rollout=rollout, refill_position=0)
     run.curve.close()
-    return Outcome(rollout * t.updates_per_rollout, not stopped, collapsed_at)
+    return Outcome(rollout * t.updates_per_rollout, not recorder.stopped, recorder.collapsed_at)
 
 
 class _Loop:
-    def __init__(self, spec: Spec, run: RunFolder):
+    def __init__(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]):
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        self.spec, self.run, self.method = spec, run, catalog.parse(spec.method)
+        self.spec, self.method = spec, catalog.parse(spec.method)
         self.prompts = rollouts.prompts(spec)
         self.reward = resolved(spec.reward)
         self.model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32)
@@ -89,8 +84,10 @@ class _Loop:
             weights, optimizer = torch.load(start / "weights.pt")
             self.model.load_state_dict(weights)
             self.optimizer.load_state_dict(optimizer)
+        self.recorder = Recorder(run, self.method, stop)
 
-    def rollout(self, number: int) -> None:
+    def rollout(self, number: int) -> RolloutFigures:
+        """Sample, score and make all updates of one rollout; return its figures."""
         import torch
 
         t, n = self.spec.training, self.spec.training.samples_per_prompt
@@ -130,22 +127,28 @@ class _Loop:
             minibatches.append((these, old))
         for index in range(t.updates_per_rollout):
             these, old = minibatches[index % t.minibatches]
-            row: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", *NAMES, *MOVEMENT))
-            row |= {"tokens": 0, "sequences": 0}
-            update = (number - 1) * t.updates_per_rollout + index
+            update, batch = (number - 1) * t.updates_per_rollout + index, None
+            loss = norm = moved = None
             if old is not None:
                 logp, entropy = self._score(ids[these], whole[these], width)
                 batch = Batch(
                     logp=logp, entropy=entropy, old_logp=old[0], old_entropy=old[1], advantage=advantage[these],
                     mask=mask[these], group=these // n, max_tokens=t.max_completion_tokens, label=self.method.key,
                 )  # fmt: skip
-                row |= self._update(batch, update)
-            self.run.curve.append(
-                asdict(figures) | row | {
-                    "update": update, "minibatch": index, "learning_rate": t.learning_rate,
-                    "seconds_update": None, "seconds_rollout": None,
-                }
+                value = loss_of(self.method, batch, self.spec.seed, update)
+                self.optimizer.zero_grad()
+                value.backward()
+                loss, before = float(value.detach()), movement.copies(self.model.parameters())
+                norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), t.gradient_clip))
+                self.recorder.check_gradient(norm, update)
+                self.optimizer.step()
+                moved = movement.update(before, self.model.parameters())
+            self.recorder.write_row(
+                figures, index, batch, norm, moved=moved, loss=loss, learning_rate=t.learning_rate,
+                tokens=batch.tokens if batch else 0, sequences=batch.sequences if batch else 0,
+                seconds_update=None, seconds_rollout=None,
             )  # fmt: skip
+        return figures
 
     def _score(self, ids: Tensor, mask: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """Return (B, T) log-probs at the sampling temperature, and entropies, of the responses."""
@@ -153,18 +156,6 @@ class _Loop:
         logits = self.model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
         full = (logits[:, width - 1 : -1] / self.spec.training.temperature).log_softmax(-1)
         return full.gather(2, ids[:, width:].unsqueeze(2)).squeeze(2), -(full.exp() * full).sum(2)
-
-    def _update(self, batch: Batch, update: int) -> dict[str, Any]:
-        import torch
-
-        value = loss_of(self.method, batch, self.spec.seed, update)
-        self.optimizer.zero_grad()
-        value.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.spec.training.gradient_clip)
-        figures = self.method.diagnostics(batch)
-        self.optimizer.step()
-        sizes = {"tokens": batch.tokens, "sequences": batch.sequences}
-        return {"loss": float(value.detach()), "grad_norm": float(norm), **figures, **sizes}
 
     def write(self, folder: Path) -> None:
         self.model.save_pretrained(str(folder))

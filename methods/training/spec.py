@@ -55,7 +55,9 @@ class Training(Declared):
     nodes: Count = 1
     gpus_per_node: Count = 1
     tensor_parallel: Count = 1  # GPUs that one inference engine spans
-    rollout_memory: Positive = 0.6  # share of a GPU's memory that the inference engine may take
+    rollout_memory: Annotated[float, Field(gt=0, lt=1)] = (
+        0.6  # share of a GPU's memory that the inference engine may take
+    )
     max_tokens_per_gpu: Count = 20480  # of one forward and backward pass; 2 x (2048 + 8192), two longest sequences
     offload: bool = False  # keep weights, gradients and optimiser in host memory; for models too large for the GPU
     # verl packs sequences with either. flash_attention_2 is faster for long sequences and requires the package
@@ -90,35 +92,27 @@ class Training(Declared):
         return self.rollouts * self.updates_per_rollout
 
     @model_validator(mode="after")
-    def _check_sizes(self) -> Training:
-        if self.prompts_per_rollout % self.minibatches:
-            raise KeyProblemError(
-                "minibatches",
-                f"{self.minibatches} does not divide prompts_per_rollout {self.prompts_per_rollout} "
-                "(a minibatch holds whole prompt groups)",
-            )
-        if self.rows_per_minibatch % self.micro_batches:
-            raise KeyProblemError(
+    def _check(self) -> Training:
+        rows, cpu, half = self.rows_per_minibatch, self.device != "cuda", self.precision == "bfloat16"
+        prompts, gpus = self.prompts_per_rollout, f"{self.nodes} x {self.gpus_per_node} GPUs"
+        whole = f"does not divide prompts_per_rollout {prompts} (a minibatch holds whole prompt groups)"
+        for key, wrong, problem in (
+            ("minibatches", prompts % self.minibatches, f"{self.minibatches} {whole}"),
+            (
                 "micro_batches",
-                f"{self.micro_batches} does not divide a minibatch of {self.rows_per_minibatch} sequences",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_hardware(self) -> Training:
-        if self.precision == "bfloat16" and self.device != "cuda":
-            raise KeyProblemError("precision", f"bfloat16 needs device cuda, got {self.device}")
-        if self.gpus > 1 and self.device != "cuda":
-            raise KeyProblemError(
-                "nodes", f"{self.nodes} x {self.gpus_per_node} GPUs need device cuda, got {self.device}"
-            )
-        if self.gpus_per_node % self.tensor_parallel:
-            raise KeyProblemError(
+                rows % self.micro_batches,
+                f"{self.micro_batches} does not divide a minibatch of {rows} sequences",
+            ),
+            ("precision", half and cpu, f"bfloat16 needs device cuda, got {self.device}"),
+            ("nodes", self.gpus > 1 and cpu, f"{gpus} need device cuda, got {self.device}"),
+            (
                 "tensor_parallel",
+                self.gpus_per_node % self.tensor_parallel,
                 f"{self.tensor_parallel} does not divide the {self.gpus_per_node} GPUs of a node",
-            )
-        if self.rollout_memory >= 1:
-            raise KeyProblemError("rollout_memory", f"{self.rollout_memory} is not a share of a GPU's memory below 1")
+            ),
+        ):
+            if wrong:
+                raise KeyProblemError(key, problem)
         return self
 
 

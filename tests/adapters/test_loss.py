@@ -391,26 +391,25 @@ def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Call
         assert float(whole[1][name]) == pytest.approx(float(plain[1][name]), rel=1e-4), name
 
 
-def test_a_model_that_cannot_is_one_line(world: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"architectures": ["GPT2LMHeadModel"]}, "'GPT2LMHeadModel': allowed: Llama.*set training.shared_prefix to"),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}, "sliding_window: 4096: training.shared"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_window: None: "),
+    ],
+)
+def test_a_model_without_shared_prompts_is_one_line(
+    changes: dict[str, Any], line: str, world: Path, tmp_path: Path
+) -> None:
     config = json.loads((world / "base" / "config.json").read_text())
     own = {"architectures": ["Qwen2ForCausalLM"], "layer_types": [], "use_sliding_window": False}
-    mistral = {"architectures": ["MistralForCausalLM"], "sliding_window": 4096}
-    refused: dict[str, dict[str, Any]] = {
-        r"'GPT2LMHeadModel': allowed: Llama.*set training\.shared_prefix to false": {
-            "architectures": ["GPT2LMHeadModel"]
-        },
-        r"sliding_window: 4096: training\.shared_prefix needs": mistral,
-        r"sliding_window: None: ": {"layer_types": ["full_attention", "sliding_attention"]},
-    }
     spec = check(worlds.spec(world, shared_prefix=True))
     assert trl.preflight(spec).updates == 8
-    base = tmp_path / "base"
-    base.mkdir()
-    (base / "tokenizer_config.json").write_text("{}")
-    for line, changes in refused.items():
-        (base / "config.json").write_text(json.dumps(config | own | changes))
-        with pytest.raises(ConfigError, match=line):
-            trl.preflight(spec.model_copy(update={"base": str(base)}))
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps(config | own | changes))
+    with pytest.raises(ConfigError, match=line):
+        trl.preflight(spec.model_copy(update={"base": str(tmp_path)}))
 
 
 def test_order_is_passes_over_all_prompts() -> None:

@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"device": "cuda", "gpus_per_node": 4, "tensor_parallel": 3},
         "training.tensor_parallel: 3 does not divide the 4 GPUs of a node",
     ),
-    "all of the memory": ({"rollout_memory": 1.0}, "training.rollout_memory: 1.0 is not a share"),
+    "all of the memory": ({"rollout_memory": 1.0}, "training.rollout_memory: must be less than 1, got 1.0"),
     "negative seed": ({"seed": -1}, "seed: must be greater than or equal to 0, got -1"),
     # by TRL
     "nodes": ({"device": "cuda", "nodes": 2}, ONE_DEVICE),

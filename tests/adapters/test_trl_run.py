@@ -109,10 +109,7 @@ def test_the_curve_has_how_far_each_update_and_rollout_moved_the_weights(
     for row in rows:
         assert (row["kl_step"] != "", row["kl_base_se"] != "") == (int(row["minibatch"]) == 3,) * 2
         assert row["grad_clipped"] == str(int(float(row["grad_norm"]) > 1.0))
-        assert float(row["update_norm"]) > 0
-    first, last = rows[3], rows[-1]
-    assert (first["kl_step"], first["kl_step_se"]) == (first["kl_base"], first["kl_base_se"])
-    assert float(last["kl_base"]) > float(last["kl_step"]) > 0
+    assert float(rows[-1]["kl_base"]) > float(rows[-1]["kl_step"]) > 0
     # one update a rollout: two checkpoints are the weights of two consecutive steps
     single = {"minibatches": 1, "passes": 1, "rollouts": 2, "checkpoints": (1, 2)}
     assert train(tmp_path / "run", "grpo", **single) == 0
@@ -143,15 +140,15 @@ def test_run_json_and_the_checkpoint_of_a_run(trained: dict[str, Path], world: P
 
     out = trained["tepo"]
     record = read_json(out / "run.json")
-    folders = [f"checkpoints/step{step}" for step in (1, 3)]
     assert record["outputs"] == {"curve.csv": sha256_file(out / "curve.csv")} | {
-        name: digests.tree(digests.of_folder(out / name)) for name in folders
+        f"checkpoints/step{n}": digests.tree(digests.of_folder(out / f"checkpoints/step{n}")) for n in (1, 3)
     }
     assert record["spec"]["training"] == worlds.TRAINING | {"rollouts": 3}
     assert (record["updates"], record["collapsed_at"], record["no_update"]) == (12, None, None)
-    assert record["method"]["key"] == "tepo"
     assert record["cpu_seconds"] > 0 < record["wall_seconds"]
-    model, tokenizer = (kind.from_pretrained(out / folders[1]) for kind in (AutoModelForCausalLM, AutoTokenizer))
+    model, tokenizer = (
+        kind.from_pretrained(out / "checkpoints/step3") for kind in (AutoModelForCausalLM, AutoTokenizer)
+    )
     assert model.config.use_cache
     assert tokenizer.eos_token_id in model.generation_config.eos_token_id
     text = "<bos>1+1\n"
@@ -235,39 +232,31 @@ def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_pa
     assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
 
 
-Draw = tuple[list[str], list[str], list[float]]  # prompts, responses, true rewards
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
-    """Every draw that is scored from now on."""
-    from methods.adapters.trl.trainer import MethodTrainer
-
-    seen: list[Draw] = []
-    original = MethodTrainer._calculate_rewards
-
-    def watched(self: Any, inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Any:
-        found = original(self, inputs, prompts, completions, *rest)
-        seen.append((list(prompts), list(completions), found[:, 0].tolist()))
-        return found
-
-    monkeypatch.setattr(MethodTrainer, "_calculate_rewards", watched)
-    return seen
-
-
 def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
 @slow
-def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
-    train: Train, tmp_path: Path, drawn: list[Draw]
+def test_placebos_and_streams(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: dict[str, Path]
 ) -> None:
+    """A placebo is what the method gets, and the curve keeps the true reward. Another stream has the same prompts and
+    other samples; stream 0 is the run as it is without a stream."""
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    drawn: list[tuple[list[str], list[str], list[float]]] = []  # prompts, responses, true rewards
+    original = MethodTrainer._calculate_rewards
+
+    def watched(self: Any, inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Any:
+        found = original(self, inputs, prompts, completions, *rest)
+        drawn.append((list(prompts), list(completions), found[:, 0].tolist()))
+        return found
+
+    monkeypatch.setattr(MethodTrainer, "_calculate_rewards", watched)
     for name in ("inverted", "shuffled", "format"):
         drawn.clear()
         assert train(tmp_path / name, "grpo", placebo=placebo.dotted(name), variant=name) == 0
         by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
-        assert len(drawn) == len(by_rollout) == 2
         for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
             assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12), name
             assert true == worlds.even([], responses, []), name
@@ -276,31 +265,23 @@ def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
             else:
                 given = 1 - mean(true) if name == "inverted" else mean(true)
                 assert float(row["reward_given"]) == pytest.approx(given, abs=1e-12), name
-        record = read_json(tmp_path / name / "run.json")
-        assert (record["spec"]["placebo"], record["spec"]["variant"]) == (placebo.dotted(name), name)
 
     # Stopped after the first rollout and resumed: the same numbers.
-    changes, out = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}, tmp_path / "stopped"
-    assert train(out, "grpo", StopAfter(2), **changes) == STOPPED
-    assert train(out, "grpo", **changes) == 0
-    assert_same(out, tmp_path / "shuffled", 2)
-
-
-@slow
-def test_another_stream_has_the_same_prompts_and_other_samples(
-    train: Train, tmp_path: Path, drawn: list[Draw], trained: dict[str, Path]
-) -> None:
-    """Stream 0 is the run as it is without a stream."""
+    drawn.clear()
     assert train(tmp_path / "zero", "grpo", stream=0) == 0
-    assert train(tmp_path / "again", "grpo", StopAfter(2), stream=1) == STOPPED
-    assert train(tmp_path / "again", "grpo", stream=1) == 0  # resumed
-    zero, again = drawn[:2], drawn[2:]
+    for name, changes in {
+        "stopped": {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"},
+        "again": {"stream": 1},
+    }.items():
+        assert train(tmp_path / name, "grpo", StopAfter(2), **changes) == STOPPED
+        assert train(tmp_path / name, "grpo", **changes) == 0
+    assert_same(tmp_path / "stopped", tmp_path / "shuffled", 2)
     assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
     assert weights(tmp_path / "zero") != weights(tmp_path / "again")
-    for (prompts, responses, _), (other_prompts, other_responses, _) in zip(zero, again, strict=True):
-        assert prompts == other_prompts
-        same = sum(a == b for a, b in zip(responses, other_responses, strict=True))
-        assert same < len(responses) / 2  # short responses of random weights may agree
+    for (prompts, responses, _), (same_prompts, others, _) in zip(drawn[:2], drawn[-2:], strict=True):
+        assert prompts == same_prompts
+        # short responses of random weights may agree
+        assert sum(a == b for a, b in zip(responses, others, strict=True)) < len(responses) / 2
 
 
 # long enough to be stopped in the middle
@@ -328,6 +309,3 @@ def test_runs_in_one_worker_are_the_same_runs_alone(world: Path, tmp_path: Path)
         alone = tmp_path / f"{name} alone"
         assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
         assert_same(tmp_path / name, alone, 18)
-        records = [read_json(out / "run.json") for out in (tmp_path / name, alone)]
-        for key in ("spec", "inputs", "method", "updates"):
-            assert records[0][key] == records[1][key]

@@ -183,44 +183,46 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
 PLAIN: dict[type, Any] = {}  # model class -> its forward before verl replaced it
 
 
-def unchanged(actor: Any, by_minibatch: bool) -> dict[str, float]:
-    """Of four minibatches with unchanged weights: the share of tokens with |dH| > 1e-6, and the largest |dH|."""
+def unchanged(actor: Any, by_minibatch: bool, longest: int = 40, budget: int = 90) -> dict[str, float]:
+    """Of four minibatches with unchanged weights in bfloat16: the share of tokens with |dH| > 1e-6, the largest |dH|,
+    and the share that TEPO masks. longest: response; budget: tokens of a pass."""
     from verl.utils import tensordict_utils as tu
 
     draw = torch.Generator().manual_seed(7)
-    lengths = torch.randint(2, 40, (32 * RANKS,), generator=draw).tolist()
+    lengths = torch.randint(2, longest, (32 * RANKS,), generator=draw).tolist()
     rows = [torch.randint(10, 200, (PROMPT + n,), generator=draw) for n in lengths]
-    zeros = torch.zeros(len(rows), max(lengths))
-    batch = Batch(
-        logp=zeros,
-        old_logp=zeros,
-        advantage=torch.tensor([1.0, -1.0]).repeat(len(rows) // 2),
-        mask=torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1),
-        group=torch.arange(len(rows)) // 4,
-        entropy=zeros,
-        old_entropy=zeros,
-        max_tokens=50,
-    )
-    data = as_engine(batch, rows, 1)
-    tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=90)
-    asked = data.copy()
-    tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None)
-    if by_minibatch:
-        tu.assign_non_tensor(asked, **{MINIBATCH_ROWS: len(rows) // 4})
-    old = actor.infer_batch(asked)
-    for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
-        kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
-        data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
-    loss = MethodLoss("tepo", 1, 4, 50, whole_minibatch=True)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
+    zeros, sign = torch.zeros(mask.shape), torch.tensor([1.0, -1.0]).repeat(len(rows) // 2)
+    data = as_engine(
+        Batch(
+            logp=zeros, old_logp=zeros, advantage=sign, mask=mask, group=torch.arange(len(rows)) // 4, entropy=zeros,
+            old_entropy=zeros, max_tokens=longest + 10,
+        ), rows, 1,
+    )  # fmt: skip
+    tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=budget)
+    with_old_pass(actor, data, **({MINIBATCH_ROWS: len(rows) // 4} if by_minibatch else {}))
+    loss = MethodLoss("tepo", 1, 4, longest + 10, whole_minibatch=True)
     batches = [result.batch for part in tu.chunk_tensordict(data, 4) for result in through_engine(actor, part, loss)[2]]
     assert {b.precision for b in batches} == {"bfloat16"}
     change = torch.cat([(b.entropy - b.old_entropy).abs()[b.mask] for b in batches])
-    return {"share": float((change > 1e-6).float().mean()), "largest": float(change.max()), "tokens": len(change)}
+    masked = [catalog.parse("tepo").diagnostics(b)["mask_fraction"] or 0.0 for b in batches]
+    return {"share": float((change > 1e-6).float().mean()), "largest": float(change.max()), "masked": max(masked)}
+
+
+def with_old_pass(actor: Any, data: Any, **more: int) -> None:
+    """Add log-probs and entropies of the policy that sampled, from verl's pass without gradient."""
+    from verl.utils import tensordict_utils as tu
+
+    asked = data.copy()
+    tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None, **more)
+    old = actor.infer_batch(asked)
+    for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
+        kept = [x[PROMPT - 1 : -1].cpu() for x in old[theirs].unbind()]
+        data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
 
 
 def main(world: Path, out: Path, *others: Path) -> None:
     from transformers import AutoModelForCausalLM
-    from verl.utils import tensordict_utils as tu
 
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
     for other in (world, *others):
@@ -232,14 +234,9 @@ def main(world: Path, out: Path, *others: Path) -> None:
     rows, mask = sequences()
     # the policy that sampled is the policy that is trained: at the first minibatch nothing may differ
     data = as_engine(minibatch(*plain(model, rows), mask), rows, 1)
-    asked = data.copy()
-    tu.assign_non_tensor(asked, compute_loss=False, global_token_num=None)
     verl_worker.CHUNK, chunk = 5, verl_worker.CHUNK
     with LargestLogits(model) as largest:
-        old = actor.infer_batch(asked)
-        for ours, theirs in (("old_log_probs", "log_probs"), ("entropy", "entropy")):
-            kept = [x[PROMPT - 1 : -1] for x in old[theirs].unbind()]
-            data[ours] = torch.nested.as_nested_tensor(kept, layout=torch.jagged)
+        with_old_pass(actor, data)
         (only,) = through_engine(actor, data, MethodLoss("tepo", 1, 4, MAX_TOKENS, whole_minibatch=True))[2]
     verl_worker.CHUNK, first = chunk, only.batch
     found["tokens with logits"] = largest.tokens

@@ -23,7 +23,7 @@ from core.caches import engine_caches
 from core.errors import ConfigError, MissingInputError, Parser, whole
 from core.files import read_json, write_json
 from core.provenance import ROOT, environment
-from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place, nvidia_smi
+from tests.gpu.checks import CHECKS, SPEED, Check, Figures, Place, holds, nvidia_smi
 
 OUT = Path("results/gpu")
 PATIENCE = 4.0  # times its minutes, a check is ended; on a CPU, whose speed nobody knows, an hour
@@ -98,16 +98,14 @@ def run_here(number: int, place: Place) -> None:
 
 
 def run(check: Check, place: Place) -> dict[str, Any]:
-    """The check in a process of its own: memory, environment and a crash stay there."""
-    result: dict[str, Any] = {"number": check.number, "title": check.title}
-    began = time.monotonic()
+    """The check in a process of its own: memory, environment and a crash stay there. Prints a line and what failed."""
+    began, why = time.monotonic(), None
     path, log = place.folder / f"figures{check.number}.json", place.folder / f"check{check.number}.log"
     path.unlink(missing_ok=True)
     words = [
         sys.executable, "-m", "tests.gpu.accept", "--in-process", str(check.number), "--work", str(place.folder),
         "--device", place.device, *(["--model", str(place.model)] if place.model else []),
     ]  # fmt: skip
-    why = None
     with open(log, "w", encoding="utf-8") as stream:
         process = subprocess.Popen(
             words, cwd=ROOT, env=variables(place), stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
@@ -121,35 +119,25 @@ def run(check: Check, place: Place) -> dict[str, Any]:
                 os.killpg(process.pid, signal.SIGKILL)  # a session of our own making
                 process.wait()
     figures: Figures = read_json(path) if path.is_file() else {}
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
     if not figures and why is None:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no output"]
-        why = f"ended with {process.returncode}: {lines[-1][:300]}"
-    criteria: list[dict[str, Any]] = []
-    for c in check.criteria:
-        found = {"criterion": str(c), "value": figures.get(c.figure)}
-        if place.model and c.only == SPEED:  # a limit for models of the size that the card is meant for
-            criteria.append(found | {"state": NOT_RUN, "why": "its limit is for the random weights' size"})
-        elif c.only is not None and not place.cuda:
-            criteria.append(found | {"state": NOT_RUN, "why": c.only})
-        else:
-            criteria.append(found | {"state": HELD if c.holds(figures) else FAILED})
-    failed = why is not None or any(c["state"] == FAILED for c in criteria)
-    result |= {"state": FAILED if failed else HELD, "seconds": round(time.monotonic() - began, 1)}
-    if why is not None:
-        result["why"] = why
-    if failed:  # all there is to find the cause with, once the folder is gone
-        result["log"] = log.read_text(encoding="utf-8", errors="replace")[-6000:]
-    return told(result | {"figures": figures, "criteria": criteria})
-
-
-def told(result: dict[str, Any]) -> dict[str, Any]:
-    """The result, after a line for whoever waits."""
-    why = f": {result['why']}" if "why" in result else ""
-    print(f"{result['number']} {result['state']:<8} {result['title']}{why}", flush=True)
-    for criterion in result["criteria"]:
-        if criterion["state"] == FAILED:
-            print(f"    {criterion['criterion']}: {criterion['value']}", flush=True)
-    return result
+        why = f"ended with {process.returncode}: {text.splitlines()[-1][:300] if text else 'no output'}"
+    left_out = () if place.cuda else check.on_gpu
+    left_out += (SPEED,) if place.model else ()
+    states = {
+        criterion: NOT_RUN if criterion.split()[0] in left_out else HELD if holds(criterion, figures) else FAILED
+        for criterion in check.criteria
+    }
+    failed = {criterion: figures.get(criterion.split()[0]) for criterion, state in states.items() if state == FAILED}
+    state = FAILED if why is not None or failed else HELD
+    print(f"{check.number} {state:<8} {check.title}{f': {why}' if why else ''}", flush=True)
+    for criterion, value in failed.items():
+        print(f"    {criterion}: {value}", flush=True)
+    return {
+        "number": check.number, "title": check.title, "state": state, "why": why, "figures": figures,
+        "criteria": states, "seconds": round(time.monotonic() - began, 1),
+        "log": text[-6000:] if state == FAILED else None,  # all there is to find the cause with later
+    }  # fmt: skip
 
 
 def variables(place: Place) -> dict[str, str]:

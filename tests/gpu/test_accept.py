@@ -23,13 +23,13 @@ def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
         module, _, name = check.function.partition(":")
         source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
         assert f"def {name}(place: Place)" in source
-        assert all(f'"{c.figure}"' in source or c.figure.startswith(("float32", "bfloat16")) for c in check.criteria)
+        assert all(f'"{criterion.split()[0]}"' in source for criterion in check.criteria)
 
 
 def test_the_page_has_the_list() -> None:
     text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
     for check in CHECKS:
-        assert f"| {check.number} | {check.title} | {'; '.join(map(str, check.criteria))} |" in text
+        assert f"| {check.number} | {check.title} | {'; '.join(check.criteria)} |" in text
 
 
 def test_a_model_folder_is_trained_in_place_of_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,7 @@ def test_without_a_gpu_what_needs_none_runs_and_holds(tmp_path: Path) -> None:
     record = read_json(tmp_path / "acceptance.json")
     states = {result["number"]: result["state"] for result in record["checks"]}
     assert states == dict.fromkeys((0, 2, 3, 5), "passed")
-    asked = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "passed"]
-    assert len(asked) >= 10
-    left = [c for result in record["checks"] for c in result["criteria"] if c["state"] == "not run"]
-    assert all(c["why"] for c in left)
+    criteria = [state for result in record["checks"] for state in result["criteria"].values()]
+    assert set(criteria) == {"passed", "not run"}
+    assert criteria.count("passed") >= 10
     json.dumps(record, allow_nan=False)
