@@ -117,58 +117,44 @@ def test_plan_derives_the_trainers_sizes(world: Path) -> None:
     assert made.trainer["ppo_mini_batch_size"] == 2
 
 
-def test_missing_inputs_are_named(world: Path, tmp_path: Path, train: Train) -> None:
-    with pytest.raises(MissingInputError, match="nowhere: base model is missing"):
-        train(tmp_path / "run", base=str(tmp_path / "nowhere"))
-    with pytest.raises(MissingInputError, match="prompts are missing"):
-        train(tmp_path / "run", prompts=str(tmp_path / "none.jsonl"))
-    bare = tmp_path / "bare"
-    shutil.copytree(world / "base", bare)
-    (bare / "tokenizer_config.json").unlink()
-    for trainer in ("trl", "verl"):
-        with pytest.raises(MissingInputError, match=r"bare: tokenizer_config\.json is missing"):
-            train(tmp_path / "run", base=str(bare), trainer=trainer)
-        with pytest.raises(ConfigError, match="one rollout draws"):
-            train(tmp_path / "run", trainer=trainer, prompts_per_rollout=4000)
-
-
 def prompts(count: int, more: str = "") -> list[dict[str, str]]:
     return [{"prompt": f"<bos>{i}{more}", "answer": "1"} for i in range(count)]
 
 
-LINES = {
-    "too few": (prompts(5), ConfigError, "holds 5 prompts, one rollout"),
-    "no answer": ([{"prompt": "<bos>1"}] * 9, CorruptInputError, "line 1: answer: must be text, got None"),
-    "too long": (
-        prompts(9, "1" * 60),
-        ConfigError,
-        "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions",
-    ),
+LONG = "line 1: prompt: 62 tokens and a response of 8 exceed the model's 64 positions"
+# of a run: its prompts (None: the world's), changes of its specification, the error
+INPUTS: dict[str, tuple[list[dict[str, str]] | None, dict[str, Any], type[BenchError], str]] = {
+    "no base": (None, {"base": "nowhere"}, MissingInputError, "nowhere: base model is missing"),
+    "no prompts": ([], {}, MissingInputError, "prompts are missing"),
+    "few prompts": (prompts(5), {}, ConfigError, "holds 5 prompts, one rollout draws 6"),
+    "few prompts with verl": (prompts(5), {"trainer": "verl"}, ConfigError, "holds 5 prompts, one rollout draws 6"),
+    "no answer": ([{"prompt": "<bos>1"}] * 9, {}, CorruptInputError, "line 1: answer: must be text, got None"),
+    "too long": (prompts(9, "1" * 60), {}, ConfigError, LONG),
+    "no module": (None, {"reward": "no.such.module:f"}, BenchError, "cannot be imported"),
+    "no function": (None, {"reward": "tests.adapters.worlds:nothing"}, BenchError, "cannot be imported"),
+    "no colon": (None, {"reward": "tests.adapters.worlds"}, BenchError, "is not of the form"),
+    "not a function": (None, {"reward": "tests.adapters.worlds:TRAINING"}, BenchError, "is a dict, not a function"),
+    "a misspelt method": (None, {"method": "tepoo"}, ConfigError, r"unknown value 'tepoo'.*nearest: tepo"),
 }
 
 
-def test_bad_prompts_are_named(train: Train, tmp_path: Path) -> None:
-    path = tmp_path / "prompts.jsonl"
-    for lines, kind, message in LINES.values():
-        path.write_text("\n".join(json.dumps(line) for line in lines))
-        with pytest.raises(kind, match=message):
-            train(tmp_path / "run", prompts=str(path))
+@pytest.mark.parametrize("case", INPUTS)
+def test_a_wrong_input_is_named_before_training(case: str, train: Train, tmp_path: Path) -> None:
+    lines, changes, kind, message = INPUTS[case]
+    if lines is not None:
+        changes = changes | {"prompts": str(tmp_path / "prompts.jsonl")}
+    if lines:
+        (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(kind, match=message):
+        train(tmp_path / "run", **changes)
 
 
-REWARDS = {
-    "no.such.module:f": "cannot be imported",
-    "tests.adapters.worlds:nothing": "cannot be imported",
-    "tests.adapters.worlds": "is not of the form",
-    "tests.adapters.worlds:TRAINING": "is a dict, not a function",
-}
-
-
-def test_a_reward_or_method_that_is_none_is_named(train: Train, tmp_path: Path) -> None:
-    for reward, message in REWARDS.items():
-        with pytest.raises(BenchError, match=message):
-            train(tmp_path / "run", reward=reward)
-    with pytest.raises(ConfigError, match=r"unknown value 'tepoo'.*nearest: tepo"):
-        train(tmp_path / "run", "tepoo")
+@pytest.mark.parametrize("trainer", ["trl", "verl"])
+def test_a_base_without_a_tokenizer_is_named(trainer: str, world: Path, tmp_path: Path, train: Train) -> None:
+    shutil.copytree(world / "base", tmp_path / "bare")
+    (tmp_path / "bare/tokenizer_config.json").unlink()
+    with pytest.raises(MissingInputError, match=r"bare: tokenizer_config\.json is missing"):
+        train(tmp_path / "run", base=str(tmp_path / "bare"), trainer=trainer)
 
 
 ROOT = Path(__file__).resolve().parents[2]
