@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_bytes, sha256_file
 from evals import data, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
-from evals.sample_logs import FORMATS, ORDER, ROLES, Log, Record, records
+from evals.sample_logs import FORMATS, ORDER, ROLES, Log
 from evals.scores import AVERAGES
 
 
@@ -50,33 +50,28 @@ class Survey:
         return {name: int(counts.get(name, 0)) for name in ("correct", "wrong", "unknown")}
 
 
-def survey(log: Log, model: str, key: str, rows: Iterable[Record], given: Mapping[str, str]) -> Survey:
-    """Make a survey of a log's rows. Raises ConfigError for ambiguous rows, CorruptInputError for contradictions."""
-    first: dict[str, Record] = {}  # by the log's id
-    ids: dict[str, str] = {}  # item_id by the log's id
+def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[str, str]) -> Survey:
+    """Make a survey of a log's frame. Raises ConfigError for ambiguous rows, CorruptInputError for contradictions."""
+    first = rows.drop_duplicates("id").set_index("id")
+    for what in ("problem", "gold", "prompt"):
+        differing = rows[rows[what].str.strip() != rows["id"].map(first[what].str.strip())]
+        for row in differing.head(1).itertuples():
+            raise CorruptInputError(
+                f"{row.where}: {what} of id {row.id[:80]!r} is another than at {first['where'][row.id]}; set --fields "
+                "id=FIELD"
+            )
     copies: Counter[str] = Counter()
-    texts: dict[str, Record] = {}
-    found = []
-    for row in rows:
-        known = first.setdefault(row.id, row)
-        if row is known:
-            digest = data.item_id(row.problem)
-            if log.strict and "id" not in given and digest in texts:
-                raise ConfigError(
-                    f"{row.where}: the problem of {texts[digest].where} under another id; set --fields id=problem,"
-                    f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
-                )
-            texts[digest], ids[row.id] = row, data.numbered(digest, copies)
-        for what in ("problem", "gold", "prompt"):
-            if getattr(row, what).strip() != getattr(known, what).strip():
-                raise CorruptInputError(
-                    f"{row.where}: {what} of id {row.id[:80]!r} is another than at {known.where}; set --fields id=FIELD"
-                )
-        found.append((row.id, ids[row.id], row.sample, row.prompt, row.response, row.correct))
-    frame = pd.DataFrame(found, columns=["id", "item_id", "sample", "prompt", "response", "tool_correct"], dtype=object)
-    start, count = int(frame["sample"].min()), int(frame["id"].value_counts().max())
-    for id, numbers in frame.groupby("id", sort=False)["sample"]:
-        where = f"{first[str(id)].where}: id {str(id)[:80]!r}"
+    digests_of = first["problem"].map(data.item_id)
+    if log.strict and "id" not in given and (twice := digests_of.duplicated()).any():
+        row, of = first[twice].iloc[0], first[digests_of == digests_of[twice].iloc[0]].iloc[0]
+        raise ConfigError(
+            f"{row['where']}: the problem of {of['where']} under another id; set --fields id=problem,"
+            f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
+        )
+    first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
+    start, count = int(rows["sample"].min()), int(rows["id"].value_counts().max())
+    for id, numbers in rows.groupby("id", sort=False)["sample"]:
+        where = f"{first['where'][id]}: id {str(id)[:80]!r}"
         if numbers.duplicated().any():
             raise ConfigError(
                 f"{where} occurs {len(numbers)} times, sample {numbers.mode()[0]} more than once; set --fields "
@@ -87,8 +82,9 @@ def survey(log: Log, model: str, key: str, rows: Iterable[Record], given: Mappin
                 f"{where}: {len(numbers)} samples, numbered {min(numbers)} to {max(numbers)}; each id needs {count}, "
                 "numbered from 0 or 1"
             )
-    frame["sample"] -= start
-    items = {ids[id]: Item(ids[id], row.problem.strip(), row.gold.strip()) for id, row in first.items()}
+    items = {row.item_id: Item(row.item_id, row.problem.strip(), row.gold.strip()) for row in first.itertuples()}
+    frame = rows.assign(item_id=rows["id"].map(first["item_id"]), sample=rows["sample"] - start)
+    frame = frame.rename(columns={"correct": "tool_correct"})
     return Survey(log, Checkpoint.base(_name(model, log, "--model")), _name(key, log, "--benchmark"), items, frame)
 
 
@@ -103,119 +99,88 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
     """Write the tree, grade it and return the path of its scores.
 
     source: folder with the items of registered benchmarks. Everything is written beside the tree and moved there last,
-    so that an error leaves the tree as it was.
+    so that an error leaves the tree as it was. Raises ConfigError unless responses and golds fit into one table.
     """
     run.check_out(results)
-    keys = sorted({one.key for one in surveys})
-    before = {at: _record(results, at, surveys) for at in dict.fromkeys(one.model for one in surveys)}
-    _check_together(surveys, results)
+    counts: dict[str, tuple[int, str]] = {}  # responses on a benchmark, and where
+    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
+        counts |= {key: (entry["rows"], str(path)) for key, entry in store.read_record(path).items()}
     results.root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
-        fresh = Results(Path(folder))
-        for key in keys:
-            _write_items(key, next(one for one in surveys if one.key == key), results, fresh, tool, source)
-        for at, record in before.items():
-            for one in (one for one in surveys if one.model == at):
-                entry = _write_samples(fresh.samples(at) / f"{one.key}.parquet", one)
-                name = f"{one.key}.jsonl"
-                file = next(path for tree in (fresh, results) if (path := tree.data / name).is_file())
-                entry["data"] = {"file": str(results.data / name), "sha256": sha256_file(file)}
-                record["benchmarks"][one.key] = entry
-                record["adopted"]["from"] = tool
-                # by benchmark as well: tools write files with the same name into several folders
-                entry["log_sha256"] = record["adopted"]["files"][one.log.path.name] = sha256_file(one.log.path)
+        fresh, records = Results(Path(folder)), dict[Checkpoint, dict[str, Any]]()
+        for one in surveys:
+            record, digest = records.setdefault(one.model, _record(results, one)), sha256_file(one.log.path)
+            if record["benchmarks"].get(one.key, {}).get("log_sha256", digest) != digest:
+                raise ConfigError(
+                    f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
+                    "or --out"
+                )
+            count, where = counts.setdefault(one.key, (len(one.rows), str(one.log.path)))
+            if count != len(one.rows):
+                raise ConfigError(
+                    f"{one.log.path}: {len(one.rows)} responses on {one.key}, {where} has {count}; set --benchmark or "
+                    "--out"
+                )
+            file = _write_items(one, results, fresh, tool, source)
+            # by benchmark as well: tools write files with the same name into several folders
+            record["adopted"] |= {"from": tool, "files": record["adopted"]["files"] | {one.log.path.name: digest}}
+            record["benchmarks"][one.key] = _write_samples(fresh.samples(one.model) / f"{one.key}.parquet", one) | {
+                "data": {"file": str(results.data / file.name), "sha256": sha256_file(file)}, "log_sha256": digest,
+            }  # fmt: skip
+        for at, record in records.items():
             write_json(fresh.samples(at) / "samples.json", record | {"code": Code("adopt").hash})
         # Records last: their presence marks a finished model.
         for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
             target = results.root / path.relative_to(fresh.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
-    return run.grade_and_score(results, list(before))
+    return run.grade_and_score(results, list(records))
 
 
-def _record(results: Results, at: Checkpoint, surveys: Sequence[Survey]) -> dict[str, Any]:
-    """Return samples.json of one model, or a new one. ConfigError for responses that are already there."""
-    path = results.samples(at) / "samples.json"
+def _record(results: Results, one: Survey) -> dict[str, Any]:
+    """Return samples.json of a model, or a new one. ConfigError for responses that were drawn here."""
+    path = results.samples(one.model) / "samples.json"
     if not path.is_file():
-        name = next(one.log.model for one in surveys if one.model == at)
         return {
-            "schema": 1, "model": name, "weights_sha256": None, "files_sha256": None, "seed": None, "benchmarks": {},
-            "engine": {"backend": "adopted"}, "adopted": {"files": {}}, "environment": environment(),
+            "schema": 1, "model": one.log.model, "weights_sha256": None, "files_sha256": None, "seed": None,
+            "benchmarks": {}, "engine": {"backend": "adopted"}, "adopted": {"files": {}}, "environment": environment(),
         }  # fmt: skip
     record = store.read_folder(path)
     if "adopted" not in record:
         raise ConfigError(f"{path}: responses of a model of this name that were drawn here; set --model or --out")
-    for one in surveys:
-        entry = record["benchmarks"].get(one.key)
-        if one.model != at or entry is None:
-            continue
-        if entry.get("log_sha256") != sha256_file(one.log.path):
-            raise ConfigError(f"{path}: has other responses on {one.key}; set --model, --benchmark or --out")
     return record
 
 
-def _check_together(surveys: Sequence[Survey], results: Results) -> None:
-    """Raise ConfigError unless the logs of one benchmark, and the tree's items for it, fit into one table."""
-    rows: dict[str, tuple[int, str]] = {}
-    for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        for key, entry in store.read_record(path).items():
-            rows[key] = entry["rows"], str(path)
-    seen: dict[tuple[Checkpoint, str], Survey] = {}
-    items: dict[str, Survey] = {}
-    for one in surveys:
-        if other := seen.get((one.model, one.key)):
-            raise ConfigError(
-                f"{one.log.path}: {one.model.run.model} on {one.key}, as {other.log.path}; set --model or --benchmark, "
-                "or adopt them in two calls"
-            )
-        seen[one.model, one.key] = one
-        count, where = rows.setdefault(one.key, (len(one.rows), str(one.log.path)))
-        if count != len(one.rows):
-            raise ConfigError(
-                f"{one.log.path}: {len(one.rows)} responses on {one.key}, {where} has {count}; set --benchmark or --out"
-            )
-        first = items.setdefault(one.key, one)
-        if one.items != first.items and (other_id := _different(one.items, first.items)):
-            raise ConfigError(
-                f"{one.log.path}: {one.key}: problems or golds are others than in {first.log.path} ({other_id}); set "
-                "--benchmark"
-            )
-
-
-def _different(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
-    """Return the first item that is not on both sides with the same gold; empty if there is none."""
-    for id in [*ours, *theirs]:
-        if id not in ours or id not in theirs:
-            return f"{(ours.get(id) or theirs[id]).problem[:60]!r} is in one only"
-        if ours[id].answer != theirs[id].answer:
-            return f"{ours[id].problem[:60]!r}: {ours[id].answer[:40]!r} and {theirs[id].answer[:40]!r}"
-    return ""
-
-
-def _write_items(key: str, one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> None:
-    """Write the benchmark's items to `fresh`, unless the tree has them: the registered set, or the log's golds."""
-    path = fresh.data / f"{key}.jsonl"
-    if (results.data / path.name).is_file():
-        there = {item.item_id: item for item in data.load(defined(key, results.data), results.data)}
-        if problem := _unknown(one.items, there):
-            raise ConfigError(f"{one.log.path}: {key}: {problem}, which {results.data} has otherwise; set --benchmark")
-        return
-    if source is not None and registered(key):
-        entry = benchmark(key)
-        there = {item.item_id: item for item in data.load(entry, source)}
-        if not (problem := _unknown(one.items, there)):
-            found = data.found_in(source, entry)
-            write_text(path, found.read_text(encoding="utf-8"))
-            return
-        print(f"{key}: {problem}, which the registered {entry.title} has otherwise: a benchmark of the log's golds")
+def _write_items(one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> Path:
+    """Return the file of the benchmark's items, written to `fresh` unless it is there: the registered set, or the log's
+    golds. Raises ConfigError if the file there has other golds."""
+    name = f"{one.key}.jsonl"
+    for folder in (fresh.data, results.data):
+        if (folder / name).is_file():
+            if problem := _other(one, data.load(defined(one.key, folder), folder)):
+                raise ConfigError(f"{one.log.path}: {one.key}: {problem} in {results.data}; set --benchmark")
+            return folder / name
+    if source is not None and registered(one.key):
+        entry = benchmark(one.key)
+        if not (problem := _other(one, data.load(entry, source))):
+            write_text(fresh.data / name, data.found_in(source, entry).read_text(encoding="utf-8"))
+            return fresh.data / name
+        print(f"{one.key}: {problem} in the registered {entry.title}: a benchmark of the log's golds")
     items = one.items.values()
-    write_text(path, data.text(items))
-    facts = {"title": key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
-    write_json(definition(fresh.data, key), facts)
+    write_text(fresh.data / name, data.text(items))
+    facts = {"title": one.key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
+    write_json(definition(fresh.data, one.key), facts)
+    return fresh.data / name
 
 
-def _unknown(ours: Mapping[str, Item], theirs: Mapping[str, Item]) -> str:
-    return _different(ours, {id: theirs[id] for id in ours if id in theirs})
+def _other(one: Survey, items: Sequence[Item]) -> str:
+    """Return the first item of the log that is not among these with the same gold; empty if there is none."""
+    golds = {item.item_id: item.answer for item in items}
+    for id, item in one.items.items():
+        if golds.get(id) != item.answer:
+            there = repr(golds[id][:40]) if id in golds else "missing"
+            return f"{item.problem[:60]!r}: gold {item.answer[:40]!r}, {there}"
+    return ""
 
 
 def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
@@ -264,11 +229,9 @@ def main() -> int:
     if args.tool not in FORMATS:
         raise unknown("command line", "--from", args.tool, FORMATS)
     given = fields_of(args.fields)
-    logs = [FORMATS[args.tool](path) for path in args.files]
-
     surveys = [
-        survey(log, args.model or log.model, args.benchmark or log.benchmark, records(log, given, args.filter), given)
-        for log in logs
+        survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given, args.filter), given)
+        for log in map(FORMATS[args.tool], args.files)
     ]
     path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data)
     print(run.table(path))

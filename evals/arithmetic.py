@@ -25,11 +25,12 @@ import hashlib
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 
 from core.errors import ConfigError, unknown
 
+FILE = "evals/arithmetic.py"
 BOS = "<bos>"
 STYLES = ("worked", "direct", "check")
 CHECK_AT_MOST = 4  # steps; longer solutions in style `check` would exceed 64 tokens and fall back to `worked`
@@ -38,16 +39,13 @@ ENUMERATE_AT_MOST = 100_000  # prompts; larger spaces are sampled, never listed
 _DIGITS = tuple("0123456789")
 _PLUS_MINUS = tuple(f"{sign}{digit}" for sign in "+-" for digit in range(1, 10))
 _TIMES = ("*3", "*7", "*9")
-_APPLY: dict[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: (a + b) % 10,
-    "-": lambda a, b: (a - b) % 10,
-    "*": lambda a, b: (a * b) % 10,
-}
-_UNDO = {"+": "-", "-": "+"}
 _CUPS = "12345"
 _PAIRS = tuple(f"{a}{b}" for a, b in itertools.combinations(_CUPS, 2))
 _POINTS = "123456"  # what the function of `iter` maps; 6! functions are too many to memorise
 _FUNCTIONS = tuple("".join(images) for images in itertools.permutations(_POINTS))
+
+Work = Generator[tuple[str, str, Sequence[str]], str, str]
+"""Steps of a solution: (expression, result, what a slip may write) -> the result as written. Returns the answer."""
 
 
 @dataclass(frozen=True)
@@ -60,99 +58,82 @@ class Problem:
     k: int  # difficulty: operations, swaps, digits to sort; for `seq` and `iter` the commas
 
 
-@dataclass
-class Paper:
-    """The steps written while solving."""
-
-    noise: float = 0.0  # probability per step of a random result, with which the solution continues
-    rng: random.Random | None = None
-    steps: list[str] = field(default_factory=list)
-
-    def write(self, expression: str, result: str, slips: Sequence[str]) -> str:
-        """Write `expression=result`, or one of `slips` as the result, and return the result as written."""
-        if self.rng is not None and self.rng.random() < self.noise:
-            result = self.rng.choice(slips)
-        self.steps.append(f"{expression}={result}")
-        return result
-
-    def step(self, expression: str, result: int) -> int:
-        """Write a number with `write`; a slip is a digit."""
-        return int(self.write(expression, str(result), _DIGITS))
-
-    def apply(self, left: int, sign: str, right: int) -> int:
-        return self.step(f"{left}{sign}{right}", _APPLY[sign](left, right))
-
-
 @dataclass(frozen=True)
 class Family:
     """Independent choices for each part of a prompt, the text composed of them, and a solver of that text."""
 
     slots: Callable[[int], Sequence[Sequence[str]]]  # difficulty -> the choices for each part
-    work: Callable[[str, Paper], str]  # writes the steps for a prompt, returns the answer
+    work: Callable[[str], Work]  # solves a prompt
     answers: Callable[[int], Sequence[str]] = lambda k: _DIGITS  # difficulty -> every text that can be an answer
     write: Callable[[Sequence[str]], str] = lambda parts: "".join(parts) + "?"  # chosen parts -> prompt
     only_k: int | None = None  # the only difficulty; None: 1 and more
 
 
+def _apply(left: str, sign: str, right: str) -> str:
+    a, b = int(left), int(right)
+    return str({"+": a + b, "-": a - b, "*": a * b}[sign] % 10)
+
+
+def _step(left: str, sign: str, right: str) -> Work:
+    return (yield f"{left}{sign}{right}", _apply(left, sign, right), _DIGITS)
+
+
 def _write_sequence(parts: Sequence[str]) -> str:
     first, d, e, commas = parts
-    second = _APPLY["+"](int(first), int(d))
-    return f"{first},{second},{_APPLY['+'](second, int(e))}{commas}?"
+    second = _apply(first, "+", d)
+    return f"{first},{second},{_apply(second, '+', e)}{commas}?"
 
 
-def _left_to_right(prompt: str, paper: Paper) -> str:
-    value = int(prompt[0])
+def _left_to_right(prompt: str) -> Work:
+    value = prompt[0]
     for sign, digit in zip(prompt[1:-1:2], prompt[2:-1:2], strict=True):
-        value = paper.apply(value, sign, int(digit))
-    return str(value)
+        value = yield from _step(value, sign, digit)
+    return value
 
 
-def _add_two_digits(prompt: str, paper: Paper) -> str:
-    (a, b), (c, d) = (divmod(int(number), 10) for number in prompt[:-1].split("+"))
-    units = paper.step(f"{b}+{d}", b + d)
-    carry = units // 10
-    tens = paper.step(f"{carry}+{a}+{c}", carry + a + c)
-    return f"{tens}{units % 10}"
+def _add_two_digits(prompt: str) -> Work:
+    (a, b), (c, d) = prompt[:-1].split("+")
+    units = int((yield f"{b}+{d}", str(int(b) + int(d)), _DIGITS))
+    tens = yield f"{units // 10}+{a}+{c}", str(units // 10 + int(a) + int(c)), _DIGITS
+    return f"{int(tens)}{units % 10}"
 
 
-def _continue_sequence(prompt: str, paper: Paper) -> str:
-    first, second, value = (int(digit) for digit in prompt[:5:2])
-    differences = paper.apply(second, "-", first), paper.apply(value, "-", second)
+def _continue_sequence(prompt: str) -> Work:
+    first, second, value = prompt[:5:2]
+    differences = (yield from _step(second, "-", first)), (yield from _step(value, "-", second))
     for index in range(len(prompt) - len("0,0,0?")):
-        value = paper.apply(value, "+", differences[index % 2])
-    return str(value)
+        value = yield from _step(value, "+", differences[index % 2])
+    return value
 
 
-def _undo_from_the_back(prompt: str, paper: Paper) -> str:
-    text, result = prompt[:-1].split("=")
-    value = int(result)
+def _undo_from_the_back(prompt: str) -> Work:
+    text, value = prompt[:-1].split("=")
     for at in range(len(text) - 2, 0, -2):
-        value = paper.apply(value, _UNDO[text[at]], int(text[at + 1]))
-    return str(value)
+        value = yield from _step(value, {"+": "-", "-": "+"}[text[at]], text[at + 1])
+    return value
 
 
-def _follow_the_ball(prompt: str, paper: Paper) -> str:
-    cup, pairs = prompt[1], prompt[3:-1].split(",")
-    for pair in pairs:
-        other = pair.replace(cup, "")
-        cup = paper.write(pair, other if cup in pair else cup, _CUPS)
+def _follow_the_ball(prompt: str) -> Work:
+    cup = prompt[1]
+    for pair in prompt[3:-1].split(","):
+        cup = yield pair, pair.replace(cup, "") if cup in pair else cup, _CUPS
     return cup
 
 
-def _insert_one_by_one(prompt: str, paper: Paper) -> str:
+def _insert_one_by_one(prompt: str) -> Work:
     done = ""
     for digit in prompt[1:-1]:
         places = [done[:at] + digit + done[at:] for at in range(len(done) + 1)]
         right = next((at for at, other in enumerate(done) if other > digit), len(done))
-        done = paper.write(digit, places[right], places)
+        done = yield digit, places[right], places
     return done
 
 
-def _look_up(prompt: str, paper: Paper) -> str:
+def _look_up(prompt: str) -> Work:
     images, tail = prompt[1:-1].split(":")
-    value, commas = tail[0], tail[1:]
-    for _ in commas:
-        value = paper.write(value, images[_POINTS.index(value)], _POINTS)
+    value = tail[0]
+    for _ in tail[1:]:
+        value = yield value, images[_POINTS.index(value)], _POINTS
     return value
 
 
@@ -186,11 +167,11 @@ _FAMILIES = {
 def family(key: str, k: int) -> Family:
     """Return the family `key`; ConfigError for an unknown key or a difficulty that the family does not have."""
     if key not in _FAMILIES:
-        raise unknown("evals/arithmetic.py", "family", key, _FAMILIES)
+        raise unknown(FILE, "family", key, _FAMILIES)
     only = _FAMILIES[key].only_k
     if k < 1 or only not in (None, k):
         allowed = only or "1 and more"
-        raise ConfigError(f"evals/arithmetic.py: k: family {key} has no difficulty {k}; allowed: {allowed}")
+        raise ConfigError(f"{FILE}: k: family {key} has no difficulty {k}; allowed: {allowed}")
     return _FAMILIES[key]
 
 
@@ -207,7 +188,22 @@ def prompts(key: str, k: int) -> Iterator[str]:
 
 def read(prompt: str, key: str, k: int) -> Problem:
     """Return the problem whose text is `prompt`."""
-    return Problem(prompt, family(key, k).work(prompt, Paper()), key, k)
+    return Problem(prompt, _solved(prompt, family(key, k))[1], key, k)
+
+
+def _solved(prompt: str, of: Family, noise: float = 0.0, rng: random.Random | None = None) -> tuple[list[str], str]:
+    """Return the written steps and the answer; noise: probability of a slip per step, with which the work continues."""
+    steps, work = list[str](), of.work(prompt)
+    step = next(work)
+    while True:
+        expression, result, slips = step
+        if rng is not None and rng.random() < noise:
+            result = rng.choice(slips)
+        steps.append(f"{expression}={result}")
+        try:
+            step = work.send(result)
+        except StopIteration as end:
+            return steps, end.value
 
 
 def problem(rng: random.Random, key: str, k: int) -> Problem:
@@ -224,16 +220,16 @@ def solution(problem: Problem, style: str = "worked", noise: float = 0.0, rng: r
     random answer. Needs `rng`.
     """
     if style not in STYLES:
-        raise unknown("evals/arithmetic.py", "style", style, STYLES)
+        raise unknown(FILE, "style", style, STYLES)
     if noise and rng is None:
-        raise ConfigError("evals/arithmetic.py: noise: needs `rng`, because wrong digits are drawn")
+        raise ConfigError(f"{FILE}: noise: needs `rng`, because wrong digits are drawn")
+    of = family(problem.family, problem.k)
     if style == "direct":
         slip = rng is not None and rng.random() < noise
-        return box(rng.choice(family(problem.family, problem.k).answers(problem.k)) if rng and slip else problem.answer)
-    paper = Paper(noise, rng)
-    answer = family(problem.family, problem.k).work(problem.prompt, paper)
-    times = 2 if style == "check" and len(paper.steps) <= CHECK_AT_MOST else 1
-    return "".join(f"{step};" * times for step in paper.steps) + box(answer)
+        return box(rng.choice(of.answers(problem.k)) if rng and slip else problem.answer)
+    steps, answer = _solved(problem.prompt, of, noise, rng)
+    times = 2 if style == "check" and len(steps) <= CHECK_AT_MOST else 1
+    return "".join(f"{step};" * times for step in steps) + box(answer)
 
 
 def box(answer: str) -> str:
@@ -265,10 +261,10 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     if space(key, k) <= ENUMERATE_AT_MOST:
         test = [prompt for prompt in prompts(key, k) if is_test(prompt)]
         if n > len(test):
-            raise ConfigError(f"evals/arithmetic.py: n: {key} k={k} has {len(test)} held-out problems, asked for {n}")
+            raise ConfigError(f"{FILE}: n: {key} k={k} has {len(test)} held-out problems, asked for {n}")
         return [read(prompt, key, k) for prompt in rng.sample(test, n)]
     if n > space(key, k) // 10:
-        raise ConfigError(f"evals/arithmetic.py: n: {key} k={k} has {space(key, k)} prompts, asked for {n} held out")
+        raise ConfigError(f"{FILE}: n: {key} k={k} has {space(key, k)} prompts, asked for {n} held out")
     chosen: dict[str, Problem] = {}
     while len(chosen) < n:
         drawn = problem(rng, key, k)
@@ -301,7 +297,7 @@ LADDERS: dict[str, tuple[tuple[str, int], ...]] = {
 def training_problem(rng: random.Random, ladder: str) -> Problem:
     """Draw a problem of the ladder from the training part."""
     if ladder not in LADDERS:
-        raise unknown("evals/arithmetic.py", "ladder", ladder, LADDERS)
+        raise unknown(FILE, "ladder", ladder, LADDERS)
     key, k = rng.choice(LADDERS[ladder])
     while True:
         drawn = problem(rng, key, k)

@@ -1,8 +1,7 @@
-"""Items of a benchmark: read, verified against the registry, given ids independent of order and numbering.
+"""Items of a benchmark: identity, content hash, reading and verification.
 
 A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
-tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `python -m evals.fetch` writes it, and
-`<key>.jsonl.sha256` beside it, which covers the facts too; a file from elsewhere is verified only against the registry.
+tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `python -m evals.fetch` writes it.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from evals.benchmark import Adopted, Benchmark, Item, Row
+from evals.benchmark import Benchmark, Item, Row
 
 # Field names used by mirrors of other evaluation code, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
@@ -39,22 +38,17 @@ def numbered(digest: str, copies: Counter[str]) -> str:
 
 
 def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
-    """Return items in the given order, with ids by `numbered`.
-
-    Raises CorruptInputError for a row without a problem or answer text.
-    """
-    items = []
+    """Return items in the given order, with ids by `numbered`; CorruptInputError for a row without a text."""
+    found = []
     copies = Counter[str]()
     for number, upstream_row in enumerate(rows, 1):
         # in our names, and without the stored item_id, which is computed from the text
         row = {_OLD_NAMES.get(key, key): value for key, value in upstream_row.items() if key != "item_id"}
         for name in ("problem", "answer"):
-            text = row.get(name)
-            if not isinstance(text, str) or not text.strip():
-                raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {text!r}")
-        problem = row["problem"].strip()
-        tolerance = row.get("tolerance")
-        items.append(
+            if not isinstance(value := row.get(name), str) or not value.strip():
+                raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {value!r}")
+        problem, tolerance = row["problem"].strip(), row.get("tolerance")
+        found.append(
             Item(
                 item_id=numbered(item_id(problem), copies),
                 problem=problem,
@@ -65,7 +59,7 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
                 facts={key: value for key, value in row.items() if key not in _GRADED},
             )
         )
-    return items
+    return found
 
 
 def text(items: Iterable[Item]) -> str:
@@ -88,18 +82,14 @@ def content_sha256(items: Iterable[Item]) -> str:
 
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
     """Raise CorruptInputError unless the items are the registry's."""
-    advice = _again(benchmark)
+    again = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+    if not benchmark.sources and not benchmark.synthetic:
+        again = "adopt the logs again, with another --out"
     if len(items) != benchmark.n:  # first, because a count is more informative than a digest
-        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {advice}")
+        raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {again}")
     digest = content_sha256(items)
     if digest != benchmark.sha256:
-        raise CorruptInputError(f"{where}: content sha256 {digest}, the registry says {benchmark.sha256}; {advice}")
-
-
-def _again(benchmark: Benchmark) -> str:
-    if isinstance(benchmark.source, Adopted):
-        return "adopt the logs again, with another --out"
-    return f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+        raise CorruptInputError(f"{where}: content sha256 {digest}, registered is {benchmark.sha256}; {again}")
 
 
 def path_in(folder: Path | str, benchmark: Benchmark) -> Path | None:

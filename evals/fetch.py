@@ -16,8 +16,7 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,12 @@ from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_jsonl, write_text
 from evals import data
-from evals.benchmark import Benchmark, Generated, HubFile, Item, RepositoryFile, Row, Source, select
+from evals.benchmark import Benchmark, Item, Row, Source, select
+from evals.grading.normalise import last_box
+
+# At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
+INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."
+MEGABYTES_PER_ITEM = 0.0014  # upstream files carry solutions; measured: 6.2 MB for all 4411 items
 
 
 def fetch(
@@ -37,69 +41,63 @@ def fetch(
     the items cannot be obtained, CorruptInputError when they are not the registered ones. Then nothing is written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
-    source = benchmark.source
-    if target.is_file() and _is_right(benchmark, target):
-        return target
-    if isinstance(source, Generated):
-        items, where = data.items(source.make(), str(source)), str(source)
+    if target.is_file():
+        try:
+            if all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
+                data.load(benchmark, folder)
+                return target
+        except CorruptInputError:
+            pass
+    if benchmark.synthetic:
+        items = data.items(benchmark.make(), benchmark.origin)
+        data.verify(benchmark, items, benchmark.origin)
     elif file is not None or mirror is not None:
-        path = Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror)))
-        items, where = _read(benchmark, path, source), str(path)
+        items = _read(benchmark, Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror))))
     else:
-        items, where = _download(benchmark)
-    data.verify(benchmark, items, where)
+        items = _download(benchmark)
     write_text(target, data.text(items))
     return target
 
 
-def _is_right(benchmark: Benchmark, path: Path) -> bool:
-    """Return whether `path` holds the registered items in the project's format (a mirror's file has no item_id)."""
-    try:
-        rows = read_jsonl(path)
-        data.verify(benchmark, data.items(rows, str(path)), str(path))
-    except CorruptInputError:
-        return False
-    return all("item_id" in row for row in rows)
-
-
-def _read(benchmark: Benchmark, path: Path, source: Source) -> list[Item]:
-    """Return items of a file whose rows are as `source` stores them, or in the project's format ({problem, answer})."""
-    assert isinstance(source, RepositoryFile | HubFile)
-    rows: list[Row] = []
+def _read(benchmark: Benchmark, path: Path, where: str = "") -> list[Item]:
+    """Return the verified items of a file whose rows are as the source stores them, or {problem, answer}."""
+    names, rows = benchmark.fields or {}, list[Row]()
     for number, row in enumerate(read_jsonl(path, f"data of {benchmark.key}"), 1):
         if "problem" in row and "answer" in row:
             rows.append(row)
             continue
-        try:
-            rows.append(source.read(row))
-        except (KeyError, TypeError) as error:
+        if absent := [name for name in names.values() or ("problem", "answer") if name not in row]:
             raise CorruptInputError(
-                f"{path}: row {number} is neither as {source} has them nor {{problem, answer}}: {error!r};"
-                f" fields: {', '.join(row)}"
-            ) from error
-    return data.items(rows, str(path))
+                f"{where or path}: row {number} is neither as {benchmark.origin} has them nor {{problem, answer}}: "
+                f"no {absent[0]!r}; fields: {', '.join(row)}"
+            )
+        ours = {name: row[theirs] for name, theirs in names.items()}
+        answer = ours["answer"] = last_box(str(ours["answer"])) if benchmark.boxed else ours["answer"]
+        if answer is not None:
+            ours["answer"] = ", ".join(answer) if isinstance(answer, list) else str(answer)
+        ours["problem"] = str(ours["problem"]).removesuffix(INSTRUCTION)
+        rows.append(ours)
+    items = data.items(rows, where or str(path))
+    data.verify(benchmark, items, where or str(path))
+    return items
 
 
 def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
     """Return `<key>.jsonl`, another known name, or the path in the upstream repository, inside the mirror."""
     candidates = [folder / f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
-    if isinstance(benchmark.source, RepositoryFile):
-        candidates.append(folder / benchmark.source.repository / benchmark.source.path)
+    candidates += [folder / source.repository / source.path for source in benchmark.sources[:1]]
     if found := next(filter(Path.is_file, candidates), None):
         return found
     raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {', '.join(map(str, candidates))}")
 
 
-def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
-    """Return items, and their source's name, from the source or the first alternative with the same content."""
+def _download(benchmark: Benchmark) -> list[Item]:
+    """Return the items from the first source that has the registered content."""
     failures: list[BenchError] = []
-    for source in (benchmark.source, *benchmark.alternatives):
-        assert isinstance(source, RepositoryFile | HubFile)
+    for source in benchmark.sources:
         try:
-            with download(source, benchmark.revision) as path:
-                items = _read(benchmark, path, source)
-            data.verify(benchmark, items, str(source))
-            return items, str(source)
+            with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
+                return _read(benchmark, download(source, Path(folder)), str(source))
         except BenchError as error:
             failures.append(error)
     # The main source decides the kind of error: a failing alternative adds nothing to the cause.
@@ -110,31 +108,27 @@ def _download(benchmark: Benchmark) -> tuple[list[Item], str]:
     )
 
 
-# Downloading one file, whatever its content.
+# Downloads, whatever their content: also of `models.fetch` and `models.training_data`.
 #
 # huggingface_hub resolves the hub's address (`HF_ENDPOINT`, `HF_HUB_OFFLINE`). For files of public git repositories,
 # REPOSITORY_FILE is the only place that names a host; the environment variable `TEPO_REPOSITORY_FILE` replaces it.
 
 REPOSITORY_FILE = "https://raw.githubusercontent.com/{repository}/{revision}/{path}"
 TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
+COMMIT = re.compile(r"[0-9a-f]{40}")
+Kind = Literal["model", "dataset"]
 
 
-@contextmanager
-def download(source: RepositoryFile | HubFile, revision: str) -> Iterator[Path]:
-    """Yield a temporary copy of the file. Raises MissingInputError with address and reason when the download fails."""
-    with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
-        if isinstance(source, HubFile):
-            yield _from_hub(source, Path(folder))
-        else:
-            yield _from_repository(source, revision, Path(folder) / "file.jsonl")
-
-
-def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Path:
-    """Download from the repository; ConfigError when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address."""
+def download(source: Source, folder: Path) -> Path:
+    """Download a file into `folder` and return its path. Raises MissingInputError with address and reason, ConfigError
+    when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address."""
+    if source.hub:
+        from_hub(source.repository, source.revision or "main", folder, [source.path], kind="dataset")
+        return folder / source.path
     from tqdm import tqdm
 
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
-    parts = {"repository": source.repository, "revision": revision, "path": source.path}
+    parts = {"repository": source.repository, "revision": str(source.revision), "path": source.path}
     try:
         url = template.format(**{name: urllib.parse.quote(part) for name, part in parts.items()})
     except (KeyError, IndexError) as error:
@@ -142,73 +136,62 @@ def _from_repository(source: RepositoryFile, revision: str, target: Path) -> Pat
             f"TEPO_REPOSITORY_FILE: {template!r} may hold {{repository}}, {{revision}} and {{path}} only"
         ) from error
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):  # urlopen would also read file:///
-        raise ConfigError(f"TEPO_REPOSITORY_FILE: {url!r} is no http(s) address")
+        raise ConfigError(f"TEPO_REPOSITORY_FILE: {url!r} is not an http(s) address")
+    target = folder / "file.jsonl"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, open(target, "wb") as stream:
-            length = answer.headers.get("Content-Length")
-            total = int(length) if length else None
-            with tqdm.wrapattr(stream, "write", total=total, desc=source.path, disable=None) as counted:
+            total = int(answer.headers.get("Content-Length") or 0)
+            with tqdm.wrapattr(stream, "write", total=total or None, desc=source.path, disable=None) as counted:
                 shutil.copyfileobj(answer, counted)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise MissingInputError(f"{url}: cannot be downloaded ({error})") from error
-    received = target.stat().st_size
-    if total is not None and received != total:
+    if total and (received := target.stat().st_size) != total:
         raise MissingInputError(f"{url}: the connection broke after {received} of {total} bytes; run the command again")
     return target
 
 
-def _from_hub(source: HubFile, folder: Path) -> Path:
-    import huggingface_hub
+def from_hub(
+    repository: str,
+    revision: str,
+    folder: Path | None,
+    files: Sequence[str] = (),
+    *,
+    kind: Kind = "model",
+    without: Sequence[str] = (),
+) -> str:
+    """Download the files that match into `folder` (None: nothing) and return the commit of a branch, tag or commit.
 
-    with hub_errors(f"{source}: cannot be downloaded"):
-        return Path(
-            huggingface_hub.hf_hub_download(
-                source.dataset, source.path, repo_type="dataset", revision=source.revision, local_dir=folder
-            )
-        )
-
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
-FROM_A_COPY = "; set --from to a copy made where there is a network"
-
-
-def commit_of(repository: str, revision: str, kind: Literal["model", "dataset"] = "model") -> str:
-    """Return the current commit of a branch, tag or commit; MissingInputError in one line if the hub is unavailable."""
-    if COMMIT.fullmatch(revision):
-        return revision
-    import huggingface_hub
-
-    with hub_errors(f"{repository}@{revision}: cannot be fetched", FROM_A_COPY):
-        commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
-    if commit is None:
-        raise MissingInputError(f"{repository}@{revision}: the hub names no commit")
-    return commit
-
-
-@contextmanager
-def hub_errors(failure: str, advice: str = "") -> Iterator[None]:
-    """Turn any hub failure into one line: the failure, the reason, and what to do."""
+    files, without: patterns. An interrupted download is resumed. Raises MissingInputError in one line for any failure.
+    """
     import httpx
+    import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     try:
-        yield
+        commit: str | None = revision
+        if not COMMIT.fullmatch(revision):
+            commit = huggingface_hub.HfApi().repo_info(repository, revision=revision, repo_type=kind).sha
+        if commit is None:
+            raise OSError("the hub names no commit")
+        if folder is not None:
+            huggingface_hub.snapshot_download(
+                repository, revision=commit, repo_type=kind, local_dir=folder, allow_patterns=list(files),
+                ignore_patterns=list(without),
+            )  # fmt: skip
+            if not any(any(folder.glob(pattern)) for pattern in files):
+                raise OSError(f"no {files[0]} in it")
     except (EntryNotFoundError, HfHubHTTPError, HFValidationError, httpx.HTTPError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise MissingInputError(f"{failure} ({reason}){advice}") from error
-
-
-# The command
-
-MEGABYTES_PER_ITEM = 0.0014  # upstream files carry solutions; measured: 6.2 MB for all 4411 items
+        raise MissingInputError(
+            f"{repository}@{revision}: cannot be fetched ({reason}); set --from to a copy made where there is a network"
+        ) from error
+    return commit
 
 
 def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
     """Describe what a download would fetch: one line per set, and where it would be stored."""
     lines = [f"{'set':<14} {'items':>5} {'responses':>9}  licence; source"]
-    for b in benchmarks:
-        revision = "" if isinstance(b.source, Generated) else f" @ {b.revision[:8]}"
-        lines.append(f"{b.key:<14} {b.n:>5} {b.responses:>9}  {b.licence}; {b.source}{revision}")
+    lines += [f"{b.key:<14} {b.n:>5} {b.responses:>9}  {b.licence}; {b.origin}" for b in benchmarks]
     items = sum(b.n for b in benchmarks if not b.synthetic)
     lines.append(f"To {folder}: {items} items downloaded, about {items * MEGABYTES_PER_ITEM:.0f} MB.")
     return "\n".join(lines)
@@ -222,7 +205,7 @@ def main() -> int:
     source.add_argument("--mirror", metavar="DIR", help="take the files from this folder, use no network")
     source.add_argument("--from", dest="file", metavar="FILE", help="take one benchmark from this JSONL file")
     source.add_argument("--describe", metavar="FILE", help="print n and sha256 of {problem, answer} rows, and stop")
-    source.add_argument("--explain", action="store_true", help="say what would be downloaded, and stop")
+    source.add_argument("--explain", action="store_true", help="print what would be downloaded, and stop")
     args = parser.parse_args()
     if args.describe:
         items = data.items(read_jsonl(args.describe, "the file to describe"), args.describe)
@@ -233,7 +216,7 @@ def main() -> int:
         print(explain(benchmarks, args.data or "--data DIR"))
         return 0
     if args.data is None:
-        raise ConfigError("fetch: --data: missing; say where the files are written")
+        raise ConfigError("fetch: --data: missing; set it to the folder where the files are written")
     if args.file and len(benchmarks) > 1:
         raise ConfigError(
             f"fetch: --from: one file is one benchmark, got {len(benchmarks)}; for several: --mirror FOLDER"

@@ -51,7 +51,8 @@ OURS, TOOL = "ours", "tool"
 GRADERS = (OURS, *OTHERS, TOOL)
 FOLDER, RECORD = "graders", "graders.json"
 PLACE = ("checkpoint", "benchmark")
-VERDICTS = ("item_id", "sample", "grader", "verdict", "rule", "extracted")
+FOUND = ("verdict", "rule", "extracted")  # rule: of another's grader the reason of a timeout or an error
+VERDICTS = ("item_id", "sample", "grader", *FOUND)
 DIFFERENCES = (*PLACE, "gold", "label", *VERDICTS)
 COUNTS = ("labelled", "right_called_wrong", "wrong_called_right")
 ACCURACY = (
@@ -60,58 +61,42 @@ ACCURACY = (
 )  # fmt: skip
 PAIRS = (*PLACE, "a", "b", "responses", "a_alone", "b_alone")
 
-Found = tuple[str, str, str | None]
-"""Verdict, rule (of another's grader the reason of a timeout or an error), extracted answer."""
-
 
 def key(gold: str, response: str) -> str:
     """Return one key for equal pairs of gold and response."""
     return hashlib.sha256(store.clean(f"{gold.strip()}\0{response}").encode()).hexdigest()
 
 
-def plain(right: bool, extracted: str | None = None) -> Found:
-    return str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
-
-
-# Reading
-
-
 def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame:
     """Read the responses of a checkpoint to a benchmark by item and sample. data: folder of the problems.
 
-    Columns: item_id, sample, problem (equal for copies of one problem), gold, text, key, label, and for `ours` and
-    `tool` what they found (`Found`, or None where unknown). Raises MissingInputError or CorruptInputError naming the
-    file at fault.
+    Columns: benchmark, item_id, sample, problem (equal for copies of one problem), gold, text, key, label,
+    tool_correct, and our verdict, rule, extracted. Raises MissingInputError or CorruptInputError naming the file at
+    fault.
     """
     samples, grades = tree.layout.samples(at), tree.layout.grades(at)
     entry = store.entry_of(store.read_record(samples / "samples.json"), samples / "samples.json", benchmark)
     grade = store.entry_of(store.read_record(grades / "grades.json"), grades / "grades.json", benchmark)
     file, verdicts = samples / f"{benchmark}.parquet", grades / f"{benchmark}.parquet"
-    drawn = _rows(file, ("item_id", "sample", "prompt_sha256", "response"), entry)
-    graded = _rows(verdicts, ("item_id", "sample", "verdict", "rule", "extracted"), grade)
-    same = drawn[["item_id", "sample"]].equals(graded[["item_id", "sample"]])
-    if grade.get("samples_sha256") != entry["sha256"] or not same:
+    frame = _rows(file, ("item_id", "sample", "prompt_sha256", "response"), entry)
+    graded = _rows(verdicts, ("item_id", "sample", *FOUND), grade)
+    places = ["item_id", "sample"]
+    if grade.get("samples_sha256") != entry["sha256"] or not frame[places].equals(graded[places]):
         raise CorruptInputError(f"{verdicts}: these grades are of other samples than {file}: grade again")
     problems = data / f"{benchmark}.jsonl"
     if not problems.is_file():
         raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
+    golds = {item.item_id: item.answer for item in items(read_jsonl(problems, "problems"), str(problems))}
     digest = sha256_file(problems)
-    if (entry.get("data") or {}).get("sha256", digest) != digest:
+    if (entry.get("data") or {}).get("sha256", digest) != digest or not set(frame["item_id"]) <= golds.keys():
         raise CorruptInputError(
             f"{problems}: not the problems that {samples / 'samples.json'} was made from; set --data to the folder "
             "that holds them"
         )
-    golds = {item.item_id: item.answer for item in items(read_jsonl(problems, "problems"), str(problems))}
-    if strange := sorted(set(drawn["item_id"]) - set(golds)):
-        raise CorruptInputError(f"{problems}: has no item {strange[0]!r} of {file}")
-    frame = drawn.rename(columns={"prompt_sha256": "problem", "response": "text", "tool_correct": TOOL})
+    frame = frame.rename(columns={"prompt_sha256": "problem", "response": "text"})
     frame["gold"] = frame["item_id"].map(golds)
     frame["key"] = [key(*pair) for pair in zip(frame["gold"], frame["text"], strict=True)]
-    frame[OURS] = list(graded[["verdict", "rule", "extracted"]].itertuples(index=False, name=None))
-    frame[TOOL] = pd.Series(
-        [None if right is None else plain(right) for right in frame[TOOL]], frame.index, dtype=object
-    )
-    return frame
+    return frame.assign(benchmark=benchmark, **{name: graded[name] for name in FOUND})
 
 
 def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
@@ -122,8 +107,7 @@ def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.Da
     frame = {name: table[name].to_pylist() if name == "sample" else store.texts(table[name]) for name in columns}
     there = pq.read_schema(file).names
     for name in ("tool_correct", "label"):
-        column = pq.read_table(file, columns=[name])[name] if name in there else [None] * table.num_rows
-        frame[name] = column if isinstance(column, list) else column.to_pylist()
+        frame[name] = pq.read_table(file, columns=[name])[name].to_pylist() if name in there else [None] * len(table)
         if strange := set(map(type, frame[name])) - {bool, type(None)}:
             raise CorruptInputError(f"{file}: column {name!r} holds {strange.pop().__name__}; allowed: true, false")
     return pd.DataFrame(frame, dtype=object).iloc[store.grid(table, file)[1]].reset_index(drop=True)
@@ -141,9 +125,6 @@ def read_labels(path: Path) -> dict[str, bool]:
     return found
 
 
-# Grading
-
-
 class Judges(AbstractContextManager["Judges"]):
     """Third-party graders available here; keep one for many calls. A context manager.
 
@@ -153,15 +134,13 @@ class Judges(AbstractContextManager["Judges"]):
     def __init__(self, names: Iterable[str], *, packages: Path | None = None):
         folder = str(packages.resolve()) if packages else None
         self.pool = Pool(module="evals.grading.others", compiles=True, packages=folder)
-        self.known: dict[tuple[str, str], Found] = {}  # by grader and `key`
-        wanted = [name for name in names if name in OTHERS]
-        probes = self.pool.compare([Task(Gold("1", "symbolic"), r"\boxed{1}", name) for name in wanted])
+        self.names = [name for name in names if name in OTHERS]
+        probe = pd.DataFrame({"key": [""], "gold": ["1"], "text": [r"\boxed{1}"]})
+        ends = {name: self.judge(name, probe).iloc[0] for name in self.names}
         self.not_run = {
-            name: str(probe.reason).removeprefix("MissingInputError: ")
-            for name, probe in zip(wanted, probes, strict=True)
-            if probe.outcome in (Verdict.ERROR, Verdict.TIMEOUT)
+            name: end["rule"].removeprefix("MissingInputError: ") for name, end in ends.items() if end["rule"]
         }
-        self.names = [name for name in wanted if name not in self.not_run]
+        self.names = [name for name in self.names if name not in self.not_run]
         self.versions: dict[str, str | None] = {}
         for package in {OTHERS[name].package for name in self.names}:
             at = importlib.metadata.distributions(name=package, path=[folder] if folder else [])
@@ -170,94 +149,68 @@ class Judges(AbstractContextManager["Judges"]):
     def __exit__(self, *_: object) -> None:
         self.pool.close()
 
-    def judge(self, responses: pd.DataFrame) -> None:
-        """Add the findings of every grader as columns. responses: key, gold, text."""
-        for name in self.names:
-            new = responses[[(name, pair) not in self.known for pair in responses["key"]]].drop_duplicates("key")
-            self.pool.cpu_seconds = OTHERS[name].seconds
-            tasks = [Task(Gold(gold, "symbolic"), text, name) for gold, text in zip(new.gold, new.text, strict=True)]
-            for pair, answer in zip(new["key"], self.pool.compare(tasks), strict=True):
-                ended = answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT)
-                found = (answer.outcome, str(answer.reason), None) if ended else plain(*json.loads(answer.outcome))
-                self.known[name, pair] = found
-            responses[name] = [self.known[name, pair] for pair in responses["key"]]
+    def judge(self, name: str, responses: pd.DataFrame) -> pd.DataFrame:
+        """Return FOUND of a grader for each response. responses: key, gold, text; equal keys are graded once."""
+        new = responses.drop_duplicates("key")
+        tasks = [Task(Gold(gold, "symbolic"), text, name) for gold, text in zip(new.gold, new.text, strict=True)]
+        self.pool.cpu_seconds = OTHERS[name].seconds
+        found = {}
+        for pair, answer in zip(new["key"], self.pool.compare(tasks), strict=True):
+            if answer.outcome in (Verdict.ERROR, Verdict.TIMEOUT):
+                found[pair] = answer.outcome, str(answer.reason), None
+            else:
+                right, extracted = json.loads(answer.outcome)
+                found[pair] = str(Verdict.CORRECT if right else Verdict.WRONG), "", extracted
+        return pd.DataFrame([found[pair] for pair in responses["key"]], responses.index, FOUND, dtype=object)
 
 
-# Numbers
+def judged(responses: pd.DataFrame, name: str, judges: Judges) -> pd.DataFrame:
+    """Return the responses with the grader's FOUND, `right`, and `agree` with the label; None where unknown."""
+    rows = responses.assign(grader=name)
+    if name == TOOL:
+        known = {True: str(Verdict.CORRECT), False: str(Verdict.WRONG)}
+        rows = rows.assign(verdict=rows["tool_correct"].map(known.get), rule="", extracted=None)
+    elif name != OURS:
+        rows[list(FOUND)] = judges.judge(name, responses)
+    rows["right"] = (rows["verdict"] == Verdict.CORRECT).astype(object).where(rows["verdict"].notna(), None)
+    known_both = rows["right"].notna() & rows["label"].notna()
+    rows["agree"] = (rows["right"] == rows["label"]).astype(object).where(known_both, None)
+    return rows
 
-Parts = Mapping[str, pd.DataFrame]
-"""Responses by benchmark."""
 
-
-def right(found: pd.Series) -> pd.Series:
-    """Return whether a grader accepts each response; None: unknown."""
-    return found.map(lambda one: None if one is None else one[0] == Verdict.CORRECT).astype(object)
-
-
-def accuracy(parts: Parts, grader: str, policies: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row of ACCURACY without its place; of several benchmarks pooled.
+def accuracy(rows: pd.DataFrame, policies: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row of ACCURACY without its place, of one grader's rows; of several benchmarks pooled.
 
     policies: policy for copies of a problem, by benchmark (`evals.score.policies`).
     """
-    every = pd.concat(parts.values(), ignore_index=True)
-    called = {name: right(frame[grader]) for name, frame in parts.items()}
-    agrees = {
-        name: (called[name] == frame["label"]).astype(object).where(called[name].notna() & frame["label"].notna(), None)
-        for name, frame in parts.items()
-    }
-    score = share(parts, called, policies)
-    agree = share(parts, agrees, dict.fromkeys(parts, "keep"))
-    ends = [found[0] for found in every[grader] if found]
-    labels = zip(every["label"], pd.concat(called.values()), strict=True)
-    labelled = [pair for pair in labels if None not in pair]
-    errors_of = (len(labelled), labelled.count((True, False)), labelled.count((False, True)))
+    score, agree = share(rows, "right", policies), share(rows, "agree", dict.fromkeys(policies, "keep"))
+    ends, labelled = list(rows["verdict"]), rows[rows["agree"].notna()]
+    wrong = labelled[labelled["agree"] == False]["label"]  # noqa: E712
+    counts = (len(labelled), int(wrong.sum()), int((~wrong.astype(bool)).sum())) if len(labelled) else (None,) * 3
     return {
-        "grader": grader, "responses": len(every), "right": ends.count(Verdict.CORRECT),
+        "grader": rows["grader"].iloc[0], "responses": len(rows), "right": ends.count(Verdict.CORRECT),
         "timeout": ends.count(Verdict.TIMEOUT), "error": ends.count(Verdict.ERROR),
         "score": score.value, "low": score.low, "high": score.high, "how": score.how,
         "agree": agree.value, "agree_low": agree.low, "agree_high": agree.high,
-        **dict(zip(COUNTS, errors_of if labelled else (None, None, None), strict=True)),
+        **dict(zip(COUNTS, counts, strict=True)),
     }  # fmt: skip
 
 
-def share(parts: Parts, values: Mapping[str, pd.Series], policies: Mapping[str, str]) -> Estimate:
+def share(rows: pd.DataFrame, column: str, policies: Mapping[str, str]) -> Estimate:
     """Return the share of responses whose value is true, with its interval over problems, as in scores.csv.
 
     The share's value is None where any is unknown.
     """
     cells: dict[str, Samples] = {}
+    parts = dict(list(rows.groupby("benchmark")))
     for benchmark, frame in parts.items():
-        if missing := int(values[benchmark].isna().sum()):
+        if missing := int(frame[column].isna().sum()):
             return Estimate(level="problem", how=f"unknown for {missing} responses", n=0)
         problem = frame.drop_duplicates("item_id")
-        of = values[benchmark].to_numpy(bool).reshape(len(problem), -1)
-        cell = Samples(tuple(problem["item_id"]), of, tuple(problem["problem"]))
+        values = frame[column].to_numpy(bool).reshape(len(problem), -1)
+        cell = Samples(tuple(problem["item_id"]), values, tuple(problem["problem"]))
         cells[benchmark] = cell.pool(policies[benchmark]) if len(parts) > 1 else cell.column(policies[benchmark])
     return pooled(cells) if len(cells) > 1 else estimate(next(iter(cells.values())))
-
-
-def pairs(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows of PAIRS without their place."""
-    found = []
-    for a, b in combinations(names, 2):
-        both = pd.DataFrame({"a": right(frame[a]), "b": right(frame[b])}).dropna().astype(bool)
-        alone = {"a_alone": int((both["a"] & ~both["b"]).sum()), "b_alone": int((both["b"] & ~both["a"]).sum())}
-        found.append({"a": a, "b": b, "responses": len(both)} | alone)
-    return found
-
-
-def verdicts(frame: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return a row with gold, label and VERDICTS for each response and grader with a known verdict."""
-    return [
-        {name: row[name] for name in ("item_id", "sample", "gold", "label")}
-        | {"grader": grader, **dict(zip(("verdict", "rule", "extracted"), row[grader], strict=True))}
-        for row in frame.to_dict("records")
-        for grader in names
-        if row[grader]
-    ]
-
-
-# Writing and printing
 
 
 def write_verdicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -283,35 +236,37 @@ def compare(
     not_run, matched = dict(judges.not_run), False
     for at in tree.checkpoints:
         record = tree.layout.grades(at) / "grades.json"
-        keys = store.read_record(record) if record.is_file() else {}
-        parts = {key: read(tree, at, key, data) for key in sorted(keys)}
-        if not parts:
+        keys = sorted(store.read_record(record)) if record.is_file() else []
+        if not keys:
             continue
-        for frame in parts.values():
-            matched |= bool(frame["key"].isin(given).any())
-            frame["label"] = [given.get(k, label) for k, label in zip(frame["key"], frame["label"], strict=True)]
-            judges.judge(frame)
-        ran = [
-            name for name in names if name in judges.names or any(f[name].any() for f in parts.values() if name in f)
+        responses = pd.concat([read(tree, at, key, data) for key in keys], ignore_index=True)
+        matched |= bool(responses["key"].isin(given).any())
+        responses["label"] = [
+            given.get(k, label) for k, label in zip(responses["key"], responses["label"], strict=True)
         ]
-        missing = dict.fromkeys(
-            set(names) - {*ran, *judges.not_run}, "no verdicts in the column tool_correct of the samples"
-        )
+        found = {name: judged(responses, name, judges) for name in names if name not in judges.not_run}
+        ran = [name for name, rows in found.items() if rows["verdict"].notna().any()]
+        missing = dict.fromkeys(found.keys() - ran, "no verdicts in the column tool_correct of the samples")
         not_run |= missing
         sampled = store.read_record(tree.layout.samples(at) / "samples.json")
-        entries, policy = {}, policies(tree.layout, list(parts))
-        for key, frame in parts.items():
-            entry = write_verdicts(out / at.path / f"{key}.parquet", verdicts(frame, ran))
-            entries[key] = entry | {"samples_sha256": sampled[key]["sha256"]}
-            place = {"checkpoint": at.path.as_posix(), "benchmark": key}
-            table["accuracy"] += [place | accuracy({key: frame}, name, policy) for name in ran]
-            table["pairs"] += [place | row for row in pairs(frame, ran)]
-            called = pd.DataFrame({name: right(frame[name]) for name in ran})
-            differing = frame[[row.dropna().nunique() > 1 for _, row in called.iterrows()]]
-            table["differences"] += [place | row for row in verdicts(differing, ran)]
-        if len(parts) > 1:
-            place = {"checkpoint": at.path.as_posix(), "benchmark": POOLED}
-            table["accuracy"] += [place | accuracy(parts, name, policy) for name in ran]
+        entries, policy = {}, policies(tree.layout, keys)
+        for scope in [*keys, *[POOLED] * (len(keys) > 1)]:
+            place = {"checkpoint": at.path.as_posix(), "benchmark": scope}
+            inside = responses["benchmark"].isin(keys if scope == POOLED else [scope])
+            table["accuracy"] += [place | accuracy(found[name][inside], policy) for name in ran]
+            if scope == POOLED:
+                continue
+            right = pd.DataFrame({name: found[name]["right"][inside] for name in ran}, dtype=object)
+            for a, b in combinations(ran, 2):
+                both = right[[a, b]].dropna().astype(bool)
+                alone = {"a_alone": int((both[a] & ~both[b]).sum()), "b_alone": int((both[b] & ~both[a]).sum())}
+                table["pairs"].append(place | {"a": a, "b": b, "responses": len(both)} | alone)
+            rows = pd.concat([found[name][inside] for name in ran]).sort_index(kind="stable").dropna(subset="verdict")
+            entry = write_verdicts(out / at.path / f"{scope}.parquet", rows[list(VERDICTS)].to_dict("records"))
+            entries[scope] = entry | {"samples_sha256": sampled[scope]["sha256"]}
+            differing = right.nunique(axis=1) > 1
+            wanted = rows[rows.index.map(differing)][["gold", "label", *VERDICTS]]
+            table["differences"] += [place | row for row in wanted.to_dict("records")]
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
         facts |= {"versions": judges.versions, "code": Code("grade").hash}
         write_json(out / at.path / RECORD, facts)
@@ -326,31 +281,30 @@ def compare(
 
 def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[str, str]) -> str:
     """Render scores, disagreements and agreement with labels as Markdown tables, then the graders not run and why."""
-    cells = {(row["checkpoint"], row["benchmark"], row["grader"]): row for row in table["accuracy"]}
-    names = sorted({name for *_, name in cells}, key=GRADERS.index)
-    places = {place[:2]: row["responses"] for place, row in cells.items()}
-    scores = [
-        [*place, count, *(_percent(cells.get((*place, name), {}), "score", "low", "high") for name in names)]
-        for place, count in places.items()
-    ]
+    rows = pd.DataFrame(table["accuracy"], dtype=object)
+    names = sorted(rows["grader"].unique(), key=GRADERS.index)
+    rows["score"] = _percent(rows, "score", "low", "high")
+    rows["as labelled, percent"] = _percent(rows, "agree", "agree_low", "agree_high")
+    place = [*PLACE, "responses"]
+    order = pd.MultiIndex.from_frame(rows[place].drop_duplicates())
+    scores = rows.pivot(index=place, columns="grader", values="score").reindex(order)[names].fillna("–").reset_index()
     alone = dict.fromkeys(((a, b) for a in names for b in names if a != b), 0)
     for row in table["pairs"]:
         alone[row["a"], row["b"]] += row["a_alone"]
         alone[row["b"], row["a"]] += row["b_alone"]
-    lines = ["Score in percent, 95 % interval over problems:", "", *_lines([*PLACE, "responses", *names], scores)]
+    lines = ["Score in percent, 95 % interval over problems:", "", *_lines(list(scores), scores.to_numpy())]
     lines += ["", "Responses right by the grader of the row and not by that of the column:", ""]
     lines += _lines(["", *names], [[a, *(alone.get((a, b), "") for b in names)] for a in names])
-    heads = (*PLACE, "grader", *COUNTS)
-    if labelled := [row for row in table["accuracy"] if row["labelled"]]:
-        rows = [[*(row[name] for name in heads), _percent(row, "agree", "agree_low", "agree_high")] for row in labelled]
-        lines += ["", "Against the labels:", "", *_lines([*heads, "as labelled, percent"], rows)]
+    heads = [*PLACE, "grader", *COUNTS, "as labelled, percent"]
+    if rows["labelled"].notna().any():
+        lines += ["", "Against the labels:", "", *_lines(heads, rows[rows["labelled"].notna()][heads].to_numpy())]
     return "\n".join([*lines, "", *(f"not run: {name}: {why}" for name, why in sorted(not_run.items()))]).strip()
 
 
-def _percent(row: Mapping[str, Any], *names: str) -> str:
+def _percent(rows: pd.DataFrame, *names: str) -> list[str]:
     """Format as `88.0 [68.9–96.2]`; unknown values are a dash."""
-    value, low, high = (None if row.get(name) is None else f"{100 * row[name]:.1f}" for name in names)
-    return "–" if value is None else value if low is None else f"{value} [{low}–{high}]"
+    cells = rows[list(names)].map(lambda value: "" if pd.isna(value) else f"{100 * value:.1f}")
+    return [f"{value} [{low}–{high}]" if low else value or "–" for value, low, high in cells.to_numpy()]
 
 
 def _lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read the sample logs of other tools as one kind of record; `python -m evals.adopt` turns them into a results tree.
+"""Read the sample logs of other tools into one frame; `python -m evals.adopt` turns them into a results tree.
 
 A format maps each role (`ROLES`) to its tool's field names; `--fields` replaces a name, also with a path such
 as `doc.answer`. Errors name file and row.
@@ -7,10 +7,12 @@ as `doc.answer`. Errors name file and row.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json, read_jsonl
@@ -19,7 +21,6 @@ ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
 ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered in file order
 
 Row = Mapping[str, Any]
-Names = Mapping[str, Sequence[str]]
 
 # Verdicts as tools write them. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and
 # tables converted to JSON lines, have numbers as text.
@@ -30,20 +31,6 @@ VERDICTS: Mapping[Any, bool] = {
 
 
 @dataclass(frozen=True)
-class Record:
-    """One response of a log."""
-
-    where: str  # file and line
-    id: str
-    sample: int  # as numbered in the log, from 0 or 1
-    problem: str
-    prompt: str
-    gold: str
-    response: str
-    correct: bool | None  # the tool's verdict; None: unknown
-
-
-@dataclass(frozen=True)
 class Log:
     """One file of a tool: the responses of one model on one benchmark."""
 
@@ -51,80 +38,82 @@ class Log:
     model: str  # from the tool or the file's name
     benchmark: str
     rows: Sequence[tuple[str, Row]]  # (file and row, content)
-    names: Names  # usual field names by role, the likeliest first
+    names: Mapping[str, Sequence[str]]  # usual field names by role, the likeliest first
     verdicts: Callable[[Row], Sequence[str]] = lambda row: ()  # fields of a row that hold a verdict, not in `names`
     strict: bool = False  # several usual names in one row are ambiguous
 
+    def frame(self, given: Mapping[str, str], chosen_filter: str | None = None) -> pd.DataFrame:
+        """Return the responses in file order. given: field by role, from `--fields`.
 
-def records(log: Log, given: Mapping[str, str], chosen_filter: str | None = None) -> Iterator[Record]:
-    """Yield the responses of a log in file order. given: field by role, from `--fields`.
+        Columns: where (file and row), id, sample (as numbered in the log), problem, prompt, gold, response, correct
+        (the tool's verdict; None: unknown). Raises ConfigError, naming the option to set, for ambiguous fields;
+        CorruptInputError for a bad row.
+        """
+        rows = list(_one_filter(self, chosen_filter))
+        if not rows:
+            raise CorruptInputError(f"{self.path}: holds no responses")
+        names = _fields(self, *rows[0], given)
+        counts: Counter[str] = Counter()
+        found = []
+        for where, row in rows:
+            value = {role: _value(row, name) for role, name in names.items() if name != ORDER}
+            for role in value.keys() - {"correct", "prompt"}:
+                if value[role] is None:
+                    raise CorruptInputError(f"{where}: {role}: {names[role]} is missing; set --fields {role}=FIELD")
+            problem = _text(value["problem"], where, "problem")
+            id = _text(value["id"], where, "id") if "id" in value else problem
+            prompt = _text(value["prompt"], where, "prompt") if value.get("prompt") else problem
+            gold = _gold(_text(value["gold"], where, "gold"), where)
+            responses = value["response"] if isinstance(value["response"], list) else [value["response"]]
+            verdicts = [value.get("correct")] if len(responses) == 1 else [None] * len(responses)
+            # a list in a named field is a verdict per response; a tool's metric may be a list of something else
+            if isinstance(listed := value.get("correct"), list) and (self.strict or "correct" in given):
+                verdicts = listed
+                if len(listed) != len(responses):
+                    raise CorruptInputError(
+                        f"{where}: correct: {names['correct']} has {len(listed)} verdicts on {len(responses)} "
+                        "responses; set --fields correct=FIELD, or correct= for none"
+                    )
+            for place, (response, verdict) in enumerate(zip(responses, verdicts, strict=True)):
+                if not isinstance(response, str):
+                    raise CorruptInputError(
+                        f"{where}: response: {names['response']} must be text, got {_short(response)}"
+                    )
+                known = VERDICTS.get(verdict) if isinstance(verdict, bool | int | float | str) else None
+                if known is None and verdict is not None and "correct" in given:
+                    raise CorruptInputError(
+                        f"{where}: correct: {names['correct']} is {_short(verdict)}; allowed: true, false, 1, 0, -1, "
+                        "C, I, N; --fields correct= leaves it out"
+                    )
+                sample = counts[id] if names.get("sample") == ORDER else _number(value.get("sample", place), where)
+                counts[id] += 1
+                found.append((where, id, sample, problem, prompt, gold, response, known))
+        columns = ["where", "id", "sample", "problem", "prompt", "gold", "response", "correct"]
+        return pd.DataFrame(found, columns=columns, dtype=object)
 
-    Raises ConfigError, naming the option to set, for ambiguous fields; CorruptInputError for a bad row.
-    """
-    rows = _one_filter(log.rows, chosen_filter, log.path)
-    counts: Counter[str] = Counter()
-    names: dict[str, str] | None = None
-    for where, row in rows:
-        names = names or _names(log, row, given, where)
-        found = {role: _value(row, name) for role, name in names.items() if name != ORDER}
-        for role, value in found.items():
-            if value is None and role not in ("correct", "prompt"):
-                raise CorruptInputError(f"{where}: {role}: {names[role]} is missing; set --fields {role}=FIELD")
-        problem = _text(found["problem"], where, "problem")
-        id = _text(found["id"], where, "id") if "id" in found else problem
-        prompt = _text(found["prompt"], where, "prompt") if found.get("prompt") else problem
-        gold = _gold(_text(found["gold"], where, "gold"), where)
-        responses = found["response"] if isinstance(found["response"], list) else [found["response"]]
-        verdicts = [found.get("correct")] if len(responses) == 1 else [None] * len(responses)
-        # a list in a named field is a verdict per response; a tool's metric may be a list of something else
-        if isinstance(listed := found.get("correct"), list) and (log.strict or "correct" in given):
-            if len(listed) != len(responses):
-                raise CorruptInputError(
-                    f"{where}: correct: {names['correct']} has {len(listed)} verdicts on {len(responses)} responses; "
-                    "set --fields correct=FIELD, or correct= for none"
-                )
-            verdicts = listed
-        for place, (response, verdict) in enumerate(zip(responses, verdicts, strict=True)):
-            if not isinstance(response, str):
-                raise CorruptInputError(f"{where}: response: {names['response']} must be text, got {_short(response)}")
-            sample = counts[id] if names.get("sample") == ORDER else _number(found.get("sample", place), where, names)
-            counts[id] += 1
-            correct = _verdict(verdict, where, names, given)
-            yield Record(where, id, sample, problem, prompt, gold, response, correct)
-    if names is None:
-        raise CorruptInputError(f"{log.path}: holds no responses")
 
-
-def _one_filter(rows: Iterable[tuple[str, Row]], chosen: str | None, path: Path) -> Iterator[tuple[str, Row]]:
+def _one_filter(log: Log, chosen: str | None) -> Iterator[tuple[str, Row]]:
     """Yield the rows of one filter of lm-eval, which writes each document once per filter."""
-    first: tuple[str, Any] | None = None
-    others: set[str] = set()
-    for where, row in rows:
-        name = row.get("filter") if "filtered_resps" in row else None
-        if chosen is not None and name != chosen:
-            others.add(str(name))
-            continue
-        first = first or (where, name)
-        if name != first[1]:
-            raise ConfigError(
-                f"{where}: filter {name!r}, before {first[1]!r}; set --filter {name} or --filter {first[1]}"
-            )
-        yield where, row
-    if first is None and others:
-        raise unknown(str(path), "--filter", chosen, others)
+    names = [row.get("filter") if "filtered_resps" in row else None for _, row in log.rows]
+    if chosen is not None and chosen not in names and names:
+        raise unknown(str(log.path), "--filter", chosen, {str(name) for name in names})
+    for (where, row), name in zip(log.rows, names, strict=True):
+        if chosen is None and name != names[0]:
+            raise ConfigError(f"{where}: filter {name!r}, before {names[0]!r}; set --filter {name} or {names[0]}")
+        if chosen in (None, name):
+            yield where, row
 
 
-def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str, str]:
+def _fields(log: Log, where: str, row: Row, given: Mapping[str, str]) -> dict[str, str]:
     """Return the field of each role, decided by the first row."""
     chosen: dict[str, str] = {}
     for role in ROLES:
         listed = list(log.verdicts(row)) if role == "correct" else []
         present = listed or [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
         if role in given:
-            name = given[role]
+            present = [name] if (name := given[role]) else []
             if name and name != ORDER and _value(row, name, absent=...) is ...:
                 raise unknown(where, f"--fields {role}", name, row)
-            present = [name] if name else []
         elif len(present) > 1 and (log.strict or listed):
             none = ", or correct= for none" if role == "correct" else ""
             raise ConfigError(
@@ -133,8 +122,6 @@ def _names(log: Log, row: Row, given: Mapping[str, str], where: str) -> dict[str
             )
         if present:
             chosen[role] = present[0]
-    if "sample" not in given and ORDER in log.names.get("sample", ()):
-        chosen["sample"] = ORDER
     if "problem" not in chosen and "prompt" in chosen:
         chosen["problem"] = chosen["prompt"]
     for role in ("response", "gold", "problem"):
@@ -168,8 +155,7 @@ def _text(value: Any, where: str, role: str) -> str:
         parts = [message.get("content", message.get("text")) for message in value]
         return "\n\n".join(_text(part, where, role) for part in parts)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        advice = f"; --fields {role}=FIELD names another" if role != "response" else ""
-        raise CorruptInputError(f"{where}: {role}: expected one text, got {_short(value)}{advice}")
+        raise CorruptInputError(f"{where}: {role}: expected one text, got {_short(value)}; set --fields {role}=FIELD")
     if not (text := str(value)).strip():
         raise CorruptInputError(f"{where}: {role}: is empty")
     return text
@@ -179,28 +165,17 @@ def _gold(text: str, where: str) -> str:
     """Return the answer in a gold: the text after `####`, as GSM8K writes its solutions; else the whole text."""
     if re.match(r"\[\s*['\"]", text):  # lm-eval writes a list of targets as a Python literal
         raise CorruptInputError(f"{where}: gold: {_short(text)} lists several; --fields gold=FIELD names one answer")
-    answer = text.rpartition("####")[2].strip()
-    if not answer:
+    if not (answer := text.rpartition("####")[2].strip()):
         raise CorruptInputError(f"{where}: gold: {_short(text)} has no answer after ####")
     return answer
 
 
-def _number(value: Any, where: str, names: Mapping[str, str]) -> int:
+def _number(value: Any, where: str) -> int:
     if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
-        raise CorruptInputError(f"{where}: sample: {names['sample']} expected a whole number, got {_short(value)}")
+        raise CorruptInputError(f"{where}: sample: expected a whole number, got {_short(value)}")
     return value
-
-
-def _verdict(value: Any, where: str, names: Mapping[str, str], given: Mapping[str, str]) -> bool | None:
-    known = VERDICTS.get(value) if isinstance(value, bool | int | float | str) else None
-    if known is None and value is not None and "correct" in given:
-        raise CorruptInputError(
-            f"{where}: correct: {names['correct']} is {_short(value)}, no verdict; allowed: true, false, 1, 0, "
-            "-1, C, I, N; --fields correct= leaves it out"
-        )
-    return known
 
 
 def _short(value: Any) -> str:
@@ -210,10 +185,7 @@ def _short(value: Any) -> str:
         return type(value).__name__
 
 
-def _object(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise CorruptInputError(f"{where}: must be an object, got {_short(value)}")
-    return value
+# Formats
 
 
 def jsonl(path: Path) -> Log:
@@ -234,15 +206,13 @@ def _lines(path: Path) -> list[tuple[str, Row]]:
     return [(f"{path}: row {number}", row) for number, row in enumerate(read_jsonl(path, "the log"), 1)]
 
 
-# lm-eval: `--log_samples`, written by lm_eval/loggers/evaluation_tracker.py
-
-
 def lm_eval(path: Path) -> Log:
-    """Read `<model>/samples_<task>_<date>.jsonl`; the responses are those before lm-eval's filters."""
+    """Read `<model>/samples_<task>_<date>.jsonl`, which `--log_samples` writes (lm_eval/loggers/evaluation_tracker.py);
+    the responses are those before lm-eval's filters."""
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
     results = path.with_name(f"results_{name[2]}.json") if name else path
     recorded = read_json(results, "results of lm-eval") if name and results.is_file() else {}
-    recorded = recorded.get("model_name") if isinstance(recorded, dict) else None
+    model = recorded.get("model_name") if isinstance(recorded, dict) else None
     prompt = "arguments.gen_args_0.arg_0"
     names = {
         "response": ("resps.0",),
@@ -251,54 +221,42 @@ def lm_eval(path: Path) -> Log:
         "problem": ("doc.problem", "doc.question", "doc.Problem", "doc.Question", prompt),
         "prompt": (prompt,),
     }
-    model = recorded if isinstance(recorded, str) and recorded else path.absolute().parent.name
-    return Log(path, model, name[1] if name else path.stem, _lines(path), names, _metrics)
 
+    def metrics(row: Row) -> Sequence[str]:
+        listed = row.get("metrics")
+        return [each for each in listed if isinstance(each, str) and each in row] if isinstance(listed, list) else ()
 
-def _metrics(row: Row) -> Sequence[str]:
-    metrics = row.get("metrics")
-    return [name for name in metrics if isinstance(name, str) and name in row] if isinstance(metrics, list) else ()
-
-
-# inspect: a .json log, written by inspect_ai/log/_recorders
+    model = model if isinstance(model, str) and model else path.absolute().parent.name
+    return Log(path, model, name[1] if name else path.stem, _lines(path), names, metrics)
 
 
 def inspect(path: Path) -> Log:
-    """Read a log of one task and model. Raises CorruptInputError for a run that did not succeed."""
+    """Read a .json log of one task and model (inspect_ai/log/_recorders). CorruptInputError for an unfinished run."""
     if path.suffix != ".json":
         raise ConfigError(
             f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR {path.name}"
         )
-    log = _object(read_json(path, "log of inspect"), str(path))
-    run, samples = log.get("eval"), log.get("samples")
-    if not isinstance(run, dict) or not isinstance(samples, list):
+    log = read_json(path, "log of inspect")
+    run, samples = (log.get("eval"), log.get("samples")) if isinstance(log, dict) else (None, None)
+    if not isinstance(run, dict) or not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
         raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")
-    if log.get("status") != "success":
-        raise CorruptInputError(
-            f"{path}: status: {_short(log.get('status'))}, only a run that ended in success is complete"
-        )
-
-    rows = [(f"{path}: sample {number}", _object(sample, str(path))) for number, sample in enumerate(samples, 1)]
+    if (status := log.get("status")) != "success":
+        raise CorruptInputError(f"{path}: status: {_short(status)}, only a run that ended in success is complete")
+    rows = [(f"{path}: sample {number}", sample) for number, sample in enumerate(samples, 1)]
     for where, sample in rows:
         if sample.get("error") is not None:  # tolerated by fail_on_error; inspect does not score such samples
             raise CorruptInputError(
                 f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
                 "type inspect eval-retry LOG and adopt the new log"
             )
-    names = {
-        "response": ("output.completion",),
-        "gold": ("target",),
-        "id": ("id",),
-        "sample": ("epoch",),
-        "problem": ("input",),
-        "prompt": ("input",),
-    }
-    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, _scorers)
+    fields = {"response": "output.completion", "gold": "target", "id": "id", "sample": "epoch", "problem": "input"}
+    names = {role: (name,) for role, name in fields.items()} | {"prompt": ("input",)}
 
+    def scorers(row: Row) -> Sequence[str]:
+        scores = row.get("scores")
+        return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
 
-def _scorers(row: Row) -> Sequence[str]:
-    scores = row.get("scores")
-    return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
+    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, scorers)
 
 
 FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "inspect": inspect, "jsonl": jsonl}

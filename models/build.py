@@ -13,8 +13,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,36 +26,53 @@ from core.progress import Progress
 from core.provenance import environment
 from evals.arithmetic import LADDERS
 from methods import sampling
+from models import recipe as recipes
 from models import tiny
-from models.recipe import (
-    CACHE,
-    CLEAN_RECORD,
-    RECORD,
-    WEIGHTS,
-    Recipe,
-    Start,
-    base_name,
-    code,
-    finished,
-    hash_of,
-    name_of_clean,
-    recipe,
-    record,
-)
+from models.recipe import CLEAN_RECORD, RECORD, WEIGHTS, Recipe, Start
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 # Number of the attempt -> the model, and facts for its record. Raises RefusedError.
 Attempt: TypeAlias = "Callable[[int], tuple[PreTrainedModel, dict[str, Any]]]"
+Update: TypeAlias = Callable[[Sequence[tiny.Pair], float], float]
+"""(batch, learning rate) -> the loss before the update."""
 
 RECIPE = "recipe.json"  # the first file of a build: a folder with it and without a record may be replaced
+FILES = {
+    RECIPE, RECORD, CLEAN_RECORD, WEIGHTS, "config.json", "generation_config.json", "tokenizer.json",
+    "tokenizer_config.json",
+}  # fmt: skip
 SCHEMA = 2
 
 
 class RefusedError(ConfigError):
     """A gate or an aim was missed."""
+
+
+@contextmanager
+def _training(model: PreTrainedModel, letters: PreTrainedTokenizerFast, start: Start, threads: int) -> Iterator[Update]:
+    """Yield a function that makes one update on the mean cross-entropy over answer tokens, with a fresh AdamW."""
+    import torch
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=start.clean.learning_rate,  # set at each update
+        betas=start.betas,
+        weight_decay=start.weight_decay,
+        fused=True,  # one pass over all weights per update: in models this small, calls dominate
+    )
+
+    def update(pairs: Sequence[tiny.Pair], rate: float) -> float:
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad(set_to_none=True)
+        loss = add_gradient(pairs)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), start.gradient_clip)
+        optimizer.step()
+        return loss
+
+    with tiny.gradients(model, letters, threads=threads) as add_gradient:
+        yield update
 
 
 def train_clean(
@@ -72,15 +89,13 @@ def train_clean(
     ladder = phase.ladder or start.ladder
     name = f"{start.model} clean {start.number}"
     rng = random.Random(f"clean {start.seed} {start.number} {attempt}")
-    optimizer = _adamw(model, start)
 
     def check(at: str) -> float:
         seed = f"check {start.seed} {start.number} {attempt} {at}"
-        return tiny.accuracy(
-            model, letters, ladder, count=phase.check_answers, tokens=start.completion_tokens, seed=seed
-        )
+        count, tokens = phase.check_answers, start.completion_tokens
+        return sum(tiny.sample(model, letters, ladder, prompts=count, tokens=tokens, seed=seed)[-1]) / count
 
-    with tiny.gradients(model, letters, threads=threads) as compute:
+    with _training(model, letters, start, threads) as update:
         progress = Progress(f"{name}, at most", phase.limit)  # ends at the gate
         accuracy, step = None, 0
         while accuracy is None or accuracy <= phase.gate:
@@ -90,15 +105,14 @@ def train_clean(
                 )
             step += 1
             rate = phase.learning_rate * min(1.0, step / phase.warmup)
-            loss = _step(compute, optimizer, tiny.clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
+            loss = update(tiny.clean_pairs(rng, ladder, phase.batch), rate)
             if step % phase.check_every == 0 or step == phase.limit:
                 accuracy = check(str(step))
             progress.update(step, loss=loss, accuracy=accuracy, gate=phase.gate)
         cooling = Progress(f"{name} cooling", phase.cooling)
         for number in range(1, phase.cooling + 1):
             rate = phase.learning_rate * (1 - number / (phase.cooling + 1))
-            loss = _step(compute, optimizer, tiny.clean_pairs(rng, ladder, phase.batch), rate=rate, start=start)
-            cooling.update(number, loss=loss)
+            cooling.update(number, loss=update(tiny.clean_pairs(rng, ladder, phase.batch), rate))
         cooled = check("cooled")
     if cooled <= phase.cooled_gate:
         raise RefusedError(
@@ -114,44 +128,14 @@ def train_noisy(
     """Train phase 2 in place: solutions of mixed styles with slips, a fresh optimizer, a linearly falling rate."""
     phase, start = recipe.noisy, recipe.start
     rng = random.Random(f"noisy {start.seed} {recipe.seed} {attempt}")
-    optimizer = _adamw(model, start)
     progress = Progress(f"{recipe.model} seed {recipe.seed} noisy", phase.steps)
     peak, last = phase.learning_rate, phase.last_learning_rate
-    with tiny.gradients(model, letters, threads=threads) as compute:
+    with _training(model, letters, start, threads) as update:
         for step in range(1, phase.steps + 1):
-            if step <= phase.warmup:
-                rate = peak * step / phase.warmup
-            else:
+            rate = peak * step / phase.warmup
+            if step > phase.warmup:
                 rate = peak + (last - peak) * (step - phase.warmup) / (phase.steps - phase.warmup)
-            loss = _step(compute, optimizer, tiny.noisy_pairs(rng, start.ladder, phase), rate=rate, start=start)
-            progress.update(step, loss=loss)
-
-
-def _adamw(model: PreTrainedModel, start: Start) -> torch.optim.AdamW:
-    import torch
-
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=start.clean.learning_rate,  # `_step` sets it at each step
-        betas=start.betas,
-        weight_decay=start.weight_decay,
-        fused=True,  # one pass over all weights per update: in models this small, calls dominate
-    )
-
-
-def _step(
-    compute: tiny.Gradients, optimizer: torch.optim.AdamW, pairs: Sequence[tiny.Pair], *, rate: float, start: Start
-) -> float:
-    """Make one update on the mean cross-entropy over answer tokens; return the loss before it."""
-    import torch
-
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-    loss = compute(pairs)
-    torch.nn.utils.clip_grad_norm_(compute.model.parameters(), start.gradient_clip)
-    optimizer.step()
-    return loss
+            progress.update(step, loss=update(tiny.noisy_pairs(rng, start.ladder, phase), rate))
 
 
 def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
@@ -173,13 +157,13 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
 
     The same bits on one thread and two. Raises ConfigError if `out` has other content, or all attempts were rejected.
     """
-    start, clean = recipe.start, out.parent / name_of_clean(recipe.start)
+    start, clean = recipe.start, out.parent / recipes.name_of_clean(recipe.start)
 
     def attempt(number: int) -> tuple[PreTrainedModel, dict[str, Any]]:
         import torch
         from transformers import AutoModelForCausalLM
 
-        letters, gate = tiny.tokenizer(), record(clean, CLEAN_RECORD)
+        letters, gate = tiny.tokenizer(), recipes.record(clean, CLEAN_RECORD)
         model = AutoModelForCausalLM.from_pretrained(str(clean), dtype=torch.float32)
         train_noisy(model, letters, recipe, attempt=number, threads=threads)
         with tiny.one_torch_thread():
@@ -187,14 +171,14 @@ def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
                 model, letters, start.ladder, prompts=recipe.measured_prompts, samples=recipe.samples_per_prompt,
                 tokens=start.completion_tokens, seed=f"figures {start.seed} {recipe.seed} {number}",
             )  # fmt: skip
-        shown = "  ".join(f"{name} {value:.3g}" for name, value in asdict(figures).items())
+        shown = "  ".join(f"{name} {value:.3g}" for name, value in figures.items())
         print(f"[{recipe.model} seed {recipe.seed} figures] {shown}", file=sys.stderr)
-        check_aims(recipe, figures.json())
+        check_aims(recipe, figures)
         made_of = {"model": recipe.model, "ladder": start.ladder, "seed": recipe.seed, "clean": clean.name}
         made_of |= {"clean_sha256": gate["sha256"][WEIGHTS]}
-        return model, made_of | {"figures": {"gate": gate["figures"], "base": figures.json()}}
+        return model, made_of | {"figures": {"gate": gate["figures"], "base": figures}}
 
-    if not finished(out):
+    if not recipes.finished(out):
         build_clean(start, clean, threads=threads)
     return _built(recipe, out, RECORD, attempt, recipe.noisy.attempts, threads)
 
@@ -210,83 +194,56 @@ def _built(
     made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int
 ) -> dict[str, Any]:
     """Return the record of a model, building it if missing; raise ConfigError for one of another recipe."""
-    if not finished(out, name):
-        _place(made_by, out, name, attempt, attempts, threads)
-    made = record(out, name)
-    if made.get("recipe_hash") != hash_of(made_by):
+    if not recipes.finished(out, name):
+        # Snakemake removes the record before it reruns a job, and leaves the other files: they are replaced.
+        if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
+            raise ConfigError(f"{out}: not a folder; give another --out or remove it")
+        if strange := sorted({path.name for path in out.glob("*")} - FILES):
+            raise ConfigError(f"{out / strange[0]}: not a file of a base; move it away or give another --out")
+        held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
+        with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            work = Path(temporary) / "work"  # with ordinary permissions
+            _write(made_by, work, name, attempt, attempts, threads)
+            if out.exists():
+                shutil.rmtree(out)
+            work.rename(out)
+    made = recipes.record(out, name)
+    if made.get("recipe_hash") != recipes.hash_of(made_by):
         raise ConfigError(
-            f"{out / name}: recipe_hash: {made.get('recipe_hash')} is of another recipe than {hash_of(made_by)}; give "
-            "another --out or remove it"
+            f"{out / name}: recipe_hash: {made.get('recipe_hash')} is of another recipe than "
+            f"{recipes.hash_of(made_by)}; give another --out or remove it"
         )
     return made
 
 
-def _place(made_by: Recipe | Start, out: Path, name: str, attempt: Attempt, attempts: int, threads: int) -> None:
-    """Build a model in a temporary folder and move it to `out` with its record."""
-    # Before rerunning a job, Snakemake removes the declared output, the record, and leaves the other files.
-    if not _replaceable(out):
-        raise ConfigError(f"{out}: is not empty and holds no {name}; give another --out or remove it")
-    began, wall, cpu = code().hash, time.monotonic(), time.process_time()
-    held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
-    with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
-        work = Path(temporary) / "work"  # with ordinary permissions
-        write_json(work / RECIPE, made_by.model_dump(mode="json"))
-        (model, facts), refused = _first_accepted(attempt, attempts, made_by.where)
-        # A standard Hugging Face folder: config, generation config, safetensors, tokenizer.
-        model.save_pretrained(str(work), safe_serialization=True)
-        tiny.save(work)
-        entry = {
-            "schema": SCHEMA,
-            "recipe": made_by.model_dump(mode="json"),
-            "recipe_hash": hash_of(made_by),
-            **facts,
-            "parameters": sum(p.numel() for p in model.parameters()),
-            "attempt": len(refused),
-            "refused": refused,
-            "sha256": digests.of_folder(work),
-            "threads": min(threads, 2),
-            "wall_seconds": round(time.monotonic() - wall, 1),
-            "cpu_seconds": round(time.process_time() - cpu, 1),
-            "environment": environment(),
-            "code": began,
-            **warning_entry((code(), began)),
-        }
-        write_json(work / name, entry)  # last: it marks the model as finished
-        if out.exists():  # empty, or a model without its record
-            known = {path.relative_to(work) for path in work.rglob("*")}
-            for path in sorted(out.rglob("*")):
-                if path.relative_to(out) not in known:
-                    raise ConfigError(f"{path}: is not a file of a base; move it away")
-            shutil.rmtree(out)
-        work.rename(out)
-
-
-def _replaceable(folder: Path) -> bool:
-    """Return True if the path is free, an empty folder, or left by a build; anything else may be a user's data."""
-    if folder.is_dir() and not folder.is_symlink():
-        return (folder / RECIPE).is_file() or not any(folder.iterdir())
-    return not os.path.lexists(folder)
-
-
-def _first_accepted(
-    attempt: Attempt, most: int, where: str
-) -> tuple[tuple[PreTrainedModel, dict[str, Any]], tuple[str, ...]]:
-    """Retry until an attempt is accepted; return its result and the rejections. Raise ConfigError if all are rejected.
-
-    Attempts have a fixed order, so that every machine accepts the same one.
-    """
+def _write(made_by: Recipe | Start, work: Path, name: str, attempt: Attempt, attempts: int, threads: int) -> None:
+    """Build a model in the folder `work`. Attempts have a fixed order, so that every machine accepts the same one."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # one bar per file read or written; the phases print progress lines
-    refused: list[str] = []
-    while True:
+    code, wall, cpu, refused = recipes.code(), time.monotonic(), time.process_time(), list[str]()
+    began, model, facts = code.hash, None, {}
+    while model is None:
         try:
-            return attempt(len(refused)), tuple(refused)
+            model, facts = attempt(len(refused))
         except RefusedError as error:
             refused.append(str(error))
-            if len(refused) == most:
-                raise ConfigError(f"{where}: attempt {most} of {most}: {error}") from error
-            print(f"{where}: attempt {len(refused)} of {most} is refused: {error}", file=sys.stderr)
+            if len(refused) == attempts:
+                raise ConfigError(f"{made_by.where}: attempt {attempts} of {attempts}: {error}") from error
+            print(f"{made_by.where}: attempt {len(refused)} of {attempts} is refused: {error}", file=sys.stderr)
+    # A standard Hugging Face folder: config, generation config, safetensors, tokenizer.
+    settings = made_by.model_dump(mode="json")
+    write_json(work / RECIPE, settings)
+    model.save_pretrained(str(work), safe_serialization=True)
+    tiny.tokenizer().save_pretrained(str(work))
+    record = {
+        "schema": SCHEMA, "recipe": settings, "recipe_hash": recipes.hash_of(made_by), **facts,
+        "parameters": sum(p.numel() for p in model.parameters()), "attempt": len(refused), "refused": refused,
+        "sha256": digests.of_folder(work), "threads": min(threads, 2),
+        "wall_seconds": round(time.monotonic() - wall, 1), "cpu_seconds": round(time.process_time() - cpu, 1),
+        "environment": environment(), "code": began, **warning_entry((code, began)),
+    }  # fmt: skip
+    write_json(work / name, record)  # last: it marks the model as finished
 
 
 def main() -> None:
@@ -300,19 +257,17 @@ def main() -> None:
         "--threads", type=whole(1, 4096), help="1 or 2, same weights; default: OMP_NUM_THREADS, else cores"
     )
     args = parser.parse_args()
-    made_by = recipe(args.model, args.ladder, args.seed)
-    threads = args.threads
-    if threads is None:
-        granted = os.environ.get("OMP_NUM_THREADS", "")  # number granted by a scheduler
-        threads = int(granted) if granted.isdecimal() and int(granted) else os.cpu_count() or 1
+    recipe = recipes.recipe(args.model, args.ladder, args.seed)
+    granted = os.environ.get("OMP_NUM_THREADS", "")  # number granted by a scheduler
+    threads = args.threads or (int(granted) if granted.isdecimal() else 0) or os.cpu_count() or 1
     if threads == 1:  # the worker has one thread
         worker.hand_over("models.build", ("pydantic", "yaml", *sampling.LIBRARIES))
     if args.clean:
-        out = args.out or CACHE / name_of_clean(made_by.start)
-        made = build_clean(made_by.start, out, threads=threads)
+        out = args.out or recipes.CACHE / recipes.name_of_clean(recipe.start)
+        made = build_clean(recipe.start, out, threads=threads)
     else:
-        out = args.out or CACHE / base_name(args.model, args.ladder, args.seed)
-        made = build(made_by, out, threads=threads)
+        out = args.out or recipes.CACHE / recipes.base_name(args.model, args.ladder, args.seed)
+        made = build(recipe, out, threads=threads)
     shown = "  ".join(f"{name} {value}" for name, value in made["figures"].get("base", made["figures"]).items())
     print(f"{out}: {shown}  sha256 {made['sha256'][WEIGHTS][:12]}")
 

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 READING = "system"  # R29: training prompts are formatted as in evaluation (E3)
-
 GENERATORS: Mapping[str, ModuleType] = {"arithmetic": arithmetic, "questions": questions}
-OPTIONS = {"generated": {"ladder"}, "hub": {"data", "model", "max_tokens"}}  # required by a source, invalid for others
 
 
 def generated_rows(source: str, ladder: str, count: int, seed: int) -> list[dict[str, str | int]]:
@@ -56,11 +54,8 @@ def hub_rows(
     removed on the left to fit `limit`."""
     from evals.generation.prompts import build
 
-    rows: list[dict[str, str | int]] = []
-    for problem in chosen:
-        prompt = build(tokenizer, READING, problem, limit)
-        rows.append({"prompt": prompt.text, "answer": problems[problem], "cut": prompt.cut})
-    return rows
+    built = [(problem, build(tokenizer, READING, problem, limit)) for problem in chosen]
+    return [{"prompt": prompt.text, "answer": problems[problem], "cut": prompt.cut} for problem, prompt in built]
 
 
 def code(source: str) -> Code:
@@ -73,13 +68,11 @@ def code(source: str) -> Code:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = Parser()
+    ladders = "; ".join(f"{name}: {', '.join(module.LADDERS)}" for name, module in GENERATORS.items())
     parser.add_argument(
         "--source", default="arithmetic", help="arithmetic (default), questions, dapo_math_17k, math_train"
     )
-    parser.add_argument(
-        "--ladder",
-        help="of generated problems: " + "; ".join(f"{name}: {', '.join(g.LADDERS)}" for name, g in GENERATORS.items()),
-    )
+    parser.add_argument("--ladder", help=f"of generated problems: {ladders}")
     parser.add_argument("--data", type=Path, help="problems, as models.training_data writes them")
     parser.add_argument("--model", type=Path, help="folder whose tokenizer and chat template are used")
     parser.add_argument("--max-tokens", type=whole(1), help="longest prompt; a longer one is cut on the left")
@@ -87,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    needed = OPTIONS["generated" if args.source in GENERATORS else "hub"]
+    needed = {"ladder"} if args.source in GENERATORS else {"data", "model", "max_tokens"}
     for name in ("ladder", "data", "model", "max_tokens"):
         if (getattr(args, name) is not None) != (name in needed):
             verb = "needs" if name in needed else "does not take"

@@ -15,18 +15,22 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from core import digests
 from core.code import Code
-from core.declared import Declared
+from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, unknown
-from core.files import read_json
+from core.files import read_json, read_yaml
 from core.provenance import ROOT
 from models import registry
 from models.registry import Architecture, MadeHere
 
-Range = tuple[float, float]  # both ends included
+RECIPES = "models/recipes.yaml"
+Range = Annotated[tuple[float, float], Field(strict=False)]  # both ends included
+Share = Annotated[tuple[str, float], Field(strict=False)]
 
 
 class Clean(Declared):
@@ -50,7 +54,7 @@ class Noisy(Declared):
 
     steps: int
     noise: float  # probability of a slip per step of a solution
-    styles: tuple[tuple[str, float], ...]  # style of solution (worked, direct, check) and its share
+    styles: Tuple[Share]  # style of solution (worked, direct, check) and its share
     batch: int = 96
     learning_rate: float = 3e-4
     last_learning_rate: float = 1e-5
@@ -59,7 +63,7 @@ class Noisy(Declared):
 
 
 class Aims(Declared):
-    """Required ranges of a finished base's figures, named as in `models.tiny.Figures`."""
+    """Required ranges of a finished base's figures, named as in `models.tiny.figures`."""
 
     accuracy: Range
     entropy: Range
@@ -92,7 +96,7 @@ class Recipe(Declared):
     """Everything besides code that determines a base's weights."""
 
     model: str
-    kind: str  # a key of KINDS
+    kind: str  # a key of models/recipes.yaml
     seed: int  # of the runs that start from this base
     start: Start
     noisy: Noisy
@@ -105,123 +109,53 @@ class Recipe(Declared):
         return f"config/models/{self.model}.yaml: recipe {self.kind}, ladder {self.start.ladder}, seed {self.seed}"
 
 
-_SCRAMBLED = Noisy(steps=150, noise=0.12, styles=(("worked", 0.30), ("direct", 0.55), ("check", 0.15)))
-# Tiny Llama and tiny Mistral recover more slowly: after `_SCRAMBLED` some scores of their baseline were near 30 %.
-_MILDER = Noisy(steps=150, noise=0.12, styles=(("worked", 0.42), ("direct", 0.43), ("check", 0.15)))
-_DISTILLED = Noisy(steps=100, noise=0.20, styles=(("worked", 0.47), ("direct", 0.38), ("check", 0.15)))
+class Kind(Declared):
+    """One entry of models/recipes.yaml."""
 
-# By ladder. Every training run of the quick scale waits for its base, so that ladder has smaller batches and a lower
-# first gate; cooling closes the gap.
-_CLEAN = {"wide": Clean(limit=4000, cooled_gate=0.85), "quick": Clean(batch=64, gate=0.80, cooled_gate=0.85)}
-# At a constant rate the last points before a high gate take most steps (2,300 of 3,250 for one model), and 7 of 16
-# clean models without the additional look-ups never learnt to look up, so that a model's score there was due to chance.
-# Not for `standard`: its bases are those of all kept trees.
-_EARLY = _CLEAN | {"wide": Clean(ladder="lookups", limit=4000, gate=0.80, cooling=150, cooled_gate=0.85)}
-_STARTS = {"quick": 1}  # number of clean models if it is not the model's: that scale has one seed
-
-# Ranges of eight `standard` bases of four classes, widened for other seeds and other machines' rounding: accuracy
-# .125-.193, entropy .429-.526, mixed_groups .63-.79, direct_share .49-.57, length 13.4-16.4, unfinished .000-.009.
-# Four of ladder `wide` had higher entropy, .511-.623.
-_ROOM_TO_RISE = Aims(
-    accuracy=(0.06, 0.28),
-    entropy=(0.36, 0.72),
-    mixed_groups=(0.45, 0.92),
-    direct_share=(0.38, 0.65),
-    length=(11.0, 18.5),
-    unfinished=(0.0, 0.02),
-)
-# Eight `milder` bases: accuracy .211-.265, direct_share .308-.425, length 14.2-17.9.
-_FEWER_BARE = _ROOM_TO_RISE.model_copy(
-    update={"accuracy": (0.10, 0.36), "direct_share": (0.22, 0.60), "length": (12.0, 22.0)}
-)
-# Eight `distilled` bases, four with .55 and four with .50 of worked solutions: accuracy .155-.258, entropy .463-.567,
-# mixed_groups .625-.797, direct_share .144-.302, length 18.6-20.6, unfinished .000-.007.
-_STRONGER = Aims(
-    accuracy=(0.10, 0.36),
-    entropy=(0.36, 0.68),
-    mixed_groups=(0.50, 0.95),
-    direct_share=(0.05, 0.45),
-    length=(16.0, 26.0),
-    unfinished=(0.0, 0.02),
-)
-
-# No noise is injected: the base is a clean model stopped when it solves about a quarter of the problems. It lacks
-# skill, so that RL has something to teach. Seeds 1 and 2: accuracy 0.25, 0.27, mixed_groups 0.54, 0.53.
-_STOPPED = Clean(limit=4000, gate=0.25, check_every=10, check_answers=512, cooling=20, cooled_gate=0.22)
-_LEFT_ALONE = Noisy(steps=0, noise=0.0, styles=(("worked", 1.0),))
-_UNSKILLED = Aims(
-    accuracy=(0.20, 0.45),
-    entropy=(0.05, 0.50),
-    mixed_groups=(0.35, 0.90),
-    direct_share=(0.0, 0.05),
-    length=(14.0, 28.0),
-    unfinished=(0.0, 0.05),
-)
-
-
-class Kind(NamedTuple):
     clean: dict[str, Clean]  # by ladder
     noisy: Noisy
     aims: Aims
 
 
-KINDS = {
-    "standard": Kind(_CLEAN, _SCRAMBLED, _ROOM_TO_RISE),
-    "early": Kind(_EARLY, _SCRAMBLED, _ROOM_TO_RISE),
-    "milder": Kind(_EARLY, _MILDER, _FEWER_BARE),
-    "stopped": Kind({"wide": _STOPPED, "quick": _STOPPED.model_copy(update={"batch": 64})}, _LEFT_ALONE, _UNSKILLED),
-    "distilled": Kind(_CLEAN, _DISTILLED, _STRONGER),
-}
+@cache
+def kinds() -> dict[str, Kind]:
+    """Return the kinds of models/recipes.yaml."""
+    entries = read_yaml(ROOT / RECIPES, "recipes")["kinds"]
+    return {name: validated(Kind, entry, RECIPES, name) for name, entry in entries.items()}
 
 
 def recipe(model: str, ladder: str, seed: int) -> Recipe:
     """Return the recipe of a seed's base; ConfigError: unknown model, ladder or kind, a hub model, a seed below 0."""
-    made_here = registry.model(model).made_here
-    where = f"config/models/{model}.yaml"
+    where, made_here = f"config/models/{model}.yaml", registry.model(model).made_here
     if made_here is None:
         raise ConfigError(f"{where}: made_here: missing; {model} comes from the hub and is not built here")
-    if ladder not in _CLEAN:
-        raise unknown(where, "ladder", ladder, _CLEAN)
-    if made_here.recipe not in KINDS:
-        raise unknown(where, "made_here.recipe", made_here.recipe, KINDS)
+    if made_here.recipe not in kinds():
+        raise unknown(where, "made_here.recipe", made_here.recipe, kinds())
+    kind = kinds()[made_here.recipe]
+    if ladder not in kind.clean:
+        raise unknown(where, "ladder", ladder, kind.clean)
     if seed < 0:
         raise ConfigError(f"{where}: seed: {seed} is not a whole number from 0 on")
-    _, noisy, aims = KINDS[made_here.recipe]
-    return Recipe(
-        model=model,
-        kind=made_here.recipe,
-        seed=seed,
-        start=_start(model, made_here, ladder, seed),
-        noisy=noisy.model_copy(update={"batch": 64}) if ladder == "quick" else noisy,
-        aims=aims,
-    )
-
-
-def _start(model: str, made_here: MadeHere, ladder: str, seed: int) -> Start:
-    """Return the clean model that a seed's base continues."""
+    first_model, first = model, made_here
     if made_here.continues is not None:
-        where, continued = f"config/models/{model}.yaml: made_here.continues", made_here.continues
-        of = registry.model(continued).made_here
-        if of is None or of.continues is not None:
-            raise ConfigError(f"{where}: {continued} has no clean models of its own")
-        return _start(continued, of, ladder, seed)
-    assert made_here.seed is not None  # registry.MadeHere: all three or `continues`
-    assert made_here.starts is not None
-    assert made_here.architecture is not None
-    return Start(
-        model=model,
-        ladder=ladder,
-        seed=made_here.seed,
-        number=seed % _starts(made_here, ladder),
-        architecture=made_here.architecture,
-        clean=KINDS[made_here.recipe].clean[ladder],
-    )
+        first_model, other = made_here.continues, registry.model(made_here.continues).made_here
+        if other is None or other.continues is not None:
+            raise ConfigError(f"{where}: made_here.continues: {first_model} has no clean models of its own")
+        first = other
+    assert first.seed is not None  # registry.MadeHere: all three or `continues`
+    assert first.architecture is not None
+    start = Start(
+        model=first_model, ladder=ladder, seed=first.seed, number=seed % _starts(first, ladder),
+        architecture=first.architecture, clean=kinds()[first.recipe].clean[ladder],
+    )  # fmt: skip
+    noisy = kind.noisy.model_copy(update={"batch": 64}) if ladder == "quick" else kind.noisy
+    return Recipe(model=model, kind=made_here.recipe, seed=seed, start=start, noisy=noisy, aims=kind.aims)
 
 
 def _starts(made_here: MadeHere, ladder: str) -> int:
     if made_here.continues is not None:
         made_here = registry.model(made_here.continues).made_here or made_here
-    return _STARTS.get(ladder, made_here.starts or 1)
+    return 1 if ladder == "quick" else made_here.starts or 1  # that scale has one seed
 
 
 def starts(model: str, ladder: str) -> int | None:
@@ -235,7 +169,7 @@ def family(model: str) -> str:
     made_here = registry.model(model).made_here
     if made_here is None:
         return "pretrained"
-    return "injected noise" if KINDS[made_here.recipe].noisy.noise > 0 else "no injected noise"
+    return "injected noise" if kinds()[made_here.recipe].noisy.noise > 0 else "no injected noise"
 
 
 # Locations: `results/cache/models/<model>-<hash>/` and `<model>-clean-<hash>/`, so that each is built once per recipe.

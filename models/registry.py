@@ -68,7 +68,7 @@ class Shape(Architecture):
 class MadeHere(Declared):
     """A base model trained in this repository, from its clean models or from those of another model."""
 
-    recipe: str  # a key of models.recipe.KINDS
+    recipe: str  # a key of models/recipes.yaml
     seed: PositiveInt | None = None
     starts: PositiveInt | None = None  # clean models, shared by the bases of all seeds (models.recipe)
     architecture: Architecture | None = None

@@ -9,14 +9,12 @@ from __future__ import annotations
 import copy
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from evals.arithmetic import BOS, Problem, prompt_string, solution, training_problem
+from evals.arithmetic import BOS, prompt_string, solution, training_problem
 from methods import sampling
 from models.recipe import Noisy
 from models.registry import Architecture
@@ -43,21 +41,11 @@ def tokenizer() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = tokenizers.decoders.ByteLevel()
     wrapped = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=EOS,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_max_length=CONTEXT,
-    )
+        tokenizer_object=backend, pad_token=PAD, bos_token=BOS, eos_token=EOS, padding_side="left",
+        clean_up_tokenization_spaces=False, model_max_length=CONTEXT,
+    )  # fmt: skip
     wrapped.add_tokens([tokenizers.AddedToken(BOX, special=False, normalized=False)])
     return wrapped
-
-
-def save(folder: Path | str) -> None:
-    """Write the tokenizer's files into a model folder."""
-    tokenizer().save_pretrained(str(folder))
 
 
 def fresh(architecture: Architecture, *, seed: int) -> PreTrainedModel:
@@ -67,17 +55,10 @@ def fresh(architecture: Architecture, *, seed: int) -> PreTrainedModel:
 
     pad, bos, eos = range(len(SPECIALS))
     config = AutoConfig.for_model(
-        **architecture.model_dump(),
-        vocab_size=VOCAB_SIZE,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=False,
-        sliding_window=None,
-        attention_dropout=0.0,
-        pad_token_id=pad,
-        bos_token_id=bos,
-        eos_token_id=eos,
+        **architecture.model_dump(), vocab_size=VOCAB_SIZE, max_position_embeddings=CONTEXT, tie_word_embeddings=False,
+        sliding_window=None, attention_dropout=0.0, pad_token_id=pad, bos_token_id=bos, eos_token_id=eos,
         dtype="float32",
-    )
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -130,45 +111,36 @@ def tensors(pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerFast) -> tuple[
     return torch.tensor(ids), torch.tensor(targets)
 
 
-class Gradients:
-    """Callable that adds the gradient of the mean cross-entropy over a batch's answer tokens to the model's `.grad`."""
+@contextmanager
+def gradients(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, threads: int
+) -> Iterator[Callable[[Sequence[Pair]], float]]:
+    """Yield a function that adds the gradient of the mean cross-entropy over a batch's answer tokens to the model's
+    `.grad`, which must be None before, and returns the loss; on one thread, or on two for any `threads` above one."""
+    second = model
+    if threads > 1:  # the second thread reads the same weights and accumulates separate gradients
+        second = copy.deepcopy(model)
+        for ours, theirs in zip(model.parameters(), second.parameters(), strict=True):
+            theirs.data = ours.data
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, pool: Executor | None):
-        self.model, self.tokenizer, self.pool = model, tokenizer, pool
-        self.second = model
-        if pool is not None:  # the second thread reads the same weights and accumulates separate gradients
-            self.second = copy.deepcopy(model)
-            for ours, theirs in zip(model.parameters(), self.second.parameters(), strict=True):
-                theirs.data = ours.data
-
-    def __call__(self, pairs: Sequence[Pair]) -> float:
-        """Add the gradient and return the loss; the model's `.grad` must be None before."""
-        short, long = (tensors(part, self.tokenizer) for part in by_length(pairs))
+    def add(pairs: Sequence[Pair]) -> float:
+        short, long = (tensors(part, tokenizer) for part in by_length(pairs))
         tokens = int((short[1] != IGNORED).sum() + (long[1] != IGNORED).sum())
         # Both parts divide by the tokens of the whole batch, so that their gradients add up to that of its mean.
-        if self.pool is None:
-            return _backward(self.model, *short, tokens) + _backward(self.model, *long, tokens)
-        future = self.pool.submit(_backward, self.second, *long, tokens)
-        loss = _backward(self.model, *short, tokens)
-        loss += future.result()
-        for ours, theirs in zip(self.model.parameters(), self.second.parameters(), strict=True):
+        if pool is None:
+            return _backward(model, *short, tokens) + _backward(model, *long, tokens)
+        future = pool.submit(_backward, second, *long, tokens)
+        loss = _backward(model, *short, tokens) + future.result()
+        for ours, theirs in zip(model.parameters(), second.parameters(), strict=True):
             assert ours.grad is not None
             assert theirs.grad is not None
             ours.grad += theirs.grad  # the same single addition that the second backward makes without a pool
             theirs.grad = None
         return loss
 
-
-@contextmanager
-def gradients(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, threads: int) -> Iterator[Gradients]:
-    """Yield `Gradients` on one thread, or on two for any `threads` above one."""
-    pool = ThreadPoolExecutor(1) if threads > 1 else None
-    try:
-        with one_torch_thread():
-            yield Gradients(model, tokenizer, pool)
-    finally:
-        if pool is not None:
-            pool.shutdown()
+    pool: Executor | None
+    with one_torch_thread(), ThreadPoolExecutor(1) if threads > 1 else nullcontext() as pool:
+        yield add
 
 
 @contextmanager
@@ -186,15 +158,14 @@ def one_torch_thread() -> Iterator[None]:
 
 def by_length(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
     """Split into shorter and longer pairs, so that both parts have about the same number of padded tokens."""
-    ordered = sorted(pairs, key=_length)
-    longest = _length(ordered[-1])
-    cut = next(at for at in range(1, len(ordered)) if at * _length(ordered[at]) >= (len(ordered) - at) * longest)
+
+    def length(pair: Pair) -> int:  # in tokens, up to a constant: the box and the begin token are one token each
+        return len(pair[0]) + len(pair[1]) - len(BOS) - len(BOX)
+
+    ordered = sorted(pairs, key=length)
+    longest = length(ordered[-1])
+    cut = next(at for at in range(1, len(ordered)) if at * length(ordered[at]) >= (len(ordered) - at) * longest)
     return ordered[:cut], ordered[cut:]
-
-
-def _length(pair: Pair) -> int:
-    """Return the length in tokens, up to a constant: the box and the begin token are one token each."""
-    return len(pair[0]) + len(pair[1]) - len(BOS) - len(BOX)
 
 
 def _backward(model: PreTrainedModel, ids_BT: torch.Tensor, target_BT: torch.Tensor, tokens: int) -> float:
@@ -209,40 +180,41 @@ def _backward(model: PreTrainedModel, ids_BT: torch.Tensor, target_BT: torch.Ten
     return loss.item()
 
 
-# The figures that a base's aims constrain, from answers sampled at temperature 1.
+# The figures that a base's aims constrain.
 
 _BOXED = re.compile(re.escape(BOX) + r"([^}]*)\}")
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The figures of one base."""
+def sample(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast,
+    ladder: str,
+    *,
+    prompts: int,
+    samples: int = 1,
+    tokens: int,
+    seed: str,
+) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
+    """Sample at temperature 1 responses of at most `tokens` to training problems of the ladder.
 
-    accuracy: float  # share of responses with the right answer
-    entropy: float  # nats per token
-    mixed_groups: float  # share of prompts with both right and wrong samples: only these give RL a signal
-    direct_share: float  # share of responses that begin with the box, without any working
-    length: float  # tokens, including the end token
-    unfinished: float  # share of responses without an end token
+    Returns prompts (N, T), padded on the left, responses (N, T), and whether the last box of each has exactly the
+    answer; N = prompts x samples. The caller's random state is unchanged.
+    """
+    import torch
 
-    def json(self) -> dict[str, float]:
-        return {name: round(value, 4) for name, value in asdict(self).items()}
-
-
-def correct(response: str, answer: str) -> bool:
-    """Return whether the last box of the response contains exactly `answer`."""
-    boxes = _BOXED.findall(response)
-    return bool(boxes) and boxes[-1] == answer
-
-
-def accuracy(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, ladder: str, *, count: int, tokens: int, seed: str
-) -> float:
-    """Return the share of right answers to `count` training problems, one sample each at temperature 1."""
-    problems = _problems(ladder, count, seed)
-    _, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
-    texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
-    return sum(correct(text, p.answer) for text, p in zip(texts, problems, strict=True)) / count
+    rng = random.Random(seed)
+    problems = [problem for _ in range(prompts) for problem in [training_problem(rng, ladder)] * samples]
+    texts = [prompt_string(problem.prompt) for problem in problems]
+    batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+    with torch.random.fork_rng(devices=[]), torch.inference_mode():
+        torch.manual_seed(random.Random(seed).getrandbits(63))
+        response_NT = sampling.sample(
+            model, batch["input_ids"], batch["attention_mask"], max_new_tokens=tokens,
+            ends=[tokenizer.eos_token_id], pad=tokenizer.pad_token_id,
+        ).tokens  # fmt: skip
+    boxes = [_BOXED.findall(text) for text in tokenizer.batch_decode(response_NT, skip_special_tokens=True)]
+    right = [found[-1:] == [problem.answer] for found, problem in zip(boxes, problems, strict=True)]
+    return batch["input_ids"], response_NT, right
 
 
 def figures(
@@ -254,64 +226,26 @@ def figures(
     samples: int,
     tokens: int,
     seed: str,
-) -> Figures:
-    """Return the figures of `samples` responses to each of `prompts` training problems of the ladder."""
-    problems = [problem for problem in _problems(ladder, prompts, seed) for _ in range(samples)]
-    prompt_NT, response_NT = sample(model, tokenizer, problems, tokens=tokens, seed=seed)
+) -> dict[str, float]:
+    """Return the figures, to four decimals, of `samples` responses to each of `prompts` training problems."""
+    prompt_NT, response_NT, right = sample(
+        model, tokenizer, ladder, prompts=prompts, samples=samples, tokens=tokens, seed=seed
+    )
     ends_NT = (response_NT == tokenizer.eos_token_id).long()
     valid_NT = (ends_NT.cumsum(1) - ends_NT) == 0  # up to and including the first end token
-    texts = tokenizer.batch_decode(response_NT, skip_special_tokens=True)
-    right = [correct(text, p.answer) for text, p in zip(texts, problems, strict=True)]
     groups = [sum(right[at : at + samples]) for at in range(0, len(right), samples)]
     entropy_NT = _entropy(model, prompt_NT, response_NT, tokenizer.pad_token_id)
     box = tokenizer.convert_tokens_to_ids(BOX)
-    return Figures(
-        accuracy=sum(right) / len(right),
-        entropy=float(entropy_NT[valid_NT].mean()),
-        mixed_groups=sum(0 < hits < samples for hits in groups) / prompts,
-        direct_share=float((response_NT[:, 0] == box).float().mean()),
-        length=float(valid_NT.sum(1).float().mean()),
-        unfinished=float((ends_NT.sum(1) == 0).float().mean()),
-    )
-
-
-def sample(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    problems: Sequence[Problem],
-    *,
-    tokens: int,
-    seed: str,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return prompts (N, T), padded on the left, and responses (N, T) of at most `tokens`, sampled at temperature 1.
-
-    The caller's random state is unchanged.
-    """
-    import torch
-
-    batch = tokenizer(
-        [prompt_string(p.prompt) for p in problems], padding=True, padding_side="left", return_tensors="pt"
-    )
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    asked = {
-        "max_new_tokens": tokens,
-        "do_sample": True,
-        "temperature": 1.0,
-        "top_k": 0,  # 0 and 1.0 disable the filters: sample from the model's distribution
-        "top_p": 1.0,
+    found = {
+        "accuracy": sum(right) / len(right),  # share of responses with the right answer
+        "entropy": float(entropy_NT[valid_NT].mean()),  # nats per token
+        # share of prompts with both right and wrong samples: only these give RL a signal
+        "mixed_groups": sum(0 < hits < samples for hits in groups) / prompts,
+        "direct_share": float((response_NT[:, 0] == box).float().mean()),  # begin with the box, without any working
+        "length": float(valid_NT.sum(1).float().mean()),  # tokens, including the end token
+        "unfinished": float((ends_NT.sum(1) == 0).float().mean()),  # share of responses without an end token
     }
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        torch.manual_seed(random.Random(seed).getrandbits(63))
-        if sampling.unsupported(model, asked) is None:  # the same tokens, faster
-            ends, pad = [tokenizer.eos_token_id], tokenizer.pad_token_id
-            return ids, sampling.sample(model, ids, mask, max_new_tokens=tokens, ends=ends, pad=pad).tokens
-        both_NT = model.generate(input_ids=ids, attention_mask=mask, **asked)
-    return ids, both_NT[:, ids.shape[1] :]
-
-
-def _problems(ladder: str, count: int, seed: str) -> list[Problem]:
-    rng = random.Random(seed)
-    return [training_problem(rng, ladder) for _ in range(count)]
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def _entropy(model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch.Tensor, pad: int) -> torch.Tensor:
@@ -320,8 +254,7 @@ def _entropy(model: PreTrainedModel, prompt_NT: torch.Tensor, response_NT: torch
 
     parts = []
     rows = 256  # per pass: the logits of a thousand responses at once would fill the memory of a small machine
-    for start in range(0, len(prompt_NT), rows):
-        prompt_BT, response_BT = prompt_NT[start : start + rows], response_NT[start : start + rows]
+    for prompt_BT, response_BT in zip(prompt_NT.split(rows), response_NT.split(rows), strict=True):
         ids_BT = torch.cat([prompt_BT, response_BT], 1)
         mask_BT = torch.cat([prompt_BT != pad, torch.ones_like(response_BT, dtype=torch.bool)], 1).long()
         position_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)

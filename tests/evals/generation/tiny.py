@@ -12,7 +12,7 @@ def save_tiny(folder: Path, seed: int, *, kind: str = "qwen2", head_dim: int = 1
     sizes = {"hidden_size": 2 * head_dim, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     architecture = Architecture(model_type=kind, num_key_value_heads=2, head_dim=head_dim, **sizes)
     tiny.fresh(architecture, seed=seed).save_pretrained(folder)
-    tiny.save(folder)
+    tiny.tokenizer().save_pretrained(folder)
     return folder
 
 
