@@ -57,15 +57,10 @@ def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.
     first, second = (written(tmp_path / f"{name}.jsonl", ROWS) for name in ("a", "b"))
     command(monkeypatch, "--from", "jsonl", first, second, "--benchmark", "sums", "--out", tree)
     assert scores(tree)["a", "sums"] == scores(tree)["b", "sums"] == pytest.approx(2 / 3)
-    rows = cells(tree, "a", "sums")
-    assert [(row["sample"], row["tool_correct"]) for row in rows] == [
-        (k, r["correct"]) for r in ROWS for k in [r["sample"]]
-    ]
-    assert [row["response"] for row in rows] == [row["response"] for row in ROWS]
-    assert {row["prompt"] for row in rows} == {row["problem"] for row in ROWS}
-    record = json.loads((Results(tree).samples(Checkpoint.base("a")) / "samples.json").read_text())
-    assert record["adopted"]["from"] == "jsonl"
-    assert list(record["adopted"]["files"]) == ["a.jsonl"]
+    for row, given in zip(cells(tree, "a", "sums"), ROWS, strict=True):
+        for name, theirs in (("sample", "sample"), ("tool_correct", "correct"), ("response", "response")):
+            assert row[name] == given[theirs]
+        assert row["prompt"] == given["problem"]
 
     # Another call adds; the same one changes nothing.
     other = written(tmp_path / "c.jsonl", [row | {"problem": f"{row['problem']}!"} for row in ROWS])
@@ -80,31 +75,22 @@ def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.
     assert all(text in build(tree) for text in ("sums", "more", 'id="samples"'))
 
 
-AMBIGUOUS: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "two golds": ([row | {"answer": "1"} for row in ROWS], "gold and answer are there; set --fields gold="),
+AMBIGUOUS: dict[str, tuple[bytes, str]] = {
+    "two golds": (lines([row | {"answer": "1"} for row in ROWS]), "gold and answer are there; set --fields gold="),
     "no sample number": (
-        [{k: v for k, v in row.items() if k != "sample"} for row in ROWS],
+        lines([{k: v for k, v in row.items() if k != "sample"} for row in ROWS]),
         "row 1: id '1' occurs 2 times, sample 0 more than once; set --fields sample=FIELD, or sample=@order",
     ),
     "an id for each sample": (
-        [row | {"id": n, "sample": 0} for n, row in enumerate(ROWS)],
+        lines([row | {"id": n, "sample": 0} for n, row in enumerate(ROWS)]),
         "row 2: the problem of .*row 1 under another id; set --fields id=problem,sample=@order",
     ),
-    "no gold": ([row | {"gold": None} for row in ROWS], "row 1: gold: gold is missing; set --fields gold=FIELD"),
-    "two golds of one id": ([*ROWS[:1], ROWS[1] | {"gold": "7"}], "row 2: gold of id '1' is another than at .*row 1"),
-    "a missing sample": (ROWS[:-1], "row 5: id '3': 1 samples, numbered 0 to 0; each id needs 2"),
-    "a foreign file": ([{"a": 1}], "row 1: response: none of response, output, .*set --fields response=FIELD"),
-    "an array": ([[1]], "line 1 of the log must be an object"),  # type: ignore[list-item]
-    "a name that leaves the tree": (ROWS, "'..' cannot be a name; set --model"),
-}  # fmt: skip
-BYTES = {
-    "cut off": (
-        json.dumps(ROWS[0]).encode() + b"\n" + json.dumps(ROWS[1]).encode()[:-9],
-        "line 2 of the log is not valid JSON",
-    ),
-    "NaN": (json.dumps(ROWS[0] | {"correct": float("nan")}).encode(), r"line 1 of the log is not valid JSON \(NaN"),
-    "UTF-16": (json.dumps(ROWS[0]).encode("utf-16"), "UTF-8"),
-    "empty": (b"", "holds no rows"),
+    "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: gold is missing; set --fields gold=FI"),
+    "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
+    "a missing sample": (lines(ROWS[:-1]), "row 5: id '3': 1 samples, numbered 0 to 0; each id needs 2"),
+    "a foreign file": (lines([{"a": 1}]), "row 1: response: none of response, output, .*set --fields response=FIELD"),
+    "a name that leaves the tree": (lines(ROWS), "'..' cannot be a name; set --model"),
+    "cut off": (lines(ROWS[:2])[:-9], "line 2 of the log is not valid JSON"),
 }
 
 
@@ -112,20 +98,17 @@ def test_what_is_ambiguous_or_broken_is_one_line_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "log.jsonl"
-    cases = {name: (lines(rows), said) for name, (rows, said) in AMBIGUOUS.items()} | BYTES
-    for name, (content, said) in cases.items():
+    for name, (content, message) in AMBIGUOUS.items():
         file.write_bytes(content)
         words = ["--model", ".."] if "leaves" in name else []
-        with pytest.raises(BenchError, match=said) as caught:
+        with pytest.raises(BenchError, match=message) as caught:
             command(monkeypatch, "--from", "jsonl", file, *words, "--out", tmp_path / "tree")
         assert "\n" not in str(caught.value), name
-        assert str(file) in str(caught.value), name
         assert not [path for path in tmp_path.iterdir() if "tree" in path.name], name
 
 
 def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor with those of another log of the same name that it has for another benchmark: they would take the place of
-    the first one's."""
+    """Nor with those of another log of the same name that it has for another benchmark."""
     tree = tmp_path / "tree"
 
     def add(name: str, rows: Sequence[Mapping[str, Any]], key: str = "sums") -> None:
@@ -140,7 +123,7 @@ def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: p
     for name, rows, said in (
         ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
         ("b", ROWS[:4], "4 responses on sums, .* has 6"),
-        ("b", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*'7' and '2', which .*; set --benchmark"),
+        ("b", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*gold '7', '2' in .*; set --benchmark"),
     ):
         with pytest.raises(ConfigError, match=said):
             add(name, rows)
@@ -150,13 +133,13 @@ def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: p
 def test_a_verdict_may_be_text_or_one_for_each_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["true", "false", "1", "0", "-1", None]
     rows = [row | {"correct": text} for row, text in zip(ROWS, texts, strict=True)]
-    command(monkeypatch, "--from", "jsonl", written(tmp_path / "text.jsonl", rows), "--out", tmp_path / "tree")
-    found = [row["tool_correct"] for row in cells(tmp_path / "tree", "text", "text")]
-    assert found == [True, False, True, False, False, None]
-
     row = {"problem": "1 + 1?", "gold": "2", "response": ["\\boxed{2}", "\\boxed{3}"], "correct": [True, False]}
-    command(monkeypatch, "--from", "jsonl", written(tmp_path / "list.jsonl", [row]), "--out", tmp_path / "tree")
-    assert [row["tool_correct"] for row in cells(tmp_path / "tree", "list", "list")] == [True, False]
+    for name, given, wanted in (
+        ("text", rows, [True, False, True, False, False, None]),
+        ("list", [row], [True, False]),
+    ):
+        command(monkeypatch, "--from", "jsonl", written(tmp_path / f"{name}.jsonl", given), "--out", tmp_path / "tree")
+        assert [row["tool_correct"] for row in cells(tmp_path / "tree", name, name)] == wanted
     short = written(tmp_path / "short.jsonl", [row | {"correct": [True]}])
     with pytest.raises(BenchError, match="row 1: correct: correct has 1 verdicts on 2 responses; set --fields corr"):
         command(monkeypatch, "--from", "jsonl", short, "--out", tmp_path / "tree")
