@@ -57,7 +57,7 @@ PASSIVE = (
     "methods.training", "methods.training.run_folder", "methods.training.spec",
     "models", "models.recipe", "models.registry", "models.training_data",
     "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
-    "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
+    "evals.grade", "evals.run", "evals.store", "evals.generation", "evals.grading",
     "evals.grading.*",
 )  # fmt: skip
 BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; the same name decides which of them count

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, PositiveInt
 
 from core.code import Code
-from core.declared import Recorded, arguments_model, validated
+from core.declared import Declared, Recorded, Tuple, validated
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json, read_yaml
 from core.provenance import ROOT
@@ -23,10 +23,7 @@ Row = Mapping[str, Any]
 
 TASKS = "evals/tasks"
 GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems and their prompts
-PROMPTS = ("system", "user", "none", *GENERATED)  # how a problem becomes a prompt (reading E3; generation/prompts.py)
-# Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique: only
-# the copy whose id sorts first stays. keep: every row counts everywhere.
-COPIES = ("paper", "unique", "keep")
+PROMPTS = ("system", "user", "none", *GENERATED)  # generation/prompts.py
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # `all`: in its tables' order
 SEED = 0  # of generated problems
 
@@ -70,11 +67,9 @@ class Item:
     facts: Row = field(default_factory=dict)  # further fields of the source (level, difficulty), never checked
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Declared):
     """A JSONL file of a public git repository, or of a data set on the Hugging Face hub."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=False)
     repository: str
     path: str
     revision: str | None = None  # commit; None, on the hub: the newest, whose content's sha256 decides
@@ -84,32 +79,26 @@ class Source:
         return f"{self.repository}{' (hub)' * self.hub}: {self.path}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """One benchmark, with the keys of an entry. Raises ConfigError, on construction, for a value not allowed."""
+class Benchmark(Declared):
+    """One benchmark, with the keys of an entry."""
 
     key: str
     title: str
     sha256: str  # of the normalised content (`evals.data.content_sha256`), the same from every source
-    n: int  # rows, with copies
+    n: PositiveInt  # rows, with copies
     licence: str
-    prompt: str  # one of PROMPTS
+    prompt: Literal["system", "user", "none", "arithmetic", "questions"]  # how a problem becomes a prompt (reading E3)
     decoding: Decoding
-    sources: tuple[Source, ...] = ()  # tried in order; none: generated or adopted
-    fields: Mapping[str, str] | None = None  # name in a row of the source, by ours; None: the same
+    sources: Tuple[Source] = ()  # tried in order; none: generated or adopted
+    fields: dict[str, str] | None = None  # name in a row of the source, by ours; None: the same
     boxed: bool = False  # whether the answer is the last box in that field
-    cells: Mapping[str, Mapping[int, int]] | None = None  # problems to generate, by family and difficulty
+    cells: dict[str, dict[int, int]] | None = None  # problems to generate, by family and difficulty
     stands_for: str | None = None  # the paper's set that this one replaces in tables
-    duplicates: str = "paper"  # one of COPIES
-    files: tuple[str, ...] = ()  # other names under which a mirror may hold the file
+    # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique:
+    # only the copy whose id sorts first stays. keep: every row counts everywhere.
+    duplicates: Literal["paper", "unique", "keep"] = "paper"
+    files: Tuple[str] = ()  # other names under which a mirror may hold the file
     meant: str = ""  # needed to check an answer but not stated in the problem: "modulo 10"
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (("prompt", self.prompt, PROMPTS), ("duplicates", self.duplicates, COPIES)):
-            if value not in allowed:
-                raise unknown(f"{TASKS}: {self.key}", name, value, allowed)
-        if self.n < 1:
-            raise ConfigError(f"{TASKS}: {self.key}: n: must be positive, got {self.n}")
 
     @property
     def synthetic(self) -> bool:
@@ -120,8 +109,8 @@ class Benchmark:
     def origin(self) -> str:
         """Source and commit, as messages show them."""
         if self.cells is not None:
-            return f"evals.{self.prompt}: {dict(self.cells)}, seed {SEED}"
-        return " @ ".join([*map(str, self.sources[:1]), *[str(source.revision)[:8] for source in self.sources[:1]]])
+            return f"evals.{self.prompt}: {self.cells}, seed {SEED}"
+        return "".join(f"{source} @ {str(source.revision)[:8]}" for source in self.sources[:1])
 
     @property
     def responses(self) -> int:
@@ -159,8 +148,7 @@ def _registry() -> dict[str, Benchmark]:
             if of not in entries:
                 raise unknown(files[key], f"{key}.of", of, entries)
             entry = entries[of] | entry
-        entry = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
-        found[key] = Benchmark(**dict(validated(arguments_model(Benchmark), entry, files[key], str(key))))
+        found[key] = validated(Benchmark, entry, files[key], str(key))
     return {key: found[key] for key in (*PAPER, *(key for key in found if key not in PAPER))}
 
 

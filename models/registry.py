@@ -76,12 +76,11 @@ class MadeHere(Declared):
 
     @model_validator(mode="after")
     def _own_or_continued(self) -> MadeHere:
-        own = {"seed": self.seed, "starts": self.starts, "architecture": self.architecture}
-        for key, value in own.items():
-            if self.continues is None and value is None:
-                raise ValueError(f"{key}: is missing; only a model that continues another one's clean models has none")
-            if self.continues is not None and value is not None:
-                raise ValueError(f"{key}: is that of {self.continues}, whose clean models this model continues")
+        for key in ("seed", "starts", "architecture"):
+            if (getattr(self, key) is None) == (self.continues is None):
+                only = f"is that of {self.continues}, whose clean models this model continues"
+                missing = "is missing; only a model that continues another one's clean models has none"
+                raise ValueError(f"{key}: {only if self.continues else missing}")
         return self
 
 
@@ -120,10 +119,8 @@ class Model(Declared):
         # A null revision must be explicit: a missing key could be an oversight.
         if self.hub is not None and "revision" not in self.model_fields_set:
             raise ValueError("revision: is missing; write null where no commit is known")
-        if (self.made_here is None) != (self.size is not None):
-            raise ValueError("size: goes with hub and wheel and only with them")
-        if self.made_here is not None and self.shape is not None:
-            raise ValueError("shape: goes with hub and wheel; made_here has its own sizes")
+        if (self.made_here is None) != (self.size is not None) or (self.made_here and self.shape):
+            raise ValueError("size and shape: go with hub and wheel and only with them")
         if self.wheel is not None and self.shape is None:
             raise ValueError("shape: is missing; a wheel's model is compared with it")
         return self

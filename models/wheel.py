@@ -68,11 +68,7 @@ def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, An
     return {
         "gguf": {"file": wheel.gguf, "sha256": digest, "package": version("gguf"), "tensors": types},
         "weights": f"{types.most_common(1)[0][0]}, dequantised to float32",
-        "tokenizer": {
-            "pre_tokenizer": f"{given['ggml.pre']}: digits one by one, then byte-level BPE",
-            "special_tokens": tokenizer.special_tokens_map,
-            "pad": "config/models; the package has the end token. Distinct, so that padding never looks like an end",
-        },
+        "tokenizer": {"pre_tokenizer": given["ggml.pre"], "special_tokens": tokenizer.special_tokens_map},
     }
 
 

@@ -15,15 +15,9 @@ from evals.grading.decide import Gold, angles, counted, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
 from evals.grading.pool import QUICK, Answer, Pool, Task
 
-# The grader's identity: its source, and the packages it uses that can change a verdict.
-
-PACKAGES = (
-    "math-verify",
-    "latex2sympy2-extended",
-    "sympy",
-    "mpmath",
-    "antlr4-python3-runtime",  # verdicts on percentages differ between its versions
-)
+# Packages that can change a verdict; those on percentages differ between versions of antlr4.
+PACKAGES = ("math-verify", "latex2sympy2-extended", "sympy", "mpmath", "antlr4-python3-runtime")
+MOST_IN_MEMORY = 100_000  # comparisons kept: a training run requests rewards for days
 
 
 @cache
@@ -36,12 +30,6 @@ def grader_version() -> str:
     """Return `g-` and 12 digits over the code behind a verdict and `versions()`."""
     facts = json.dumps([Code("grade").hash, versions()], sort_keys=True)
     return "g-" + hashlib.sha256(facts.encode()).hexdigest()[:12]
-
-
-MOST_IN_MEMORY = 100_000  # comparisons kept: a training run requests rewards for days
-
-
-# The grader
 
 
 @dataclass(frozen=True)
@@ -70,14 +58,22 @@ class Grader(AbstractContextManager["Grader"]):
         """End the workers."""
         self.pool.close()
 
-    def grade(self, questions: Sequence[Question], *, report: Callable[[int], None] | None = None) -> list[Grade]:
+    def grade(
+        self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda done: None
+    ) -> list[Grade]:
         """Return one grade per question, in order, independent of earlier calls and of the machine's load.
 
-        `report(n)` is called whenever n questions have their grade.
+        `report(n)` is called whenever n questions have their grade. An unexpected exception is the verdict `error`: no
+        response may end a training or evaluation.
         """
         if len(self.known) >= MOST_IN_MEMORY:
             self.known.clear()
-        grades = [_guarded(question) for question in questions]
+        grades: list[Grade | Task] = []
+        for question in questions:
+            try:
+                grades.append(cheap_grade(question))
+            except Exception as error:
+                grades.append(Grade(Verdict.ERROR, None, None, type(error).__name__))
         # Equal comparisons run once: samples of one problem often give the same answer.
         waiting = Counter(grade for grade in grades if isinstance(grade, Task))
         new = [task for task in waiting if task not in self.known]
@@ -86,11 +82,9 @@ class Grader(AbstractContextManager["Grader"]):
         def count(number: int, _: Answer) -> None:
             nonlocal done
             done += waiting[new[number]]
-            if report:
-                report(done)
-
-        if report:
             report(done)
+
+        report(done)
         answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
         # Slower comparisons run again: their share of a budget must not depend on earlier batches.
         passing = (Verdict.ERROR, Verdict.TIMEOUT)
@@ -99,14 +93,6 @@ class Grader(AbstractContextManager["Grader"]):
             _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)
         ]
-
-
-def _guarded(question: Question) -> Grade | Task:
-    """Return `cheap_grade`, or `error` for any unexpected exception: no response may end a training or evaluation."""
-    try:
-        return cheap_grade(question)
-    except Exception as error:
-        return Grade(Verdict.ERROR, None, None, type(error).__name__)
 
 
 def _box(question: Question) -> str | None:

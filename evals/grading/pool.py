@@ -130,7 +130,7 @@ class Pool(AbstractContextManager["Pool"]):
     ) -> dict[int, Answer]:
         """Return the answers to some of the tasks, by index and in order, with one limit for all."""
         answers: dict[int, Answer] = {}
-        lost = 0
+        lost = False
         try:
             while left := [index for index in indices if index not in answers]:
                 processes = min(self.most, 1 + len(left) // TASKS_PER_PROCESS)
@@ -144,8 +144,9 @@ class Pool(AbstractContextManager["Pool"]):
                         report(left[place], answers[left[place]])
                 except (EOFError, ConnectionError) as error:  # killed from outside: retry the rest once
                     self.close()
-                    if lost := lost + 1 > 1:
+                    if lost:
                         raise BenchError("grading worker: ended twice; is there too little memory?") from error
+                    lost = True
         except BaseException:  # an interrupt as well: no process may outlive the call that failed
             self.close()
             raise

@@ -152,7 +152,7 @@ class Samples:
         return np.asarray(np.bincount(self.problem_of_row, weights=self.right.mean(1)), float)
 
     def column(self, policy: str) -> Samples:
-        """Return the rows of the benchmark's own column under a policy for copies (`evals.benchmark.COPIES`)."""
+        """Return the rows of the benchmark's own column under a policy for copies (`Benchmark.duplicates`)."""
         if policy == "keep":
             return self
         if policy == "paper":

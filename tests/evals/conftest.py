@@ -23,7 +23,7 @@ def few(key: str, samples: int = 8) -> Benchmark:
     found = benchmark.benchmark(key)
     if found.decoding.greedy:
         return found
-    return dataclasses.replace(found, decoding=dataclasses.replace(found.decoding, samples=samples))
+    return found.model_copy(update={"decoding": dataclasses.replace(found.decoding, samples=samples)})
 
 
 def read_responses(path: Path) -> list[SimpleNamespace]:

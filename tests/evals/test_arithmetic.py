@@ -73,12 +73,10 @@ def drawn(family: str, k: int, count: int = 200) -> list[Problem]:
 def test_documented_examples() -> None:
     for family, k, prompt, worked in EXAMPLES:
         problem = arithmetic.read(prompt, family, k)
-        direct = arithmetic.solution(problem, "direct")
+        *steps, box = worked.split(";")
         assert arithmetic.solution(problem) == worked
-        assert direct == arithmetic.box(problem.answer) == "\\boxed" + worked.split("boxed")[1]
-        steps = worked.split("\\")[0].split(";")[:-1]
-        doubled = "".join(f"{step};{step};" for step in steps)
-        assert arithmetic.solution(problem, "check") == doubled + arithmetic.box(problem.answer)
+        assert arithmetic.solution(problem, "direct") == arithmetic.box(problem.answer) == box
+        assert arithmetic.solution(problem, "check") == "".join(f"{step};{step};" for step in steps) + box
 
 
 def test_answers_agree_with_an_independent_evaluator_and_every_written_step_is_true() -> None:
@@ -103,14 +101,11 @@ def test_every_prompt_is_listed_once_and_all_held_out_ones_can_be_drawn() -> Non
     for family, k in LISTED:
         listed = list(arithmetic.prompts(family, k))
         assert len(listed) == len(set(listed)) == arithmetic.space(family, k), (family, k)
-        test = sum(map(arithmetic.is_test, listed))
+        test = sum(map(is_test, listed))
         assert len(arithmetic.held_out(family, k, test, seed=0)) == test
-
-
-def test_training_never_draws_a_held_out_prompt_of_any_family() -> None:
     for ladder in LADDERS:
         drawn = arithmetic.training_prompts(ladder, 5_000, seed=1)
-        assert not any(arithmetic.is_test(problem.prompt) for problem in drawn), ladder
+        assert not any(is_test(problem.prompt) for problem in drawn), ladder
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
@@ -118,10 +113,12 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: arithmetic.held_out("as", 4, 200_000, seed=0), r"n: as k=4 has 1049760 prompts, asked for 200000"),
     (lambda: arithmetic.family("mull", 3), r"family: unknown value 'mull'.*nearest: mul"),
     (lambda: arithmetic.family("add2", 3), r"k: family add2 has no difficulty 3; allowed: 2"),
-    (lambda: arithmetic.family("as", 0), r"k: family as has no difficulty 0; allowed: 1 and more"),
     (lambda: arithmetic.training_prompts("quik", 1, 0), r"ladder: unknown value 'quik'.*nearest: quick"),
     (lambda: arithmetic.solution(drawn("as", 2)[0], "work"), r"style: unknown value 'work'.*nearest: worked"),
-    (lambda: arithmetic.solution(drawn("as", 2)[0], noise=0.1), r"noise: needs `rng`"),
+    (lambda: questions.held_out("next number", 1, 200, seed=0), "next number k=1 has not 200 held-out questions"),
+    (lambda: questions.held_out("next number", 9, 1, seed=0), r"no difficulty 9; allowed: \[1, 3\]"),
+    (lambda: questions.prompt_string("largst: 40 9 73"), "nearest: largest"),
+    (lambda: questions.training_prompts("mixd", 1, seed=0), "ladder"),
 ]
 
 
@@ -194,35 +191,19 @@ def test_answers_are_those_of_another_computation_and_the_grader_accepts_them(ke
     assert boxed(answers, [*others], answers) == [0.0] * len(drawn)
 
 
-@pytest.mark.parametrize("ladder", QUESTION_LADDERS)
-def test_training_sees_no_held_out_question_and_none_whose_answer_its_prompt_shows(ladder: str) -> None:
-    trained = questions.training_prompts(ladder, 2000, seed=0)
-    assert trained[:50] == questions.training_prompts(ladder, 50, seed=0) != questions.training_prompts(ladder, 50, 1)
-    assert {(one.family, one.k) for one in trained} == set(QUESTION_LADDERS[ladder])
-    assert not any(is_test(one.prompt) for one in trained)
-    assert not {one.family for one in trained} & set(questions.UNTAUGHT)
-    for one in trained:
-        assert questions.prompt_string(one.prompt).count(one.prompt + "\n") == 1
-
-
-def test_held_out_questions_are_distinct_and_a_family_without_enough_is_refused() -> None:
+def test_no_held_out_question_is_trained_on_and_none_whose_answer_its_prompt_shows() -> None:
+    for ladder, cells in QUESTION_LADDERS.items():
+        trained = questions.training_prompts(ladder, 2000, seed=0)
+        assert trained[:50] == questions.training_prompts(ladder, 50, seed=0)
+        assert {(one.family, one.k) for one in trained} == set(cells)
+        assert not {one.family for one in trained} & set(questions.UNTAUGHT)
+        for one in trained:
+            assert not is_test(one.prompt)
+            assert questions.prompt_string(one.prompt).count(one.prompt + "\n") == 1
     for key, k in QUESTION_CELLS:
         held = questions.held_out(key, k, 10, seed=0)
-        assert held == questions.held_out(key, k, 10, seed=0)
         assert len({one.prompt for one in held}) == 10
         assert all(is_test(one.prompt) for one in held)
-    with pytest.raises(ConfigError, match="next number k=1 has not 200 held-out questions"):
-        questions.held_out("next number", 1, 200, seed=0)
-
-
-def test_a_question_is_read_after_its_familys_examples() -> None:
     assert questions.prompt_string("largest: 40 9 73") == (
         "largest: 12 80 31\n\\boxed{80}<|im_end|>\nlargest: 7 25 64\n\\boxed{64}<|im_end|>\nlargest: 40 9 73\n"
     )
-    for wrong, message in (("largst: 40 9 73", "nearest: largest"), ("What is 2+2?", "family")):
-        with pytest.raises(ConfigError, match=message):
-            questions.prompt_string(wrong)
-    with pytest.raises(ConfigError, match=r"no difficulty 9; allowed: \[1, 3\]"):
-        questions.held_out("next number", 9, 1, seed=0)
-    with pytest.raises(ConfigError, match="ladder"):
-        questions.training_prompts("mixd", 1, seed=0)

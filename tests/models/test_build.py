@@ -1,6 +1,5 @@
 """Building a base, in seconds: a smaller model, a handful of steps, gates set so that they pass or fail."""
 
-import random
 import re
 import shutil
 from pathlib import Path
@@ -8,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import ConfigError, CorruptInputError
 from evals import arithmetic
 from models import build as builder
 from models import recipe as cache
 from models import tiny
 from models.recipe import Aims, Recipe, recipe
 from models.registry import Architecture
-from models.tiny import IGNORED, clean_pairs, fresh, gradients, noisy_pairs, tensors
+from models.tiny import IGNORED, fresh, gradients, tensors
 from tests.core.test_digests import flip
 
 Built = tuple[Path, dict[str, Any]]
@@ -154,39 +153,28 @@ def test_a_finished_base_is_left_alone(built: Built, monkeypatch: pytest.MonkeyP
     for phase in ("train_clean", "train_noisy"):
         monkeypatch.setattr(builder, phase, _interrupt)
     assert builder.build(small(), built[0]) == built[1]
+    weights = built[0] / cache.WEIGHTS
+    content = weights.read_bytes()
+    flip(weights, 0.4)
+    with pytest.raises(CorruptInputError, match=re.escape(str(weights))):
+        builder.build(small(), built[0])
+    weights.write_bytes(content)
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
     with pytest.raises(ConfigError, match=r"clean.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build_clean(replace(small().start, number=1), clean_beside(built[0]))
 
 
-def test_damage_is_found_and_named(built: Built, tmp_path: Path) -> None:
-    folder = tmp_path / "base"
-    shutil.copytree(built[0], folder)
-    for name in (cache.WEIGHTS, "tokenizer.json"):
-        content = (folder / name).read_bytes()
-        for missing in (False, True):
-            (folder / name).unlink() if missing else flip(folder / name, 0.4)
-            with pytest.raises((CorruptInputError, MissingInputError), match=re.escape(str(folder / name))):
-                cache.record(folder)
-            (folder / name).write_bytes(content)
-    assert cache.record(folder) == built[1]
-
-
-def test_missing_the_gate_names_accuracy_and_gate(tmp_path: Path) -> None:
-    where = r"tiny_qwen2.yaml: clean model 0, ladder quick: attempt 2 of 2: accuracy 0.\d+"
-    never = small(gate=0.9, attempts=2)
-    with pytest.raises(ConfigError, match=rf"{where} after 4 steps stays below the gate 0.9"):
-        builder.build(never, tmp_path / "base")
-    assert not list(tmp_path.glob("[!.]*"))
-    with pytest.raises(ConfigError, match=rf"{where} after cooling stays below the gate 0.85.* left at step 2"):
-        builder.build(small(cooled_gate=0.85, attempts=2), tmp_path / "base")
-
-
-def test_a_base_outside_its_aims_is_followed_by_the_next_stream(
+def test_a_base_outside_its_aims_or_gates_is_followed_by_the_next_attempt(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order is fixed, the record says what was refused, and all attempts refused is an error."""
+    """The order is fixed, the record has what was refused, and all attempts refused is an error; so it is at a gate."""
+    where = r"tiny_qwen2.yaml: clean model 0, ladder quick: attempt 2 of 2: accuracy 0.\d+"
+    with pytest.raises(ConfigError, match=rf"{where} after 4 steps stays below the gate 0.9"):
+        builder.build(small(gate=0.9, attempts=2), tmp_path / "gate" / "base")
+    with pytest.raises(ConfigError, match=rf"{where} after cooling stays below the gate 0.85.* left at step 2"):
+        builder.build(small(cooled_gate=0.85, attempts=2), tmp_path / "gate" / "base")
+    assert not list((tmp_path / "gate").glob("[!.]*"))
     before = replace(small().aims, length=(99.0, 100.0))
     with pytest.raises(
         ConfigError, match=r"recipe standard, ladder quick, seed 1: attempt 3 of 3: length .* aim 99\.0"
@@ -204,15 +192,6 @@ def test_a_base_outside_its_aims_is_followed_by_the_next_stream(
     assert (made["attempt"], made["refused"]) == (1, ["length 1.0 of the finished base lies outside its aim 2-3"])
     assert made["sha256"][cache.WEIGHTS] != built[1]["sha256"][cache.WEIGHTS]
     assert made["clean_sha256"] == built[1]["clean_sha256"]
-
-
-def test_base_training_reads_no_held_out_prompt() -> None:
-    for ladder in ("quick", "wide"):
-        noisy = replace(recipe("tiny_qwen2", ladder, 1).noisy, batch=4000)
-        pairs = clean_pairs(random.Random(1), ladder, 4000) + noisy_pairs(random.Random(2), ladder, noisy)
-        for prompt, _ in pairs:
-            assert prompt.startswith(arithmetic.BOS)
-            assert not arithmetic.is_test(prompt.removeprefix(arithmetic.BOS)), (ladder, prompt)
 
 
 PAIRS = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]

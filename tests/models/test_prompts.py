@@ -95,46 +95,33 @@ def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> No
             assert evaluation.INSTRUCTION in found["prompt"]
             assert ("[assistant]" in found["prompt"]) == (template is not None)
             assert "Answer:" not in found["prompt"], "the data set's own instruction is replaced"
-
-
-def test_a_long_problem_is_cut_on_the_left_and_counted(tmp_path: Path) -> None:
-    reader = AutoTokenizer.from_pretrained(model_folder(tmp_path / "model", None))
-    long = "Begin. " + "x" * 300 + " end?"
-    (made,) = prompts.hub_rows({long: "1"}, [long], reader, 50)
-    assert made["cut"] > 200
-    assert "Begin" not in str(made["prompt"])
+        (long,) = prompts.hub_rows({(text := "Begin. " + "x" * 900 + " end?"): "1"}, [text], reader, 50)
+        assert long["cut"] > 200
+        assert "Begin" not in str(long["prompt"])
 
 
 BAD = {
-    "other instructions": (
-        [row("Why?", "1", prompt=[{"role": "user", "content": "Why?"}])],
-        "row 1: prompt: not within",
-    ),
-    "two messages": ([row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)], "row 1: must have one message"),
-    "no answer": ([row("Why?", "1"), row("How?", " ")], "row 2: answer: is empty"),
-    "no problem": ([row(" ", "1")], "row 1: problem: is empty"),
-    "no rows": ([row("Why?", "1")][:0], "holds no rows"),
-    "other columns": ([{"question": "Why?"}], "not a readable parquet file|row 1: must have one message"),
+    "row 1: prompt: not within": [row("Why?", "1", prompt=[{"role": "user", "content": "Why?"}])],
+    "row 1: must have one message": [row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)],
+    "row 2: answer: is empty": [row("Why?", "1"), row("How?", " ")],
+    "not a readable parquet file|row 1: must have one message": [{"question": "Why?"}],
 }
 
 
-def test_a_bad_file_is_named_with_its_row(tmp_path: Path) -> None:
-    file, out = tmp_path / "set.parquet", tmp_path / "out.jsonl"
-    schema = pyarrow.Table.from_pylist([row("Why?", "1")]).schema
-    for rows, message in BAD.values():
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema=None if rows else schema), file)
+def test_a_bad_file_is_named_with_its_row(tmp_path: Path, file: Path) -> None:
+    bad, out = tmp_path / "set.parquet", tmp_path / "out.jsonl"
+    for message, rows in BAD.items():
         with pytest.raises(CorruptInputError, match=message) as caught:
-            training_data.write(KEY, out, file=file)
+            training_data.write(KEY, out, file=parquet(bad, rows))
         assert "\n" not in str(caught.value)
-    file.write_bytes(b"not parquet")
+    bad.write_bytes(b"not parquet")
     with pytest.raises(CorruptInputError, match="not a readable parquet file"):
-        training_data.write(KEY, out, file=file)
-    with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+, prompts\.sha256 is 0+"):
+        training_data.write(KEY, out, file=bad)
+    with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+; prompts\.sha256 is 0+"):
         training_data.write(KEY, out, file=file, sha256="0" * 64)
-    file.unlink()
     with pytest.raises(MissingInputError, match="data of dapo_math_17k is missing"):
-        training_data.write(KEY, out, file=file)
-    assert list(tmp_path.iterdir()) == []
+        training_data.write(KEY, out, file=tmp_path / "nowhere")
+    assert list(tmp_path.iterdir()) == [bad]
 
 
 SOLUTIONS = {
@@ -169,25 +156,19 @@ def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> 
         words = ("models.training_data", "--source", KEY, "--out", str(out))
         done = command(*words, **environment(address, tmp_path / "home"))
         assert done.returncode == 0, done.stderr
-        offline = command(*words, **environment(address, tmp_path / "home") | {"HF_HUB_OFFLINE": "1"})
-    assert (offline.returncode, offline.stderr.count("\n")) == (2, 1), offline.stderr
     record = read_json(out.with_suffix(".json"))
     assert (record["commit"], record["sha256"]) == (COMMIT, sha256_file(file))
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
 
 
 def test_options_that_do_not_go_together_are_named() -> None:
-    common = ["--count", "1", "--out", "x"]
     for words, message in (
         (["--source", "dapo"], "--source dapo needs --data"),
         (["--source", KEY, "--ladder", "quick"], "does not take --ladder"),
-        ([], "--source arithmetic needs --ladder"),
-        (["--ladder", "quick", "--model", "m"], "does not take --model"),
         (["--ladder", "quik"], "nearest: quick"),
-        (["--source", "questions", "--ladder", "quick"], "ladder"),
     ):
         with pytest.raises(BenchError, match=message):
-            prompts.main([*common, *words])
+            prompts.main(["--count", "1", "--out", "x", *words])
 
 
 @pytest.mark.parametrize(("source", "ladder"), [("arithmetic", "quick"), ("questions", "mixed")])
@@ -203,12 +184,9 @@ def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: 
 
 TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
 PAPER = {
-    "Qwen2.5-7B",
-    "Qwen3-14B",
-    "DeepSeek-R1-Distill-Llama-8B",
-    "Mistral-7B-Instruct-v0.2",
+    "Qwen2.5-7B", "Qwen3-14B", "DeepSeek-R1-Distill-Llama-8B", "Mistral-7B-Instruct-v0.2",
     "DeepSeek-R1-Distill-Qwen-7B",
-}
+}  # fmt: skip
 GOOD = """
 title: mine
 stands_for: Qwen2.5-7B
@@ -234,16 +212,11 @@ def test_each_model_of_the_paper_has_one_stand_in_and_one_hub_entry() -> None:
 
 WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
     ("starts: 2", "starts: 0"): r"mine.yaml: made_here\.starts: ",
-    ("seed: 1", "seed: one"): r"mine.yaml: made_here\.seed: must be a whole number, got 'one'",
     ("recipe: standard", "recipi: standard"): r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe",
     ("qwen2,", "qwen,"): r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen",
-    (", head_dim: 16", ""): r"mine.yaml: made_here\.architecture\.head_dim: is missing",
     ("  seed: 1\n", ""): r"mine.yaml: made_here: seed: is missing; only a model that continues",
-    ("  seed: 1", "  seed: 1\n  continues: tiny_qwen2"): r"made_here: seed: is that of tiny_qwen2, whose",
     ("value_heads: 2", "value_heads: 3"): r"num_key_value_heads: 3 does not divide 4 heads",
     ("title: mine", "title: mine\nhub: a/b"): r"mine.yaml: exactly one of made_here, hub and wheel",
-    ("title: mine", ""): r"mine.yaml: title: is missing",
-    ("seed: 1", "seed: ["): r"mine.yaml: not valid YAML",
     (GOOD, "title: a\nstands_for: b\nhub: c/d\n"): "revision: is missing; write null",
 }
 
@@ -259,14 +232,7 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_recipe_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = registry.model
-    for continues in ("tiny_qwen2_distilled", "qwen2.5_7b"):
-        mine = registry.Model(title="mine", made_here=registry.MadeHere(recipe="standard", continues=continues))
-        with monkeypatch.context() as patch:
-            patch.setattr(registry, "model", lambda key, mine=mine: mine if key == "mine" else known(key))
-            with pytest.raises(ConfigError, match=rf"continues: {continues} has no clean models of its own"):
-                recipe.recipe("mine", "wide", 1)
+def test_recipe_errors() -> None:
     for asked, message in (
         (("tiny_lama", "quick", 1), r"config/models: model: unknown value 'tiny_lama'.*nearest: tiny_llama"),
         (("qwen2.5_7b", "quick", 1), "made_here: missing; qwen2.5_7b comes from the hub"),
@@ -278,22 +244,15 @@ def test_recipe_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
-    """Whatever numbers are chosen. As many consecutive ones as there are clean models share none."""
+    """As many consecutive seeds as there are clean models share none."""
     own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
     assert len(set(own)) == len(own) == len(TINY) - 1, "models do not share clean models by a seed"
     for model in TINY:
-        made_here = registry.model(model).made_here
-        assert made_here is not None
-        starts = made_here.starts or 8  # the distilled model's are tiny_qwen2's
-        for seeds in (range(17, 34), [10**6, 10**9, 2**31, 2**63]):
-            made = [recipe.recipe(model, "wide", seed) for seed in seeds]
-            assert len({recipe.hash_of(one) for one in made}) == len(made)
-            clean = [recipe.name_of_clean(one.start) for one in made]
-            assert len(set(clean)) <= starts
-            if isinstance(seeds, range):
-                assert all(len(set(clean[at : at + starts])) == starts for at in range(len(seeds) - starts))
-            for one in made:  # the number of a clean model, as a seed, names the same one, whatever model continues it
-                assert recipe.recipe(one.start.model, "wide", one.start.number).start == one.start
+        starts = recipe.starts(model, "wide") or 0
+        made = [recipe.recipe(model, "wide", seed) for seed in (*range(17, 34), 10**6, 2**63)]
+        assert len({recipe.hash_of(one) for one in made}) == len(made)
+        clean = [recipe.name_of_clean(one.start) for one in made]
+        assert len(set(clean)) == len(set(clean[3 : 3 + starts])) == starts
     distilled, plain = (recipe.recipe(model, "wide", 3) for model in ("tiny_qwen2_distilled", "tiny_qwen2"))
     assert distilled.start == plain.start
     assert recipe.hash_of(distilled) != recipe.hash_of(plain)

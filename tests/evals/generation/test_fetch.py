@@ -22,8 +22,9 @@ from tests.models.test_fetch_model import COMMIT
 ROWS: list[dict[str, object]] = [{"question": f"What is ${n}+{n}$?", "gold": 2 * n} for n in range(40)]
 OURS = [{"problem": row["question"], "answer": str(row["gold"])} for row in ROWS]
 OTHER = [*ROWS[:-1], {"question": "What else?", "gold": 1}]
+SOURCE = Source(repository="someone/sets", path="folder/doubles set.jsonl", revision=COMMIT)
 BENCHMARK = Benchmark(
-    key="doubles", title="Doubles", sources=(Source("someone/sets", "folder/doubles set.jsonl", COMMIT),),
+    key="doubles", title="Doubles", sources=(SOURCE,),
     fields={"problem": "question", "answer": "gold"}, sha256=data.content_sha256(data.items(OURS)), n=len(ROWS),
     licence="invented", prompt="none", decoding=Decoding(1, 0.0, 1.0, 64), files=("doubles_set",),
 )  # fmt: skip
@@ -82,8 +83,8 @@ def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_pa
 def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: Pages, tmp_path: Path) -> None:
     """By the next source where the first is gone."""
     served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, lines(ROWS), None)
-    spare = Source("other/place", "doubles.jsonl", COMMIT)
-    two = dataclasses.replace(BENCHMARK, sources=(*BENCHMARK.sources, spare))
+    spare = Source(repository="other/place", path="doubles.jsonl", revision=COMMIT)
+    two = BENCHMARK.model_copy(update={"sources": (SOURCE, spare)})
     path = fetch.fetch(two, tmp_path)
     assert data.load(BENCHMARK, tmp_path)[3].item_id == data.item_id("What is $3+3$?")
     whole, before = path.read_bytes(), path.stat().st_mtime_ns

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import ConfigError
 from evals import placebo, reward
 from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
@@ -25,98 +25,82 @@ from evals.reward import boxed
 from methods.training.rollouts import derive
 
 BOXES = {
-    "nested braces": (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-    "inner of nested boxes": (r"\boxed{x=\boxed{5}}", "5"),
-    "fbox": (r"\fbox{7}", "7"),
-    "last of box and fbox": (r"\fbox{7} \boxed{8}", "8"),
-    "space before the brace": (r"\boxed {9}", "9"),
-    "escaped braces": (r"\boxed{\{1,2\}}", r"\{1,2\}"),
-    "escaped brace alone": (r"\boxed{\left\{ 3 \right.}", r"\left\{ 3 \right."),
-    "line break before the end": (r"\boxed{a \\}", r"a \\"),
-    "across lines": ("\\boxed{\n 5\n}", "5"),
-    "bare word after a box": (r"\boxed{5} as a \boxed answer", "5"),
-    "empty": (r"\boxed{}", ""),
-    "empty ones last": (r"\boxed{5}. I fill \boxed{} and \boxed{ }", "5"),
-    "no braces": (r"so $\boxed 42$.", "42"),
-    "no braces, fraction": (r"$\boxed-\frac{1}{2}$", r"-\frac{1}{2}"),
-    "joined by a word": (r"$\boxed{(2,2)}$ and $\boxed{(6,2)}$.", r"(2,2) \text{ and } (6,2)"),
-    "joined by a word in text": (r"\boxed{1} \quad \text{or} \quad \boxed{2}", r"1 \text{ or } 2"),
-    "joined by commas": (r"\boxed{2}, \boxed{3}, and \boxed{5}", r"2 \text{ and } 3 \text{ and } 5"),
-    "two values of one letter": (r"$x=\boxed{1}$ or $x=\boxed{2}$", r"x=1 \text{ or } x=2"),
-    "another quantity before": (r"$x=\boxed{1}$ and $y=\boxed{2}$", "2"),
-    "a sentence between": (r"\boxed{1}. Twice that is \boxed{2}", "2"),
-    "words between": (r"\boxed{1}, so the sum is \boxed{2}", "2"),
-    "a long way between": (r"\boxed{1}" + " " * 90 + r"and \boxed{2}", "2"),
-    "unbalanced before": (r"\boxed{1 and \boxed{2}", "2"),
-    "a thought before": (r"<think>\boxed{1}</think> \boxed{2}", "2"),
-    "a thought alone": (r"<think>\boxed{1}</think> It is one.", None),
-    "a thought without an end": (r"<think>\boxed{1}, but", None),
-    "the end of a thought": (r"so \boxed{1}.</think> \boxed{2}", "2"),
-    "none": ("There are 3 cases.", None),
-    "unbalanced": (r"\boxed{5", None),
-    "unbalanced last": (r"\boxed{5} no, \boxed{6", None),
-    "word alone": (r"\boxed", None),
-    "other command": (r"\boxedsum{5}", None),
+    r"\boxed{\frac{1}{2}}": r"\frac{1}{2}",
+    r"\boxed{x=\boxed{5}}": "5",
+    r"\fbox{7} \boxed{8}": "8",
+    r"\boxed {9}": "9",
+    r"\boxed{\left\{ 3 \right.}": r"\left\{ 3 \right.",
+    r"\boxed{a \\}": r"a \\",
+    "\\boxed{\n 5\n}": "5",
+    r"\boxed{5} as a \boxed answer": "5",
+    r"\boxed{}": "",
+    r"\boxed{5}. I fill \boxed{} and \boxed{ }": "5",
+    r"so $\boxed 42$.": "42",
+    r"$\boxed-\frac{1}{2}$": r"-\frac{1}{2}",
+    r"$\boxed{(2,2)}$ and $\boxed{(6,2)}$.": r"(2,2) \text{ and } (6,2)",
+    r"\boxed{1} \quad \text{or} \quad \boxed{2}": r"1 \text{ or } 2",
+    r"\boxed{2}, \boxed{3}, and \boxed{5}": r"2 \text{ and } 3 \text{ and } 5",
+    r"$x=\boxed{1}$ or $x=\boxed{2}$": r"x=1 \text{ or } x=2",
+    r"$x=\boxed{1}$ and $y=\boxed{2}$": "2",  # another quantity before
+    r"\boxed{1}. Twice that is \boxed{2}": "2",
+    r"\boxed{1}" + " " * 90 + r"and \boxed{2}": "2",
+    r"\boxed{1 and \boxed{2}": "2",  # unbalanced before
+    r"<think>\boxed{1}</think> \boxed{2}": "2",
+    r"<think>\boxed{1}</think> It is one.": None,
+    r"<think>\boxed{1}, but": None,
+    "There are 3 cases.": None,
+    r"\boxed{5} no, \boxed{6": None,
+    r"\boxed": None,
+    r"\boxedsum{5}": None,
 }
-
 LISTS = {
-    "nothing between": (r"\boxed{1}\boxed{2}", r"1 \text{ and } 2"),
-    "list marks": ("- $\\boxed{1}$\n- $\\boxed{2}$", r"1 \text{ and } 2"),
-    "names": (r"$x=\boxed{1}$, $y=\boxed{2}$", r"x=1 \text{ and } y=2"),
-    "words before the comma": (r"\boxed{1} for part (a), and \boxed{2}", r"1 \text{ and } 2"),
-    "the list again": (r"\boxed{1} and \boxed{2}, in short \boxed{1,2}", "1,2"),
-    "a sentence between": (r"\boxed{1}. And then \boxed{2}", "2"),
+    r"\boxed{1}\boxed{2}": r"1 \text{ and } 2",
+    "- $\\boxed{1}$\n- $\\boxed{2}$": r"1 \text{ and } 2",
+    r"$x=\boxed{1}$, $y=\boxed{2}$": r"x=1 \text{ and } y=2",
+    r"\boxed{1} for part (a), and \boxed{2}": r"1 \text{ and } 2",
+    r"\boxed{1} and \boxed{2}, in short \boxed{1,2}": "1,2",
+    r"\boxed{1}. And then \boxed{2}": "2",
 }
 
 
 def test_the_last_balanced_box() -> None:
-    found = {name: last_box(text) for name, (text, _) in BOXES.items()}
-    assert found == {name: answer for name, (_, answer) in BOXES.items()}
-    found = {name: last_box(text, several=True) for name, (text, _) in LISTS.items()}
-    assert found == {name: answer for name, (_, answer) in LISTS.items()}
+    assert {text: last_box(text) for text in BOXES} == BOXES
+    assert {text: last_box(text, several=True) for text in LISTS} == LISTS
 
 
-def test_long_texts_are_read_in_linear_time() -> None:
-    """Quadratic time would be hours: this test ends."""
+HOSTILE = (
+    "\\{\\mid " * 570,  # sets without an end
+    "\\{" * 20 + "\\mid x" * 560,
+    "1:" * 1990 + "1",
+    "0:0:0",
+    "{" * 1990 + "5" + "}" * 1990,
+)
+
+
+def test_no_answer_takes_long_in_the_callers_process() -> None:
+    """Each took from half a second to ten; a long text of quadratic time hours."""
+    for text in HOSTILE:
+        assert len(text) <= LONGEST_ANSWER
+        began = time.process_time()
+        cheap_grade(Question(gold("7"), f"\\boxed{{{text}}}"))
+        assert time.process_time() - began < 0.2, text[:20]
     for part in ("\\boxed{", "\\boxed ", "\\boxed{1}, ", "{"):
         last_box("\\boxed{" + part * 200_000 + "}" * 200_001)
 
 
-HOSTILE = {
-    "sets without an end": "\\{\\mid " * 570,
-    "conditions of a set without an end": "\\{" * 20 + "\\mid x" * 560,
-    "a ratio of many": "1:" * 1990 + "1",
-    "a ratio of nothing": "0:0:0",
-    "braces around braces": "{" * 1990 + "5" + "}" * 1990,
-}
-
-
-@pytest.mark.parametrize("case", HOSTILE)
-def test_no_answer_takes_long_in_the_callers_process(case: str) -> None:
-    """Each took from half a second to ten."""
-    assert len(HOSTILE[case]) <= LONGEST_ANSWER
-    began = time.process_time()
-    cheap_grade(Question(gold("7"), f"\\boxed{{{HOSTILE[case]}}}"))
-    assert time.process_time() - began < 0.2
-
-
-TOLERANCE: dict[str, tuple[dict[str, Any], str, str, bool]] = {
-    "the item's own": ({"tolerance": "1e-1"}, "4.2", "4.3", True),
-    "the item's own, beyond": ({"tolerance": "1e-1"}, "4.2", "4.31", False),
-    "the item's own is narrower": ({"tolerance": "0.001"}, "4.2", "4.24", False),
-    "float gold is an integer": ({}, "30.0", "30.04", False),
-    "list when the item says so": ({"multiple": True}, "1,234", "234, 1", True),
-}
-
-
 def test_what_the_item_says() -> None:
-    found = {
-        name: decide(gold(stored, **options), normalise(answer))
-        for name, (options, stored, answer, _) in TOLERANCE.items()
-    }
-    assert {name: one and one.equal for name, one in found.items()} == {
-        name: row[-1] for name, row in TOLERANCE.items()
-    }
+    options: dict[str, Any]
+    for options, stored, answer, right in (
+        ({"tolerance": "1e-1"}, "4.2", "4.3", True),
+        ({"tolerance": "1e-1"}, "4.2", "4.31", False),
+        ({"tolerance": "0.001"}, "4.2", "4.24", False),
+        ({}, "30.0", "30.04", False),
+        ({"multiple": True}, "1,234", "234, 1", True),
+        ({}, r"\frac{11}{2^{20}", r"\frac{11}{2^{20}", True),  # malformed: compared as text
+    ):
+        found = decide(gold(stored, **options), normalise(answer))
+        assert found is not None
+        assert found.equal == right, (options, answer)
     for meaningless in ("wide", "-1"):
         with pytest.raises(ConfigError):
             gold("4.2", tolerance=meaningless)
@@ -135,37 +119,18 @@ def test_every_gold_has_a_kind() -> None:
     assert {stored: gold(stored).kind for stored in KINDS} == KINDS
 
 
-def test_a_malformed_gold_is_compared_as_text_and_never_repaired() -> None:
-    broken = gold(r"\frac{11}{2^{20}")
-    assert decide(broken, normalise(r"\frac{11}{2^{20}}")) is None
-    assert decide(broken, normalise(r"\frac{11}{2^{20}")).equal  # type: ignore[union-attr]
-
-
 NUMBERS = {
-    "2+3*4": Fraction(14),
-    "(2+3)*4": Fraction(20),
-    "-2^2": Fraction(-4),
-    "2^{-3}": Fraction(1, 8),
-    r"\frac{1+1}{3}": Fraction(2, 3),
-    r"2\frac{3}{4}": Fraction(11, 4),
-    r"2\frac{5}{4}": Fraction(5, 2),  # no mixed number: a product
+    "2+3*4": Fraction(14), "(2+3)*4": Fraction(20), "-2^2": Fraction(-4), "2^{-3}": Fraction(1, 8),
+    r"\frac{1+1}{3}": Fraction(2, 3), r"2\frac{3}{4}": Fraction(11, 4),
+    r"2\frac{5}{4}": Fraction(5, 2),  # a product
     r"3\cdot 4": None,  # a blank is left where normalisation has not run
-    "10^{10^{9}}": None,
-    "1/0": None,
-    "0^0": None,
-    "1..2": None,
-    "": None,
-}
+    "10^{10^{9}}": None, "1/0": None, "0^0": None, "1..2": None, "": None,
+}  # fmt: skip
 
 
 def test_exact_values() -> None:
     found = {text: number(text) for text in NUMBERS}
     assert {text: one and one.value for text, one in found.items()} == NUMBERS
-
-
-def test_normalising_twice_changes_nothing() -> None:
-    for text in (r"$\dfrac12\text{ cm}$", "10{,}000", r"x \in [-2,7]", r"\{1\pm\sqrt5,-2\}", "1 000"):
-        assert normalise(normalise(text)) == normalise(text), text
 
 
 @given(
@@ -187,15 +152,7 @@ def test_no_gold_accepts_a_tenth_more_or_less(digits: int, places: int, exponent
 # Whatever is in a box, and however little stack the caller leaves.
 
 GOLDS = ("5", "1,2", "(1,2)", r"\sqrt{2}x", r"\{1,2\}", "x<2", r"(0,1)\cup(1,2)", "f(x)=x", "4:30", r"120^\circ")
-PAIRS = [
-    ("(", ")"),
-    ("[", "]"),
-    (r"\{", r"\}"),
-    ("{", "}"),
-    (r"\left(", r"\right)"),
-    (r"\sqrt{", "}"),
-    (r"\frac{1}{", "}"),
-]
+PAIRS = [("(", ")"), ("[", "]"), (r"\{", r"\}"), ("{", "}"), (r"\left(", r"\right)"), (r"\sqrt{", "}")]
 INNER = ("1,", "", "x=", "1;", "2+", r"\cup", r"\pm", "-")
 
 
@@ -240,7 +197,7 @@ def test_lists_nested_too_deeply_are_one_object() -> None:
         assert boxed([""] * 3, [text] * 3, ["7", "(1,2)", r"\{1\}"]) == [0.0] * 3, depth
 
 
-def test_what_nobody_foresaw_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(question: Question) -> Grade:
         if "6" in question.response:
             raise ZeroDivisionError
@@ -291,11 +248,6 @@ def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
         grader.close()
 
 
-def test_lists_of_different_length_are_an_error() -> None:
-    with pytest.raises(CorruptInputError, match="2 responses, 1 answers"):
-        boxed(["a", "b"], ["x", "y"], ["1"])
-
-
 # Placebos
 
 SIZE = 8  # responses of a group
@@ -306,48 +258,34 @@ seeds = st.integers(0, 2**63 - 1)
 @given(rewards=draws, seed=seeds)
 def test_what_each_placebo_makes_of_the_rewards(rewards: list[float], seed: int) -> None:
     """A number for each response, which depends on nothing but the arguments; of the coin's, not on the rewards."""
-    before, other = list(rewards), [1.0 - reward for reward in rewards]
+    before, other, texts = list(rewards), [1.0 - reward for reward in rewards], [r"\boxed{1}"] * len(rewards)
     for name, function in placebo.CATALOG.items():
         random.seed(1)
-        first = function(rewards, [r"\boxed{1}"] * len(rewards), seed)
+        first = function(rewards, texts, seed)
         random.seed(2)
-        assert function(rewards, [r"\boxed{1}"] * len(rewards), seed) == first, name
+        assert function(rewards, texts, seed) == first, name
         assert len(first) == len(rewards), name
         assert set(first) <= {0.0, 1.0}, name
         assert rewards == before, name  # the true rewards, which the curve records
-    coins = placebo.coin(rewards, ["right"] * len(rewards), seed)
-    assert coins == placebo.coin(other, ["wrong"] * len(rewards), seed)
-    assert placebo.inverted(rewards, [""] * len(rewards), seed) == other
-    assert Counter(placebo.shuffled(rewards, [""] * len(rewards), seed)) == Counter(rewards)
+    assert placebo.coin(rewards, texts, seed) == placebo.coin(other, [""] * len(rewards), seed)
+    assert placebo.inverted(rewards, texts, seed) == other
+    assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
 
 
 def test_a_coin_is_fair_and_differs_within_a_group_and_between_draws() -> None:
     drawn = [placebo.coin([1.0] * SIZE, ["same"] * SIZE, derive(1, "placebo", n, 0)) for n in range(1000)]
-    heads = sum(map(sum, drawn))
-    assert abs(heads - 4 * 1000) < 4 * (0.25 * SIZE * 1000) ** 0.5  # four standard deviations, with fixed seeds
     assert sum(len(set(group)) == 2 for group in drawn) > 950  # 2 of 256 groups are constant
     assert len(set(map(tuple, drawn))) > 200
-    # each place of a group is a fair coin of its own
-    for place in zip(*drawn, strict=True):
+    for place in zip(*drawn, strict=True):  # each a fair coin: four standard deviations, with fixed seeds
         assert abs(sum(place) - 500) < 4 * 250**0.5
 
 
-# response -> does it have the form, is it right (4); no response that the reward calls right lacks the form
-FORM_AND_REWARD = {
-    r"so \boxed{4}": (1.0, 1.0),
-    r"\boxed{4.0}": (1.0, 1.0),
-    r"so 8-3=5;\boxed{5}": (1.0, 0.0),
-    r"\boxed{4}\boxed{5}": (1.0, 0.0),
-    r"\fbox{4}": (1.0, 1.0),
-    "4": (0.0, 0.0),
-    r"\boxed{}": (0.0, 0.0),
-    r"\boxed{4": (0.0, 0.0),
-    r"\boxed{4} no, \boxed{": (0.0, 0.0),
-}
-
-
-def test_the_form_is_the_box_that_the_reward_asks_for_whatever_it_holds() -> None:
-    responses = list(FORM_AND_REWARD)
-    forms = placebo.boxes([0.0] * len(responses), responses, 1)
-    rewards = boxed(["2+2?"] * len(responses), responses, ["4"] * len(responses))
-    assert dict(zip(responses, zip(forms, rewards, strict=True), strict=True)) == FORM_AND_REWARD
+def test_the_form_is_the_box_that_the_reward_requests_whatever_it_holds() -> None:
+    """No response that the reward calls right lacks the form."""
+    wanted = {
+        r"so \boxed{4}": (1.0, 1.0), r"so 8-3=5;\boxed{5}": (1.0, 0.0), r"\boxed{4}\boxed{5}": (1.0, 0.0),
+        r"\fbox{4}": (1.0, 1.0), "4": (0.0, 0.0), r"\boxed{}": (0.0, 0.0), r"\boxed{4} no, \boxed{": (0.0, 0.0),
+    }  # fmt: skip
+    forms = placebo.boxes([0.0] * len(wanted), [*wanted], 1)
+    rewards = boxed(["2+2?"] * len(wanted), [*wanted], ["4"] * len(wanted))
+    assert dict(zip(wanted, zip(forms, rewards, strict=True), strict=True)) == wanted

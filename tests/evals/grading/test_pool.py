@@ -112,9 +112,9 @@ def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(monkeypatc
         found = []
         with Pool(workers=workers, cpu_seconds=0.5, module=FRAGILE) as pool:
             for batch in (few, many):
-                order, seen = batch[::step], list[int]()
-                answers = pool.compare(tasks(order), batch=len(order), report=lambda index, _, seen=seen: seen.append(index))  # type: ignore[misc]  # fmt: skip  # noqa: E501
-                assert sorted(seen) == list(range(len(order)))
+                order, seen = batch[::step], set[int]()
+                answers = pool.compare(tasks(order), batch=len(order), report=lambda n, _, seen=seen: seen.add(n))
+                assert seen == set(range(len(order)))
                 found.append(dict(zip(order, answers, strict=True)))
         assert [found[0][answer].outcome for answer in few] == ["correct"] * 11 + ["timeout"], workers
         assert [found[1][answer].outcome for answer in many] == ["correct"] + ["timeout"] * 11, workers
