@@ -22,12 +22,10 @@ ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered 
 
 Row = Mapping[str, Any]
 
-# Verdicts as tools write them. inspect: correct, incorrect, no answer; its partial credit is not a verdict. verl, and
-# tables converted to JSON lines, have numbers as text.
-VERDICTS: Mapping[Any, bool] = {
-    1: True, 0: False, -1: False, "C": True, "I": False, "N": False, "True": True, "False": False, "true": True,
-    "false": False, "1.0": True, "0.0": False, "-1.0": False, "1": True, "0": False, "-1": False,
-}  # fmt: skip
+# Verdicts as tools write them, as text in lower case. inspect: correct, incorrect, no answer; its partial credit is not
+# a verdict.
+RIGHT, WRONG = ("1", "1.0", "true", "c"), ("0", "0.0", "-1", "-1.0", "false", "i", "n")
+VERDICTS = dict.fromkeys(RIGHT, True) | dict.fromkeys(WRONG, False)
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,13 @@ class Log:
         found = []
         for where, row in rows:
             value = {role: _value(row, name) for role, name in names.items() if name != ORDER}
-            for role in value.keys() - {"correct", "prompt"}:
-                if value[role] is None:
-                    raise CorruptInputError(f"{where}: {role}: {names[role]} is missing; set --fields {role}=FIELD")
             problem = _text(value["problem"], where, "problem")
             id = _text(value["id"], where, "id") if "id" in value else problem
             prompt = _text(value["prompt"], where, "prompt") if value.get("prompt") else problem
-            gold = _gold(_text(value["gold"], where, "gold"), where)
+            gold = _text(value["gold"], where, "gold")
+            if re.match(r"\[\s*['\"]", gold):  # lm-eval writes a list of targets as a Python literal
+                raise CorruptInputError(f"{where}: gold: {_short(gold)} has several answers; set --fields gold=FIELD")
+            gold = _text(gold.rpartition("####")[2].strip(), where, "gold")  # GSM8K writes solutions before it
             responses = value["response"] if isinstance(value["response"], list) else [value["response"]]
             verdicts = [value.get("correct")] if len(responses) == 1 else [None] * len(responses)
             # a list in a named field is a verdict per response; a tool's metric may be a list of something else
@@ -79,7 +77,7 @@ class Log:
                     raise CorruptInputError(
                         f"{where}: response: {names['response']} must be text, got {_short(response)}"
                     )
-                known = VERDICTS.get(verdict) if isinstance(verdict, bool | int | float | str) else None
+                known = VERDICTS.get(str(verdict).lower())
                 if known is None and verdict is not None and "correct" in given:
                     raise CorruptInputError(
                         f"{where}: correct: {names['correct']} is {_short(verdict)}; allowed: true, false, 1, 0, -1, "
@@ -159,15 +157,6 @@ def _text(value: Any, where: str, role: str) -> str:
     if not (text := str(value)).strip():
         raise CorruptInputError(f"{where}: {role}: is empty")
     return text
-
-
-def _gold(text: str, where: str) -> str:
-    """Return the answer in a gold: the text after `####`, as GSM8K writes its solutions; else the whole text."""
-    if re.match(r"\[\s*['\"]", text):  # lm-eval writes a list of targets as a Python literal
-        raise CorruptInputError(f"{where}: gold: {_short(text)} lists several; --fields gold=FIELD names one answer")
-    if not (answer := text.rpartition("####")[2].strip()):
-        raise CorruptInputError(f"{where}: gold: {_short(text)} has no answer after ####")
-    return answer
 
 
 def _number(value: Any, where: str) -> int:

@@ -85,7 +85,7 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
         lines([row | {"id": n, "sample": 0} for n, row in enumerate(ROWS)]),
         "row 2: the problem of .*row 1 under another id; set --fields id=problem,sample=@order",
     ),
-    "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: gold is missing; set --fields gold=FI"),
+    "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: expected one text, got null; set"),
     "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
     "a missing sample": (lines(ROWS[:-1]), "row 5: id '3': 1 samples, numbered 0 to 0; each id needs 2"),
     "a foreign file": (lines([{"a": 1}]), "row 1: response: none of response, output, .*set --fields response=FIELD"),
