@@ -1,7 +1,4 @@
-"""Format numbers, intervals and marks for every table of the reports; render tables as Markdown, LaTeX and CSV.
-
-Nothing is computed here. `shown` returns the texts of a cell; the templates in this folder lay them out.
-"""
+"""Format numbers, intervals and marks for every table of the reports, and escape text for Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -11,18 +8,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.files import csv_text
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import scores
-from report.rows import AGAIN, BEST, DELTA
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 HERE = ROOT / "report"
 DATA = ("report/table.md.j2", "report/table.tex.j2")
-COLLAPSED = "†"
 ALPHA = 0.05  # level of every comparison, after Holm's correction
 WIDE = 0.5  # a fraction; a wider interval hardly informs, such as one of two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods of a correlation
@@ -56,96 +50,6 @@ def arrow(difference: float | None, low: float | None, high: float | None, p_hol
     if low <= 0 <= high:
         return "?" if high - low > WIDE else "≈"
     return ("↑" if difference > 0 else "↓") + ("?" if p_holm >= ALPHA else "")
-
-
-def _minus(text: str) -> str:
-    """Use the typographic minus, which is as wide as a plus: signs in a column align."""
-    return text.replace("-", "−")
-
-
-# A cell of a table (`report.view`).
-
-
-def shown(cell: Mapping[str, Any], *, best: bool) -> dict[str, Any]:
-    """Return the texts of a cell, empty where there is nothing to show."""
-    measured = cell["value"] is not None
-    return {
-        "measured": measured,
-        "text": signed(cell, cell["value"]) if measured else "–" if cell["state"] == "not compared" else cell["state"],
-        "interval": interval(cell) or ("no interval" if measured and cell["column"] != BEST else ""),
-        "mark": mark(cell),
-        "best": best,
-        "paper": _minus(percent(cell["printed"])) if cell["comparable"] and measured else "",
-    }
-
-
-def is_difference(cell: Mapping[str, Any]) -> bool:
-    return cell["kind"] == "delta" or cell["column"] == DELTA
-
-
-def signed(cell: Mapping[str, Any], value: float) -> str:
-    """Return a value of the cell in percent, a difference with its sign: `+1.74`."""
-    text = percent(value)
-    return _minus(f"+{text}" if is_difference(cell) and float(text) > 0 else text)
-
-
-def interval(cell: Mapping[str, Any]) -> str:
-    """Return the interval in percent, `62.1–80.0`; for a difference `−4.6 to 6.4`; for few seeds, `62.1 / 80.0`."""
-    if few_seeds(cell):
-        return _minus(" / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values()))
-    if cell["low"] is None or cell["high"] is None:
-        return ""
-    dash = " to " if is_difference(cell) else "–"
-    return _minus(f"{100 * cell['low']:.1f}{dash}{100 * cell['high']:.1f}")
-
-
-def few_seeds(cell: Mapping[str, Any]) -> bool:
-    """Return whether the cell shows its two seeds in place of a wide interval."""
-    wide = cell["low"] is None or cell["high"] is None or cell["high"] - cell["low"] > WIDE
-    return cell["level"] == "seed" and len(cell["by_seed"]) == 2 and wide
-
-
-def mark(cell: Mapping[str, Any]) -> str:
-    """Return `arrow` of the cell's difference to its baseline, in brackets where it is over problems: it then compares
-    two checkpoints and not two methods."""
-    if cell["versus"] is None:
-        return ""
-    sign = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
-    return sign if cell["versus_level"] == "seed" or sign == "?" else f"({sign})"
-
-
-# A table (`report.view.view`) as a file.
-
-
-def csv_table(table: Mapping[str, Any]) -> str:
-    """Return CSV in the paper's form: one row per method, percent with two decimals; `not run` or `missing` if none."""
-
-    def number(cell: Mapping[str, Any]) -> str:
-        return percent(cell["value"]) if cell["measured"] else cell["text"]
-
-    lines = [["row", "method", *(column["heading"] for column in table["columns"])]]
-    for row in (row for block in table["blocks"] for row in block["rows"]):
-        lines.append([row["id"], row["name"], *map(number, row["cells"].values())])
-    for line, cells in table["again"]:
-        lines.append([AGAIN, line, *(list(map(number, cells)) or ["not run"] * len(table["columns"]))])
-    return csv_text(lines)
-
-
-def markdown(table: Mapping[str, Any]) -> str:
-    text = environment(HERE, finalize=escape_markdown).get_template("table.md.j2").render(table=table)
-    return text.rstrip() + "\n"
-
-
-def latex(table: Mapping[str, Any]) -> str:
-    """Return a fragment for `\\input`, in the style of the paper's tables. The preamble needs booktabs and graphicx."""
-    # LaTeX uses braces, so the template marks its placeholders with angle brackets.
-    marks = {"variable_start_string": "<<", "variable_end_string": ">>"}
-    marks |= {"block_start_string": "<%", "block_end_string": "%>"}
-    return environment(HERE, finalize=escape_latex, **marks).get_template("table.tex.j2").render(table=table)
-
-
-# Suffix of `tables/table<key>` -> its renderer.
-RENDERINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex}
 
 
 def environment(folder: Path, **options: Any) -> Environment:

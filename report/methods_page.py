@@ -8,6 +8,7 @@ from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
 from methods.options import READINGS, CatalogEntry, Option
+from report.markdown import markdown_table
 
 PAGE = ROOT / "docs" / "methods.md"
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
@@ -20,8 +21,7 @@ NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file
 
 def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a Markdown table of Markdown cells; only bars are escaped."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    return "\n".join([*markdown_table(head, rows, escape=lambda cell: cell.replace("|", "\\|")), ""])
 
 
 def section(entry: CatalogEntry, shared: Sequence[Option]) -> str:

@@ -21,7 +21,7 @@ from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
 from evals.tree import Tree, open_tree
 from paper import verdicts
-from report import assets, captions, draw, figures, markdown, responses, rows, runs, view
+from report import assets, captions, draw, figures, markdown, responses, rows, runs, tables
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -222,7 +222,7 @@ def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
 
     A scale of the paper's rows shows the paper's tables first, any other the table of all runs.
     """
-    shown = [view.table(tree, key) for key in rows.offered()]
+    shown = [tables.shown(tree, key) for key in rows.offered()]
     papers = bool(captions.paragraphs(f"scale-{tree.scale}"))
     shown.sort(key=lambda table: table["generated"] if papers else not table["generated"])
     return [_table(table, tree, linked) for table in shown if not table["empty"]]

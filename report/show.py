@@ -14,10 +14,10 @@ from typing import Any
 from core import errors, lock
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, read_csv, read_growing_csv, read_text
-from core.layout import BASE, Run
+from core.layout import Run
 from evals.scores import read_rows
 from evals.tree import Tree, open_or_kept
-from report import markdown, rows, view
+from report import markdown, rows, tables, view
 from report.rows import RUNS
 
 DETAILS = "details"
@@ -39,20 +39,45 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
 
     first: sentences between the scale's limits and the table.
     """
-    lines = [
-        *(line for sentence in [table["lead"][0], *first] for line in textwrap.wrap(sentence, width)),
-        "",
-        table["empty"] or table["heading"],
-    ]
+    lines = [line for sentence in [table["lead"][0], *first] for line in textwrap.wrap(sentence, width)]
+    lines += ["", table["empty"] or table["heading"]]
     for block in table["blocks"]:
         if any(row["measured"] for row in block["rows"]):
-            lines += ["", *_block(block, table)]
+            lines += ["", *_block(block, table["columns"])]
     notes = [f"Note: {note}" for note in table["notes"]]
     if not table["empty"]:
         stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
         notes = [LEGEND, *table["errors"], *benchmarks, *table["levels"], *notes]
     return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
+
+
+def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [["", *(_short(column["heading"]) for column in columns)]]  # label, then one text per column
+    for row in (row for row in block["rows"] if row["ran"]):
+        cells = row["cells"].values()
+        lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
+        if any(intervals := [_interval(cell) for cell in cells]):  # a missing row needs no second line
+            lines.append(["", *intervals])
+    widths = [max(map(len, place)) for place in zip(*lines, strict=True)]
+    form = " ".join([f"{{:<{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:])])
+    heads, *shown = (form.format(*line).rstrip() for line in lines)
+    absent = [row["name"] for row in block["rows"] if not row["ran"]]
+    shown += [f"not run at this scale: {', '.join(absent)}"] if absent else []
+    return [f"{block['head']}. {block['baseline']}".rstrip(), heads, "-" * (sum(widths) + len(columns)), *shown]
+
+
+def _interval(cell: Mapping[str, Any]) -> str:
+    """Return the interval in whole percents, so that nine columns fit into a terminal."""
+    if view.few_seeds(cell):
+        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
+    if None in (cell["low"], cell["high"]):
+        return ""
+    return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
+
+
+def _short(heading: str) -> str:
+    return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
 
 
 def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
@@ -64,72 +89,32 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
-        lines = read_csv(path, "what methods learnt", columns, allow_empty=True)
-        values = {(x["model"], x["method"], x["measure"]): float(x["value"]) for x in lines if x["value"]}
-        about = {(x["model"], x["method"]): x for x in lines if x["measure"] == "area"}
-        return [sentence for block in table["blocks"] if (sentence := _learnt(block, values, about))]
+        lines = [x for x in read_csv(path, "what methods learnt", columns, allow_empty=True) if x["value"]]
+        found = {(x["model"], x["method"], x["measure"]): (float(x["value"]), x) for x in lines}
+        return [sentence for block in table["blocks"] if (sentence := _learnt(block, found))]
 
 
-def _learnt(block: Mapping[str, Any], values: Mapping[Any, float], about: Mapping[Any, Mapping[str, str]]) -> str:
-    """Format the line of a model. values: by model, method and measure. about: the area's line by model and method."""
+def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[str, str]]]) -> str:
+    """Format the line of a model. found: value and line of the file by model, method and measure."""
     model = block["rows"][0]["model"]
-    names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in values}
-    areas = sorted(((values[model, key, "area"], key) for key in names), reverse=True)
+    names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in found}
+    areas = sorted(((*found[model, key, "area"], key) for key in names), key=lambda of: (of[0], of[2]), reverse=True)
     if not areas:
         return ""
     # A run with fewer rollouts than the last reward averages has no last reward.
-    ends = [100 * values[model, key, "final"] for key in names if (model, key, "final") in values]
-    seeds = about[model, areas[0][1]]["seeds"]
-    moved = [
-        (area, math.log(movement))
-        for area, key in areas
-        if (movement := values.get((model, key, "movement"), 0.0)) > 0  # 0: not recorded, or no update
-        and about[model, key]["collapsed"] == "0"
-    ]
+    ends = [100 * found[model, key, "final"][0] for key in names if (model, key, "final") in found]
+    movements = [found.get((model, key, "movement"), (0.0, {}))[0] for _, _, key in areas]  # 0: no update
+    whole = [line["collapsed"] == "0" for _, line, _ in areas]
+    moved = [(of[0], math.log(one)) for of, one, kept in zip(areas, movements, whole, strict=True) if kept and one > 0]
+    seeds = areas[0][1]["seeds"]
     sentence = "Right answers in training, mean over all rollouts (area), percent: "
-    sentence += ", ".join(f"{names[key]} {100 * area:.1f}" for area, key in areas)
+    sentence += ", ".join(f"{names[key]} {100 * area:.1f}" for area, _, key in areas)
     sentence += f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else ""
     sentence += f" ({block['model']}, {seeds} seed{'s' * (seeds != '1')})."
     if len(moved) >= markdown.FEWEST:
         r = correlation(*zip(*moved, strict=True))
         sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
     return sentence
-
-
-def _block(block: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
-    headings = [_short(column["heading"]) for column in table["columns"]]
-    lines = []  # label, then one text per column
-    for row in block["rows"]:
-        if row["ran"]:
-            cells = row["cells"].values()
-            lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
-            if any(intervals := [_interval(cell) for cell in cells]):  # a missing row needs no second line
-                lines.append(["", *intervals])
-    widths = [max(len(line[place]) for line in [["", *headings], *lines]) for place in range(len(headings) + 1)]
-    out = [f"{block['head']}. {block['baseline']}".rstrip()]
-    out += [_line(["", *headings], widths), "-" * (sum(widths) + len(headings))]
-    out += [_line(line, widths) for line in lines]
-    absent = [row["name"] for row in block["rows"] if not row["ran"]]
-    return [*out, f"not run at this scale: {', '.join(absent)}"] if absent else out
-
-
-def _interval(cell: Mapping[str, Any]) -> str:
-    """Return the interval in whole percents, so that nine columns fit into a terminal."""
-    if markdown.few_seeds(cell):
-        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
-    if cell["low"] is None or cell["high"] is None:
-        return ""
-    return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
-
-
-def _short(heading: str) -> str:
-    return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
-
-
-def _line(texts: list[str], widths: list[int]) -> str:
-    label, *cells = texts
-    aligned = [label.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-    return " ".join(aligned).rstrip()
 
 
 # `report.show runs`, read from the run folders while they are being written.
@@ -144,26 +129,21 @@ def _status(tree: Tree, run: Run) -> tuple[str, int]:
     A started, unfinished run whose lock is not held has failed or was interrupted.
     """
     state = tree.layout.run(run) / "state"
-    if tree.record(run) is not None or not (state / "curve.csv").is_file():
-        return "waiting" if tree.record(run) is None else "done", 0
+    if tree.record(run) is not None:
+        return "done", 0
+    if not (state / "curve.csv").is_file():
+        return "waiting", 0
     with cells_of(state / "curve.csv"):
-        updates = read_growing_csv(state / "curve.csv")
-        rollout = int(updates[-1]["rollout"]) if updates else 0
+        rollout = max((int(update["rollout"]) for update in read_growing_csv(state / "curve.csv")), default=0)
     return "running" if lock.is_held(state / "lock") else "stopped", rollout
 
 
 def progress(tree: Tree) -> str:
-    """Return a summary, then one line for each run that is running or stopped, over everything that matrix.json plans;
-    before Snakemake has written it, over the existing run folders."""
-    planned = tree.layout.matrix.exists()
-    folders = [p for p in sorted((tree.root / "runs").glob("*/*/seed*")) if p.parent.name != BASE]
-    runs = tree.runs if planned else [Run(p.parent.parent.name, p.parent.name, int(p.name[4:])) for p in folders]
-    found = [(run, *_status(tree, run)) for run in runs]
+    """Return a summary of everything that matrix.json plans, then one line for each run that is running or stopped."""
+    found = [(run, *_status(tree, run)) for run in tree.runs]
     counts = ", ".join(f"{sum(state == one for _, state, _ in found)} {one}" for one in STATES)
     lines = [f"{tree.root.name}: {len(found)} runs: {counts}"]
-    if not planned:
-        lines[0] += " (matrix.json is not written yet: what else is planned is unknown)"
-    elif not tree.is_reference:  # a reference has no grades
+    if not tree.is_reference:  # a reference has no grades
         grades = [(tree.layout.grades(checkpoint) / "grades.json").is_file() for checkpoint in tree.checkpoints]
         lines.append(f"{sum(grades)} of {len(grades)} checkpoints evaluated")
     shown = sorted((state, run.path.as_posix(), rollout) for run, state, rollout in found if state in STATES[1:3])
@@ -201,7 +181,7 @@ def main() -> None:
             return
         print()
     width = max(60, min(110, shutil.get_terminal_size().columns))
-    table = view.table(tree, args.what.removeprefix("table"))
+    table = tables.shown(tree, args.what.removeprefix("table"))
     print(text(table, width, learnt(tree, table)))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")

@@ -26,7 +26,7 @@ from evals.tree import Tree, open_tree
 from report import frontier
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
 from report.points import Point, baseline_of, of_sweep, row_of, selecting, words
-from report.view import by_seed, from_by_seed
+from report.tables import by_seed, from_by_seed
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",

@@ -4,112 +4,185 @@
     compare  each cell's paired difference to its baseline, corrected over its column and over the table
 
 The statistics are those of `evals.stats`. This module defines the checkpoints behind a cell, its baseline, and which
-comparisons of a table are corrected together. `report.view` reads the filled table back and shows it.
+comparisons of a table are corrected together. `report.view` shows the filled table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import errors
-from core.errors import Parser
-from core.files import write_all
+from core.errors import CorruptInputError, Parser, written_by
+from core.files import cells_of, read_csv, to_csv, write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
-from report import markdown, rows, view
+from report import rows, view
 from report.markdown import ALPHA
-from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Block, Row, Table
-from report.view import Column
+from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
+from report.view import AGAIN, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from evals.stats.estimate import Comparison
     from evals.tree import Tree
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
 
-Cell = dict[str, Any]  # a line of the tidy file; keys: `report.view.COLUMNS`
+Cell = dict[str, Any]  # a line of the tidy file: by COLUMNS
 
 
-def fill(table: Table, tree: Tree) -> pd.DataFrame:
-    """Return the filled table, one line a cell, in the order of blocks, rows and columns; then cells of the A/A arms.
+def by_seed(values: Mapping[int, float]) -> tuple[str, ...]:
+    """Return the value of each seed in the form used in files, `<seed>:<value>` with every digit."""
+    return tuple(f"{seed}:{values[seed]!r}" for seed in sorted(values))
+
+
+def from_by_seed(text: str) -> dict[int, float]:
+    """Parse words of `by_seed` that are separated by spaces; ValueError for another form."""
+    pairs = (word.split(":") for word in text.split())
+    return {int(seed): float(value) for seed, value in pairs}
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a number")
+    return value
+
+
+# Columns of the tidy file, and the parser of cells that are not empty; an empty one is None. Values are fractions.
+COLUMNS: dict[str, Callable[[str], Any]] = {
+    "row": str,  # id
+    "label": str,
+    "kind": {kind: kind for kind in (*KINDS, AGAIN)}.__getitem__,
+    "block": str,  # title of the block
+    "state": {state: state for state in STATES}.__getitem__,
+    "model": str,
+    "method": str,  # canonical key with variant; `a - b` (ids of rows) in a difference
+    "step": int,
+    "seeds": lambda text: tuple(map(int, text.split())),
+    "by_seed": from_by_seed,  # the value of each seed; in a difference the seeds that both sides have
+    "column": str,
+    "benchmark": str,
+    **dict.fromkeys(("value", "low", "high"), _number),
+    "level": str,  # unit of the interval: problem, seed
+    "how": str,
+    "n": int,
+    "printed": lambda text: Decimal(text) if _number(text) is not None else None,  # by the paper, with its digits
+    "comparable": "True".__eq__,  # whether value and printed may be compared
+    "baseline": str,  # id of the row that the cell is compared with; None: not compared
+    # value minus the baseline's, paired; p_holm: corrected for the comparisons of the column; None: could not be tested
+    **dict.fromkeys(("versus", "versus_low", "versus_high", "versus_p", "versus_p_holm"), _number),
+    "versus_tests": int,
+    "versus_p_table": _number,  # corrected for the comparisons of the whole table
+    "versus_level": str,
+    "versus_how": str,
+    "versus_n": int,
+    # detectable: the smallest true difference found in 80 % of repetitions, after Holm's correction
+    **dict.fromkeys(("versus_se", "versus_df", "versus_detectable"), _number),
+    "inside_noise": "True".__eq__,  # None where that is undecided or does not apply
+    "collapsed": lambda text: tuple(text.split()),  # runs that lost their reward: seed<k>:<rollout>/<rollouts planned>
+    "runs": lambda text: tuple(map(Checkpoint.parse, text.split())),  # behind the cell; for a missing one the planned
+}
+EMPTY: Cell = dict.fromkeys(COLUMNS) | {"seeds": (), "by_seed": {}, "collapsed": (), "runs": ()}
+
+
+def tidy_csv(filled: Iterable[Cell]) -> str:
+    """Return the tidy file's content."""
+    lines = []
+    for cell in filled:
+        paths = tuple(run.path.as_posix() for run in cell["runs"])
+        lines.append(cell | {"by_seed": by_seed(cell["by_seed"]), "runs": paths})
+    return to_csv(tuple(COLUMNS), lines)
+
+
+def read(tree: Tree, key: str) -> list[Cell]:
+    """Return table `key` as `fill` returned it, from its tidy file.
+
+    Raises MissingInputError without the file, CorruptInputError where it is damaged or was filled from another
+    specification or matrix.json.
+    """
+    declared = rows.declaration(tree, key)
+    file = tree.layout.tables / f"table{key}.tidy.csv"
+    with written_by(f"python -m report.tables --results {tree.root} --table {key}"), cells_of(file):
+        lines = read_csv(file, "the table", tuple(COLUMNS), allow_empty=True)
+        filled = [EMPTY | {name: COLUMNS[name](line[name]) for name in COLUMNS if line[name]} for line in lines]
+        twice = {arm.rows[1].id for arm in rows.arms(tree)} if filled else set()
+        there = dict.fromkeys(cell["row"] for cell in filled)
+        fits = twice <= there.keys() <= {row.id for row in declared.rows} | twice
+        fits = fits and {cell["model"] for cell in filled} <= {model["key"] for model in tree.models}
+        places = [(row, column) for row in there for column in declared.columns]
+        if not fits or [(cell["row"], cell["column"]) for cell in filled] != places:
+            raise CorruptInputError(f"{file}: not filled from tables.yaml and matrix.json as they are")
+    return filled
+
+
+def shown(tree: Tree, key: str) -> dict[str, Any]:
+    """Return `report.view.view` of a table that `read` returns."""
+    return view.view(read(tree, key), rows.declaration(tree, key), tree)
+
+
+# Each row's scores.
+
+
+def fill(table: Table, tree: Tree) -> list[Cell]:
+    """Return the filled table, one entry a cell, in the order of blocks, rows and columns; then cells of the A/A arms.
 
     A row whose run is not planned is `not run`, a planned one without scores `missing`. Raises CorruptInputError where
     the scores contradict the grades.
     """
-    return view.frame(compare(cells(table, tree), table, tree))
+    found = {(cell["model"], cell["row"], cell["column"]): cell for cell in cells(table, tree)}
+    compare(found, table, tree)
+    optional = {row.id for row in table.rows if row.when == "run"}
+    shown = {cell["row"] for cell in found.values() if cell["row"] not in optional or cell["state"] != NOT_RUN}
+    return [cell for cell in found.values() if cell["row"] in shown and cell["kind"] != ONCE]
 
 
-def cells(table: Table, tree: Tree) -> list[Cell]:
-    """Return each row's scores over its seeds, with the printed numbers; those of A/A arms last."""
+def cells(table: Table, tree: Tree) -> Iterator[Cell]:
+    """Yield each row's scores over its seeds, with the printed numbers; those of A/A arms last. Cells of differences
+    are empty: `compare` fills them."""
     columns = view.columns_of(table, tree)
-    found: list[Cell] = []
     for block in table.blocks:
-        model = view.model_of(tree, table, block.model)
-        if model is None:
-            continue
-        # Values that a sweep chose are not comparable with the paper's.
-        own_model = view.stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
-        filled: dict[str, dict[str, Cell]] = {}
-        for row in sorted(block.rows, key=lambda row: KINDS.index(row.kind)):
-            filled[row.id] = _row(row, block, model, filled, columns, tree)
-        for row in block.rows:
-            of_row = list(filled[row.id].values())
-            if row.when is None or any(cell["state"] != view.NOT_RUN for cell in of_row):
-                found += [cell | _printed(cell, columns, tree, own_model=own_model) for cell in of_row]
+        if (model := tree.model_for(block.model, table.models[block.model])) is not None:
+            known = {row.id: row for row in block.rows}
+            # Values that a sweep chose are not comparable with the paper's.
+            own_model = view.stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
+            for row in block.rows:
+                parts = [known[id] for id in row.mean or (row.id,)]
+                for cell in _row(row, parts, model, columns, tree):
+                    yield cell | {"block": block.title} | _printed(cell, columns, tree, own_model=own_model)
+    models = {model["key"]: model for model in tree.models}
     for arm in rows.arms(tree):
-        model = next(model for model in tree.models if model["key"] == arm.model)
-        for kind, row in ((ONCE, arm.once), (view.AGAIN, arm.again)):
-            of_arm = _row(row, Block(model=arm.model, rows=()), model, {}, columns, tree).values()
-            found += [cell | {"kind": kind} for cell in of_arm]
-    return found
+        for kind, row in zip((ONCE, AGAIN), arm.rows, strict=True):
+            yield from (cell | {"kind": kind} for cell in _row(row, [row], models[arm.model], columns, tree))
 
 
 def _row(
-    row: Row,
-    block: Block,
-    model: Mapping[str, Any],
-    earlier: Mapping[str, Mapping[str, Cell]],
-    columns: Sequence[Column],
-    tree: Tree,
-) -> dict[str, Cell]:
-    """Return the cells of a row by column. earlier: rows of the block that a derived row may be computed from."""
-    parts = [earlier[name] for name in row.of]
-    checkpoints: Sequence[Checkpoint] = ()  # of the whole row: its step and collapses follow from them
-    step = row.step
-    if row.delta is not None:
-        method: str | None = " - ".join(row.delta)
-        contents = {c.slot: _difference(parts[0][c.slot], parts[1][c.slot], row.delta[1], tree) for c in columns}
-    elif row.mean is not None:
-        method = parts[0][columns[0].slot]["method"]
-        step = next(other.step for other in block.rows if other.id == row.mean[0])
-        contents = {c.slot: _mean([part[c.slot] for part in parts], c, tree) for c in columns}
-        checkpoints = [run for content in contents.values() for run in content.get("runs", ())]
-    else:
-        method = view.method_of(row, str(model["key"]), tree)
-        checkpoints = view.planned(row, str(model["key"]), tree)
-        contents = {c.slot: _score(checkpoints, c, tree) for c in columns}
-    of_row = {
+    row: Row, parts: Sequence[Row], model: Mapping[str, Any], columns: Sequence[Column], tree: Tree
+) -> Iterator[Cell]:
+    """Yield the cells of a row by column. parts: the rows of a mean; of another row, itself."""
+    key, of_parts, method = str(model["key"]), list[list[Checkpoint]](), " - ".join(row.delta or ())
+    if row.delta is None:
+        of_parts = [rows.planned(part, key, tree) for part in parts]
+        method = rows.method_of(parts[0], key, tree) or ""
+    # A mean needs all of its rows.
+    checkpoints = [checkpoint for part in of_parts for checkpoint in part] if all(of_parts) else []
+    label = _label(row, key, method, tree).replace("{model}", str(model["title"]))
+    of_row = EMPTY | {
         "row": row.id,
-        "label": label(row, str(model["key"]), method, tree)
-        .replace("{model}", str(model["title"]))
-        .replace("{step}", str(tree.step(step) or "more")),
+        "label": label.replace("{step}", str(tree.step(parts[0].step) or "more")),
         "kind": row.kind,
-        "block": block.title,
-        "model": str(model["key"]),
-        "method": method,
+        "model": key,
+        "method": method or None,
         "step": checkpoints[0].step if checkpoints else None,
-        "collapsed": _collapses(checkpoints, tree),  # reads run records: once per row and not once per cell
+        "collapsed": _collapses(checkpoints, tree),
     }
-    return {
-        c.slot: view.EMPTY | of_row | {"column": c.slot, "benchmark": c.benchmark} | contents[c.slot] for c in columns
-    }
+    for column in columns:
+        content = _score(checkpoints, column, tree, whole=row.kind == "mean")
+        yield of_row | {"column": column.slot, "benchmark": column.benchmark} | content
 
 
-def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
+def _label(row: Row, model: str, method: str | None, tree: Tree) -> str:
     """Return the label of a row with what its runs add to the declaration: a changed method never has the plain name.
 
     These are options that `method` has beyond the declared one, and training settings that a sweep chose.
@@ -121,35 +194,32 @@ def label(row: Row, model: str, method: str | None, tree: Tree) -> str:
         if theirs == ours and (added := [option.replace("=", " ") for option in options if option not in known]):
             text += f" ({', '.join(added)})"
     if tree.chosen and row.numbers is None:
-        points = tree.matrix["sweep"]["points"]
-        values: Mapping[str, Any] = next(
-            (p["values"] for p in points if (p["model"], p["method"]) == (model, method)), {}
-        )
-        for axis, value in values.items():
+        points = {(point["model"], point["method"]): point["values"] for point in tree.matrix["sweep"]["points"]}
+        for axis, value in points.get((model, method), {}).items():
             if axis.startswith("training."):
                 name = axis.removeprefix("training.").replace("_", " ")
                 text += f", {name} {value:g}" if isinstance(value, float) else f", {name} {value}"
     return text
 
 
-def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:
-    """Return the score of one seed with its interval over problems, or the mean of several with one over seeds."""
+def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree, *, whole: bool) -> Cell:
+    """Return the score of one seed with its interval over problems, or the mean of several with one over seeds.
+
+    whole: only where all of them have one."""
     from evals import learning_curves
     from evals.stats.compare import over_seeds
 
-    if column.slot in (DELTA, BEST):  # filled once the whole block is known: `_add_columns`
-        return {"state": view.NOT_COMPARED}
+    untrained = bool(wanted) and wanted[0].run.method == BASE
+    # Two columns are filled by `compare`; an untrained model has no learning curve.
+    if column.slot in (DELTA, BEST) or (column.slot in MEASURES and untrained):
+        return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
-        return {"state": view.NOT_RUN}
-    if column.slot in MEASURES:
-        wanted = [checkpoint for checkpoint in wanted if checkpoint.run.method != BASE]
-        if not wanted:  # an untrained model has no learning curve
-            return {"state": view.NOT_COMPARED}
-    key = column.benchmark or column.slot
-    figures = {c: value for c in wanted if (value := learning_curves.figure(tree, c, key)) is not None}
-    if not figures:  # an empty score means a benchmark that was left out on purpose
-        left_out = all((c, column.benchmark) in tree.scores for c in wanted)
-        return {"state": view.NOT_RUN if left_out else view.MISSING, "runs": tuple(wanted)}
+        return {"state": NOT_RUN}
+    found = {c: learning_curves.figure(tree, c, column.benchmark or column.slot) for c in wanted}
+    figures = {c: value for c, value in found.items() if value is not None}
+    if not figures or (whole and len(figures) < len(found)):
+        left_out = all((c, column.benchmark) in tree.scores for c in wanted)  # on purpose: an empty score
+        return {"state": NOT_RUN if left_out else MISSING, "runs": tuple(wanted)}
     by_seed = {c.run.seed: value for c, value in figures.items()}
     first = next(iter(figures))
     if len(by_seed) == 1 and column.benchmark is not None:
@@ -159,55 +229,27 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree) -> Cell:
     return _measured(mean.value, mean, mean.n, figures, by_seed)
 
 
-def _mean(parts: Sequence[Cell], column: Column, tree: Tree) -> Cell:
-    """Return the mean of several cells over their seeds; all must be measured."""
-    gap = _gap(parts)
-    return {"state": gap} if gap else _score([run for part in parts for run in part["runs"]], column, tree)
-
-
-def _difference(a: Cell, b: Cell, minus: str, tree: Tree) -> Cell:
-    """Return a - b over the seeds that both have. minus: the row of b."""
-    gap = _gap((a, b))
-    comparison = None if gap else _comparison(a, b, tree)
-    if comparison is None:  # without a gap: no seed in common
-        return {"state": gap or view.NOT_COMPARED}
-    both = dict.fromkeys([*a["runs"], *b["runs"]])
-    return _measured(comparison.difference, comparison, comparison.n, both, _gains(a, b)) | _versus(comparison, minus)
-
-
-def _gains(a: Cell, b: Cell) -> dict[int, float]:
-    """Return a - b by seed, for seeds that both have."""
-    return {seed: value - b["by_seed"][seed] for seed, value in a["by_seed"].items() if seed in b["by_seed"]}
-
-
-def _gap(parts: Sequence[Cell]) -> str | None:
-    """Return why a number cannot be computed from these cells; None when all are measured."""
-    states = {cell["state"] for cell in parts}
-    return next((state for state in (view.MISSING, view.NOT_RUN) if state in states), None)
-
-
 def _measured(
     value: float | None, source: Any, n: int | None, runs: Iterable[Checkpoint], by_seed: Mapping[int, float]
 ) -> Cell:
-    """Build a measured cell. source: a score, estimate or comparison, for the interval, its level and its method."""
+    """Return a measured cell. source: a score, estimate or comparison, for the interval, its level and its method."""
     runs = tuple(runs)
     # A number of a single base has no seed: it does not generalise to other bases.
     bases = {c.run for c in runs if c.run.method == BASE}
     seeds = {c.run.seed for c in runs if c.run.method != BASE or len(bases) > 1}
-    interval = {name: getattr(source, name) for name in ("low", "high", "level", "how")}
-    by_seed = {seed: by_seed[seed] for seed in sorted(by_seed)}
-    content = {"state": view.MEASURED, "value": value, "n": n, "by_seed": by_seed, "runs": runs}
-    return content | interval | {"seeds": tuple(sorted(seeds))}
+    content = {name: getattr(source, name) for name in ("low", "high", "level", "how")}
+    content |= {"state": MEASURED, "value": value, "n": n, "by_seed": dict(sorted(by_seed.items()))}
+    return content | {"runs": runs, "seeds": tuple(sorted(seeds))}
 
 
 def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> tuple[str, ...]:
     """Return `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
     collapses = []
-    for checkpoint in dict.fromkeys(checkpoints):
-        record = None if checkpoint.run.method == BASE else tree.record(checkpoint.run)
-        if record is not None and record.get("collapsed_at") is not None:
+    for run in (checkpoint.run for checkpoint in dict.fromkeys(checkpoints)):
+        record = (None if run.method == BASE else tree.record(run)) or {}
+        if record.get("collapsed_at") is not None:
             rollouts = (record["spec"].get("training") or {}).get("rollouts")
-            collapses.append(f"seed{checkpoint.run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}")
+            collapses.append(f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}")
     return tuple(collapses)
 
 
@@ -217,152 +259,134 @@ def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bo
     The two are comparable only without stand-ins; averages also only over the same benchmarks, and without a
     benchmark that the paper left out and counted as wrong.
     """
-    row = rows.printed_rows().get(cell["row"])
-    percent = None if row is None else row.cells.get("avg" if cell["column"] == POOLED else cell["column"])
+    row, slot = rows.printed_rows().get(cell["row"]), cell["column"]
+    percent = None if row is None else row.cells.get("avg" if slot == POOLED else slot)
     if row is None or percent is None:  # the paper never prints the macro average
         return {}
-    column = next(column for column in columns if column.slot == cell["column"])
-    own_benchmark = column.benchmark is not None and column.stands_for is None
-    if column.slot in AVERAGES:
-        parts = [c for c in columns if c.slot not in AVERAGES]
-        averaged = {c.benchmark for c in parts if c.stands_for is None}
-        every_benchmark = averaged == {str(b["key"]) for b in tree.benchmarks} and len(averaged) == len(parts)
-        own_benchmark = every_benchmark and None not in row.cells.values()
-    return {"printed": percent.scaleb(-2), "comparable": own_benchmark and own_model}
+    same = [c.benchmark for c in columns if c.benchmark is not None and c.stands_for is None]
+    comparable = own_model and cell["benchmark"] in same
+    if slot in AVERAGES:
+        every = {benchmark["key"] for benchmark in tree.benchmarks}
+        comparable = own_model and len(same) == len(columns) and set(same) - set(AVERAGES) == every
+        comparable = comparable and None not in row.cells.values()
+    return {"printed": percent.scaleb(-2), "comparable": comparable}
 
 
 # Comparison of each row with its block's baseline, and what of the difference may be chance.
 
 
-def compare(found: Sequence[Cell], table: Table, tree: Tree) -> list[Cell]:
-    """Return the cells with their differences to the baselines, corrected over each column and over the table.
+def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> None:
+    """Add to the cells their differences to the baselines, corrected over each column and over the table.
 
     An A/A arm is corrected as if it were an additional row of the table, or as the row that it already is; the table's
-    corrections do not count it.
+    corrections do not count it. at: the cells by model, row and column.
     """
-    at = {(cell["model"], cell["row"], cell["column"]): cell for cell in found}
-    # The row that each is compared with. A difference row already is a comparison.
-    against = {row.id: row.delta[1] if row.delta else block.baseline for block in table.blocks for row in block.rows}
-    against |= {arm.again.id: arm.once.id for arm in rows.arms(tree)}
-    for cell in at.values():
-        other = at.get((cell["model"], against.get(cell["row"]), cell["column"]))
-        # A base model is not compared: all rows start from it.
-        if other is None or cell["baseline"] or cell["kind"] == "base" or None in (cell["value"], other["value"]):
-            continue
-        if (comparison := _comparison(cell, other, tree)) is not None:
-            cell |= _versus(comparison, other["method" if other["kind"] == ONCE else "row"])
-    if table.generated:
-        for block in table.blocks:
-            _add_columns(block, at, tree)
+    from evals.stats.compare import chances_of_being_best, detectable, holm
+
+    # The rows that each compares: a difference row already is a comparison, next to which its minuend's is no other.
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
+    blocks = [*table.blocks, *rows.arms(tree)]
+    against = {row.id: row.delta[1] if row.delta else block.baseline for block in blocks for row in block.rows}
 
-    def test(cell: Cell) -> tuple[object, ...]:
-        """Return what both sides consist of: a row that repeats another's run is not a separate test; neither is a
-        difference row next to the row it is taken from, nor a learning curve next to a second checkpoint of its run."""
-        # DELTA is the average's difference and does not contain the baseline's runs: otherwise one method next to two
-        # baselines would count as one test.
-        of = POOLED if cell["column"] == DELTA else cell["column"]
-        sides = minuend.get(cell["row"], cell["row"]), against[cell["row"]]
-        return (of, *(view.sources(at[cell["model"], side, of]) for side in sides))
+    def sides(cell: Cell) -> list[Cell]:
+        """Return the cells whose difference is tested: one where nothing is. DELTA is the average's difference."""
+        column, ids = cell["column"], (minuend.get(cell["row"], cell["row"]), against.get(cell["row"]))
+        places = [(cell["model"], id, POOLED if column == DELTA else column) for id in ids]
+        return [at[place] for place in places if place in at]
 
-    compared = [cell for cell in at.values() if cell["baseline"] is not None or cell["kind"] == view.AGAIN]
-    own = [cell for cell in compared if cell["kind"] != view.AGAIN]
-    for slot in table.columns:
-        family = {test(cell): cell["versus_p"] for cell in own if cell["column"] == slot}
-        for cell in compared:
-            if cell["column"] == slot:
-                _correct(cell, family | {test(cell): cell["versus_p"]}, test(cell))
-    corrected = _holm({test(cell): cell["versus_p"] for cell in own})
-    for cell in own:
-        cell["versus_p_table"] = corrected[test(cell)]
-    return [cell for cell in at.values() if cell["kind"] != ONCE]
+    for cell in (cell for cell in at.values() if len(sides(cell)) == 2):
+        one, other = sides(cell)
+        if cell["kind"] == "delta":
+            states = one["state"], other["state"]
+            cell["state"] = next((gap for gap in (MISSING, NOT_RUN) if gap in states), NOT_COMPARED)
+        # A base model is not compared: all rows start from it.
+        compares = cell["kind"] != "base" and (cell["kind"], cell["column"]) != (AGAIN, DELTA)
+        if compares and None not in (one["value"], other["value"]):
+            cell |= _compared(cell, one, other, tree)
+    for block in table.blocks if table.generated else ():
+        average = {row.id: at[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
+        values = {id: cell["by_seed"] for id, cell in average.items() if cell["value"] is not None}
+        chances, how = chances_of_being_best(values, tree.clean_models(block.model))
+        for id, chance in chances.items():
+            of = {name: average[id][name] for name in ("runs", "seeds")}
+            at[block.model, id, BEST] |= of | {"state": MEASURED, "value": chance, "level": "seed", "how": how}
+
+    # What both sides consist of: rows that repeat a run are one test, and a curve next to two checkpoints of its run.
+    test = {
+        place: (POOLED if cell["column"] == DELTA else cell["column"], *map(view.sources, sides(cell)))
+        for place, cell in at.items()
+        if cell["baseline"] is not None or cell["kind"] == AGAIN
+    }
+    own = [place for place in test if at[place]["kind"] != AGAIN]
+
+    def corrected(places: Iterable[tuple[str, str, str]]) -> dict[object, float | None]:
+        """Return Holm's p by distinct test."""
+        family = {test[place]: at[place]["versus_p"] for place in places}
+        return dict(zip(family, holm(list(family.values())), strict=True))
+
+    of_table = corrected(own)
+    for place in test:
+        cell, p = at[place], corrected([*(other for other in own if other[2] == place[2]), place])
+        p_holm, tests = p[test[place]], sum(one is not None for one in p.values())
+        cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
+        cell["inside_noise"] = None if p_holm is None else bool(p_holm >= ALPHA)
+        if cell["kind"] != AGAIN:
+            cell["versus_p_table"] = of_table[test[place]]
+            if None not in (cell["versus_se"], cell["versus_df"]):
+                cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
 
 
-def _holm(family: Mapping[Any, float | None]) -> dict[Any, float | None]:
-    from evals.stats.compare import holm
+def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:
+    """Return what `one` minus `other` adds to a cell; to the cell of a difference, its number too. Empty when no seed
+    is common, or when the two have the same checkpoints there.
 
-    return dict(zip(family, holm(list(family.values())), strict=True))
-
-
-def _correct(cell: Cell, family: Mapping[Any, float | None], test: object) -> None:
-    """Correct the cell's p over a column. family: p of each distinct comparison."""
-    from evals.stats.compare import detectable
-
-    p = _holm(family)[test]
-    tests = sum(other is not None for other in family.values())
-    cell |= {"versus_p_holm": p, "versus_tests": tests, "inside_noise": None if p is None else bool(p >= ALPHA)}
-    if cell["kind"] != view.AGAIN and None not in (cell["versus_se"], cell["versus_df"]):
-        cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
-
-
-def _comparison(cell: Cell, other: Cell, tree: Tree) -> Comparison | None:
-    """Return cell minus other, paired: by seed if several are common, by problem if one is; curve measures by seed.
-
-    None when no seed is common, or when the two have the same checkpoints there, which would compare nothing.
+    They are paired by seed if several are common, by problem if one is; measures of a curve always by seed.
     """
     from evals.score import difference_of_scores
     from evals.stats.compare import compare_seeds
 
-    a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side["runs"]} for side in (cell, other))
+    a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side["runs"]} for side in (one, other))
     common = sorted(set(a) & set(b))
     if not common or all(a[seed] == b[seed] for seed in common):
-        return None
+        return {}
     if len(common) == 1 and cell["column"] not in MEASURES:
-        return difference_of_scores(tree, cell["benchmark"] or "", a[common[0]], b[common[0]])
-    comparison = compare_seeds(cell["by_seed"], other["by_seed"], clusters=tree.clean_models(cell["model"]))
-    return None if comparison.difference is None else comparison
+        comparison = difference_of_scores(tree, one["benchmark"] or "", a[common[0]], b[common[0]])
+    else:
+        comparison = compare_seeds(one["by_seed"], other["by_seed"], clusters=tree.clean_models(cell["model"]))
+    if comparison is None or comparison.difference is None:
+        return {}
+    fields = ("low", "high", "p", "level", "how", "n", "se", "df")
+    found = {f"versus_{name}": getattr(comparison, name) for name in fields}
+    found |= {"baseline": other["method" if other["kind"] == ONCE else "row"], "versus": comparison.difference}
+    if cell["kind"] == "delta" or cell["column"] == DELTA:
+        gains = {seed: one["by_seed"][seed] - other["by_seed"][seed] for seed in common}
+        runs = dict.fromkeys([*one["runs"], *(other["runs"] if cell["kind"] == "delta" else ())])
+        found |= _measured(comparison.difference, comparison, comparison.n, runs, gains)
+    return found
 
 
-COMPARISON = ("low", "high", "p", "level", "how", "n", "se", "df")  # fields of a `Comparison`: `versus_...` of a cell
-
-
-def _versus(comparison: Comparison, baseline: str) -> Cell:
-    values = {f"versus_{name}": getattr(comparison, name) for name in COMPARISON}
-    return {"baseline": baseline, "versus": comparison.difference, **values}
-
-
-def _add_columns(block: Block, at: dict[tuple[str, str, str], Cell], tree: Tree) -> None:
-    """Fill two columns that follow from the average: difference to the baseline, and probability of being best."""
-    from evals.stats.compare import chances_of_being_best
-
-    average = {row.id: at[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
-    for id, cell in average.items():
-        if cell["versus"] is not None and block.baseline is not None:
-            gains = _gains(cell, average[block.baseline])
-            changes = {"column": DELTA, "benchmark": None, "value": cell["versus"], "by_seed": gains}
-            changes |= {name: cell[f"versus_{name}"] for name in ("n", "low", "high", "level", "how")}
-            at[block.model, id, DELTA] = cell | changes
-    values = {id: cell["by_seed"] for id, cell in average.items() if cell["value"] is not None}
-    chances, how = chances_of_being_best(values, tree.clean_models(block.model))
-    nothing = dict.fromkeys(["low", "high", "n", "baseline", "versus", *(f"versus_{name}" for name in COMPARISON)])
-    for id, chance in chances.items():
-        changes = {"column": BEST, "benchmark": None, "value": chance, "level": "seed", "how": how, "by_seed": {}}
-        at[block.model, id, BEST] = average[id] | nothing | changes
-
-
-def write(tree: Tree, key: str, specification: Path = rows.TABLES) -> tuple[list[Path], dict[str, Any]]:
+def write(tree: Tree, key: str) -> tuple[list[Path], dict[str, Any]]:
     """Write `tables/table<key>.*`; return the paths and the table as it is shown."""
-    declared = rows.declaration(tree, key, specification)
+    declared = rows.declaration(tree, key)
     filled = fill(declared, tree)
-    shown = view.view(filled, declared, tree)
-    texts = {".tidy.csv": view.tidy_csv(filled)} | {end: make(shown) for end, make in markdown.RENDERINGS.items()}
-    return write_all({tree.layout.tables / f"table{key}{end}": text for end, text in texts.items()}), shown
+    table = view.view(filled, declared, tree)
+    texts = {".tidy.csv": tidy_csv(filled)} | {end: make(table) for end, make in view.RENDERINGS.items()}
+    return write_all({tree.layout.tables / f"table{key}{end}": text for end, text in texts.items()}), table
 
 
 def main() -> None:
     parser = Parser(description="Fill a table of report/tables.yaml from finished results; render it.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
-    parser.add_argument("--table", required=True, help="key in the specification, such as 1")
-    parser.add_argument("--spec", type=Path, default=rows.TABLES, help="another specification file of the same form")
+    parser.add_argument("--table", required=True, help="key in report/tables.yaml, such as 1; or: runs")
     args = parser.parse_args()
 
     from evals.tree import open_tree
-    from methods import catalog
 
-    if (key := args.table.removeprefix("table")) != rows.RUNS:
-        rows.check(rows.table(key, args.spec), catalog)
-    paths, shown = write(open_tree(args.results), key, args.spec)
-    print("\n".join([*map(str, paths), *(f"note: {note}" for note in shown["notes"])]))
+    tree, key = open_tree(args.results), args.table.removeprefix("table")
+    if not (declared := rows.declaration(tree, key)).generated:
+        rows.check(declared)
+    paths, table = write(tree, key)
+    print("\n".join([*map(str, paths), *(f"note: {note}" for note in table["notes"])]))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ from evals.tree import Tree, read_manifest
 from methods.training import spec
 from models import recipe, registry
 from paper import claims, printed, verdicts
-from report import convergence, page, rows, runs, show, tables, view
+from report import convergence, page, rows, runs, show, tables
 from report import figures as figure_spec
 from tests import house
 from tests.report import synthetic
@@ -422,7 +422,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_runs.csv": lambda path: runs.summaries(Tree(path.parents[1])),
     "figures/convergence_bands.csv": lambda path: page.dynamics(Tree(path.parents[1])),
-    "tables/table1.tidy.csv": lambda path: view.read(Tree(path.parents[1]), "1"),
+    "tables/table1.tidy.csv": lambda path: tables.read(Tree(path.parents[1]), "1"),
 }
 
 STRANGE = [

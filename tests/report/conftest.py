@@ -122,13 +122,3 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return (code if isinstance(code, int) else 1), out, err
 
     return call
-
-
-@pytest.fixture
-def spec_file(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "tables.yaml"
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return write

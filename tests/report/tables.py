@@ -5,29 +5,28 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
-
+from core.layout import Checkpoint
 from evals.tree import Tree
 from report import view
 from report.rows import declaration
-from report.tables import fill
+from report.tables import Cell, fill
 
 
 @cache
-def frame(tree: Tree, key: str) -> pd.DataFrame:
+def filling(tree: Tree, key: str) -> list[Cell]:
     return fill(declaration(tree, key), tree)
 
 
 @cache
 def filled(tree: Tree, key: str) -> dict[str, Any]:
-    return view.view(frame(tree, key), declaration(tree, key), tree)
+    return view.view(filling(tree, key), declaration(tree, key), tree)
 
 
-def changed(tree: Tree, key: str, changes: Mapping[str, Mapping[str, Any]], among: pd.DataFrame | None = None) -> Any:
+def changed(tree: Tree, key: str, changes: Mapping[str, Mapping[str, Any]], among: list[Cell] | None = None) -> Any:
     """The table with only these rows, of which cells say something else. changes: by the id of the row."""
-    found = frame(tree, key) if among is None else among
-    cells = [cell | dict(changes[cell["row"]]) for cell in found.to_dict("records") if cell["row"] in changes]
-    return view.view(view.frame(cells), declaration(tree, key), tree)
+    found = filling(tree, key) if among is None else among
+    cells = [cell | dict(changes[cell["row"]]) for cell in found if cell["row"] in changes]
+    return view.view(cells, declaration(tree, key), tree)
 
 
 def rows(table: Mapping[str, Any]) -> dict[str, SimpleNamespace]:
@@ -35,8 +34,16 @@ def rows(table: Mapping[str, Any]) -> dict[str, SimpleNamespace]:
 
 
 def cells(table: Mapping[str, Any]) -> list[SimpleNamespace]:
-    return [SimpleNamespace(**cell) for cell in table["cells"]]
+    return [SimpleNamespace(**cell) for row in rows(table).values() for cell in row.cells.values()]
 
 
 def cell(table: Mapping[str, Any], row: str, column: str) -> SimpleNamespace:
-    return next(c for c in cells(table) if (c.row, c.column) == (row, column))
+    return SimpleNamespace(**rows(table)[row].cells[column])
+
+
+def behind(table: Mapping[str, Any]) -> dict[str, list[Checkpoint]]:
+    """The checkpoints behind each row."""
+    return {
+        id: list(dict.fromkeys(run for cell in row.cells.values() for run in cell["runs"]))
+        for id, row in rows(table).items()
+    }

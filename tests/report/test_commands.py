@@ -140,14 +140,6 @@ def test_show_prints_counts_and_what_needs_a_look(busy: Tree, command: Command) 
     assert "stopped  tiny_qwen2/gspo/seed1  rollout 2; failed or interrupted" in out
 
 
-def test_before_the_plan_is_written_the_folders_are_shown(busy: Tree, command: Command) -> None:
-    busy.layout.matrix.unlink()
-    code, out, _ = command(show.main, "runs", "--results", busy.root)
-    assert code == 0
-    assert "what else is planned is unknown" in out
-    assert "running  tiny_qwen2/tepo/seed1  rollout 6" in out
-
-
 def test_a_scale_is_short_for_its_folder(
     scored: Tree, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

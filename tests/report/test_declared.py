@@ -1,19 +1,19 @@
-"""`tables.yaml`: what is declared wrongly is refused by name before anything is trained; the paper's rows are printed
-so."""
+"""`tables.yaml`: what would show a wrong number is refused by name before anything is trained; the paper's rows are
+printed so."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from core.errors import BenchError, ConfigError, MissingInputError
-from methods import catalog
+from core.errors import BenchError
 from paper.printed import read
 from report import rows
 
 PRINTED = Path(__file__).resolve().parents[3] / "shared/paper/tepo.md"
 TABLE = """
+models: {q7: Qwen2.5-7B, q14: Qwen3-14B}
+columns: {aime24: AIME24, avg_pooled: Avg. (pooled)}
 tables:
   mine:
     columns: [aime24, avg_pooled]
@@ -30,49 +30,29 @@ tables:
           - {id: e, label: second, method: gspo, seeds: [2]}
           - {id: f, label: both, mean: [d, e]}
 """
-
-
-def test_the_smallest_table_needs_rows_and_columns_only(spec_file: Callable[[str], Path]) -> None:
-    table = rows.table("mine", spec_file(TABLE))
-    assert list(table.columns.items()) == [("aime24", "AIME24"), ("avg_pooled", "Avg. (pooled)")]
-    assert [(row.id, row.kind) for row in table.rows] == [
-        *(("a", "run"), ("b", "run"), ("c", "delta"), ("d", "run"), ("e", "run"), ("f", "mean"))
-    ]
-    assert table.rows[2].delta == ("b", "a")
-
-
 SECOND = "second, method: gspo, seeds: [2]"
 GAIN = "{id: c, label: gain, delta: [b, a]}"
 BROKEN = {  # case -> what is replaced, by what, words of the error
-    "unknown column": ("aime24,", "aime42,", "aime42", "nearest: aime2"),
-    "column twice": ("[aime24, avg_pooled]", "[aime24, aime24]", "columns", "twice"),
-    "unknown model": ("model: q7", "model: q8", "'q8'", "nearest: q7"),
+    "unknown column": ("[aime24,", "[aime42,", "tables.mine: columns", "nearest: aime24"),
+    "unknown model": ("q7\n        baseline: a", "q8", "tables.mine: model", "'q8'", "nearest: q7"),
     "unknown key": ("baseline: a", "baselin: a", "blocks.1.baselin: unknown key", "nearest: baseline"),
-    "unknown method": ("method: tepo", "method: tepoo", "row b", "nearest: tepo"),
-    "unknown method with option": ("method: tepo", "method: tepp+beta=1", "tepp", "tepo"),
-    "unknown option": ("method: tepo", "method: tepo+bета=1", "row b", "beta"),
+    "unknown method": ("method: tepo", "method: tepoo", "row b: method", "nearest: tepo"),
+    "unknown option": ("method: tepo", "method: tepo+bета=1", "row b: method", "beta"),
     "row id twice": ("id: b, label: two, method", "id: a, label: two, method", "row id a", "twice"),
-    "same row under two ids": ("label: two, method: tepo", "label: two, method: grpo", "rows a and b", "grpo"),
-    "same method in other words": ("method: tepo}", "method: grpo+high=0.28}", "rows a and b", "the same"),
-    "delta of a row that is not there": ("[b, a]", "[b, x]", "row c", "'x'"),
-    "delta of three": ("[b, a]", "[b, a, a]", "row c", "minus"),
+    "delta of a row that is not there": ("[b, a]", "[b, x]", "row c: delta", "'x'"),
+    "delta of three": ("[b, a]", "[b, a, a]", "blocks.0.rows.2.delta", "at most 2"),
     "neither method nor delta": ("label: two, method: tepo", "label: two", "row b", "either"),
     "method and delta": ("delta: [b, a]", "delta: [b, a], method: gpg", "row c", "either"),
-    "mean of one": ("mean: [d, e]", "mean: [d]", "row f", "two rows"),
-    "mean of a row that is not there": ("mean: [d, e]", "mean: [d, a]", "row f", "'a'"),
-    "mean of an untrained model": (SECOND, "second, method: base", "row f", "e is not a trained row"),
-    "mean over one seed twice": ("seeds: [2]", "seeds: [1], step: 3", "row f", "more than the seed"),
-    "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f", "more than the seed"),
-    "mean of rows of all seeds": (SECOND, "second, method: gspo", "row f", "different seeds"),
-    "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f", "different seeds"),
-    "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds belongs to the rows"),
-    "seeds are not a list": ("seeds: [2]", "seeds: 2", "blocks.1.rows.1.seeds", "must be a list, got 2"),
-    "no seed": ("seeds: [2]", "seeds: []", "row e", "one place or more"),
-    "a seed twice": ("seeds: [2]", "seeds: [2, 2]", "row e", "each once"),
-    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "`long`", "'lang'"),
-    "step zero": ("seeds: [2]", "seeds: [2], step: 0", "blocks.1.rows.1.step", "number of rollouts"),
-    "unknown baseline": ("baseline: a", "baseline: x", "blocks.1.baseline", "'x'"),
-    "a difference as baseline": ("baseline: a", "baseline: c", "blocks.1.baseline", "'c'"),
+    "mean of a row that is not there": ("mean: [d, e]", "mean: [d, a]", "row f: mean", "'a'"),
+    "mean at two steps": ("seeds: [2]", "seeds: [2], step: 3", "row f: mean", "nothing else"),
+    "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f: mean", "nothing else"),
+    "mean of rows of all seeds": (SECOND, "second, method: gspo", "row f: mean", "must differ in `seeds`"),
+    "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f: mean", "must differ in `seeds`"),
+    "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds and step belong to the rows"),
+    "seed zero": ("seeds: [2]", "seeds: [0]", "blocks.1.rows.1.seeds", "greater than 0, got 0"),
+    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "'lang'", "nearest: long"),
+    "unknown baseline": ("baseline: a", "baseline: x", "block of q7: baseline", "'x'"),
+    "a difference as baseline": ("baseline: a", "baseline: c", "baseline", "'c'"),
     "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
     # Rows with the id of a printed one, which must be that run.
     "another method": (GAIN, "{id: T1.7, label: x, method: gpg}", "T1.7: method 'gpg', but", "'gspo'"),
@@ -87,30 +67,22 @@ BROKEN = {  # case -> what is replaced, by what, words of the error
 }
 
 
-def test_a_broken_table_is_refused_with_the_place_in_the_error(
-    spec_file: Callable[[str], Path], subtests: pytest.Subtests
-) -> None:
-    for case, (old, new, *words) in BROKEN.items():
-        with subtests.test(case):
-            assert old in TABLE
-            path = spec_file(TABLE.replace(old, new, 1))
-            with pytest.raises(BenchError) as error:
-                rows.check(rows.table("mine", path), catalog)
-            assert all(word in str(error.value) for word in (str(path), *words)), error.value
-            assert "\n" not in str(error.value)
-
-
-def test_unknown_table_and_missing_file_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tables\.yaml: tables: unknown value '11'.*nearest: 1"):
-        rows.table("11")
-    with pytest.raises(MissingInputError, match="nowhere"):
-        rows.tables(tmp_path / "nowhere.yaml")
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_table_is_refused_with_the_place_in_the_error(tmp_path: Path, case: str) -> None:
+    old, new, *words = BROKEN[case]
+    assert old in TABLE
+    path = tmp_path / "tables.yaml"
+    path.write_text(TABLE.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BenchError) as error:
+        rows.check(rows.tables(path)["mine"])
+    assert all(word in str(error.value) for word in ("tables.yaml: tables.mine", *words)), error.value
+    assert "\n" not in str(error.value)
 
 
 def test_the_shipped_tables_name_methods_of_the_catalog_and_a_beta_stands_in_its_label() -> None:
     betas = 0
     for table in rows.tables().values():
-        rows.check(table, catalog)
+        rows.check(table)
         for row in table.rows:
             if found := re.search(r"\+beta=([^+]+)", row.method or ""):
                 betas += 1
@@ -122,14 +94,14 @@ BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "
 
 
 def test_every_printed_row_is_declared_once_in_its_place_and_held_against_the_papers_baseline() -> None:
-    paper = read()
+    paper, tables = read(), rows.tables()
     for key in "1234":
-        declared = [row.id for row in rows.table(key).rows if row.id.startswith(f"T{key}.")]
+        declared = [row.id for row in tables[key].rows if row.id.startswith(f"T{key}.")]
         assert declared == [row.id for row in paper.values() if row.table == key]
-    blocks = [block for key in "1234" for block in rows.table(key).blocks]
+    blocks = [block for key in "1234" for block in tables[key].blocks]
     baselines = {row.id: block.baseline for block in blocks for row in block.rows}
     assert {row: baselines[row] for row in BASELINES} == BASELINES
-    for block in rows.table("3").blocks:
+    for block in tables["3"].blocks:
         letter = block.title[6] if block.title and block.title.startswith("Panel ") else ""
         assert {paper[row.id].panel for row in block.rows if row.id in paper} <= {letter}
 
@@ -137,6 +109,6 @@ def test_every_printed_row_is_declared_once_in_its_place_and_held_against_the_pa
 @pytest.mark.skipif(not PRINTED.is_file(), reason=f"the paper's text is not at {PRINTED}")
 def test_panel_titles_are_printed_so() -> None:
     text = PRINTED.read_text(encoding="utf-8")
-    titles = [block.title for block in rows.table("3").blocks if block.title and block.title.startswith("Panel")]
+    titles = [block.title for block in rows.tables()["3"].blocks if block.title and block.title.startswith("Panel")]
     assert len(titles) == 5
     assert all(f"<i>{title}</i>" in text for title in titles)

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from core.errors import BenchError, CorruptInputError
+from core.errors import BenchError
 from core.provenance import ROOT
 from evals.tree import Tree
-from report import convergence, markdown, page, show, tables, view
-from report import rows as declared
+from report import convergence, page, show, tables, view
+from report.markdown import arrow
 from tests.report import synthetic
 from tests.report.conftest import write_files
 from tests.report.finished import replace, rewrite
 from tests.report.synthetic import replanned
-from tests.report.tables import cell, cells, changed, filled, frame, rows
+from tests.report.tables import cell, cells, changed, filled, filling
 
 TABLES = "1234"
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
@@ -42,53 +42,46 @@ def test_every_rendering_has_the_same_numbers_and_marks_in_the_same_order(key: s
     shown = [cell for block in table["blocks"] for row in block["rows"] for cell in row["cells"].values()]
     for n, one in enumerate(shown):
         one["best"] = n % 9 == 0 and one["kind"] != "delta"  # of invented scores few are outside noise
-    lines = list(csv.reader(io.StringIO(markdown.csv_table(table))))[1:-1]  # without heading and A/A arm
+    lines = list(csv.reader(io.StringIO(view.csv_table(table))))[1:-1]  # without heading and A/A arm
     numbers = [cell["text"].replace("−", "-") for cell in shown]
     assert [number.lstrip("+") for number in numbers] == [text for line in lines for text in line[2:]]
-    text, latex = markdown.markdown(table), markdown.latex(table)
+    text, latex = view.markdown(table), view.latex(table)
     for one in (text, latex):
         one = one.replace("$-$", "-").replace("−", "-")
         assert re.findall(r"(?:\*\*|\\textbf\{|[>|&] ?)([+-]?\d+\.\d\d)\b(?!\\text)", one) == numbers
     best, marked = (sum(bool(cell[what]) for cell in shown) for what in ("best", "mark"))
     assert marked > 0
-    body = text.split("Percent of responses")[0]
-    assert sum(len(re.findall(r"\*\*\d", line)) for line in body.splitlines() if line.startswith("|")) == best
+    body, _, notes = text.partition("\n- ")
+    assert len(re.findall(r"\*\*\d", body)) == latex.count(r"\textbf{") == best
     assert len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", body)) == marked
-    assert latex.count(r"\textbf{") == best
+    for sign, pattern in (("≈", " ≈<br>"), ("↑? ↓?", r"(?:↑|↓)\?<br>")):
+        assert bool(re.findall(pattern, body)) == (f"- {sign}:" in f"- {notes}"), sign
 
 
 def test_the_papers_number_stands_next_to_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
-    for rendering in (markdown.markdown, markdown.latex):
+    for rendering in (view.markdown, view.latex):
         assert not re.search(r"paper \d", rendering(filled(embedded, "3")))
         assert "paper 77.40" in rendering(filled(paper, "3"))
         assert "paper 2.77" not in rendering(filled(paper, "2")), "an average that counts absent benchmarks as wrong"
 
 
-def test_markdown_has_one_line_for_each_mark_that_occurs_names_seeds_and_baseline_and_links_no_run(
-    embedded: Tree,
-) -> None:
-    for key in TABLES:
-        body, _, notes = markdown.markdown(filled(embedded, key)).partition("\n- ")
-        assert "](" not in body
-        assert all(line.startswith("- ") for line in notes.splitlines()[1:])
-        for sign, pattern in (("≈", " ≈<br>"), ("↑? ↓?", r"(?:↑|↓)\?<br>"), ("Bold", r"\*\*\d")):
-            assert bool(re.findall(pattern, body)) == (f"- {sign}:" in f"- {notes}"), (key, sign)
-    table = filled(embedded, "3")
-    text = markdown.markdown(table)
-    trained = [row for row in rows(table).values() if row.method not in (None, "base")]
-    assert len(trained) > 20
-    for seeds in {row.seeds for row in trained}:
-        assert text.count(f"<br>{seeds} |") >= sum(row.seeds == seeds for row in trained)
+def test_a_block_names_its_baseline_its_models_stand_in_and_what_is_not_there(embedded: Tree, scored: Tree) -> None:
+    text = view.markdown(filled(embedded, "3"))
     assert text.count("Marks compare with TEPO-w/o. KL.") == 5
     assert text.count("Marks compare with w. GRPO/DAPO (token-level).") == 1
+    table = filled(scored, "1")
+    assert [block["head"] for block in table["blocks"]] == ["tiny Qwen2, standing for Qwen2.5-7B"]
+    assert any("Qwen3-14B" in note for note in table["notes"])
+    absent = next(line for line in csv.DictReader(io.StringIO(view.csv_table(table))) if line["row"] == "T1.3")
+    assert set(list(absent.values())[2:]) == {"not run"}
 
 
 def test_outside_text_is_text(embedded: Tree) -> None:
-    text = markdown.markdown(named(filled(embedded, "1"), EVIL))
+    text = view.markdown(named(filled(embedded, "1"), EVIL))
     assert "<script" not in text
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 11 for line in lines)
-    assert "[U+5B66]" in markdown.latex(named(filled(embedded, "2"), EVIL)), "what pdflatex cannot set is named"
+    assert "[U+5B66]" in view.latex(named(filled(embedded, "2"), EVIL)), "what pdflatex cannot set is named"
 
 
 DOCUMENT = r"""\documentclass{article}
@@ -103,8 +96,8 @@ DOCUMENT = r"""\documentclass{article}
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(tmp_path: Path, embedded: Tree, scored: Tree, subtests: pytest.Subtests) -> None:
-    texts = {f"{tree.scale} {key}": markdown.latex(filled(tree, key)) for key in TABLES for tree in (embedded, scored)}
-    for case, text in (texts | {"evil": markdown.latex(named(filled(embedded, "2"), EVIL))}).items():
+    texts = {f"{tree.scale} {key}": view.latex(filled(tree, key)) for key in TABLES for tree in (embedded, scored)}
+    for case, text in (texts | {"evil": view.latex(named(filled(embedded, "2"), EVIL))}).items():
         with subtests.test(case):
             (tmp_path / "table.tex").write_text(text, encoding="utf-8")
             (tmp_path / "document.tex").write_text(DOCUMENT, encoding="utf-8")
@@ -116,16 +109,6 @@ def test_latex_compiles(tmp_path: Path, embedded: Tree, scored: Tree, subtests: 
                 assert done.returncode == 0, done.stdout[-3000:]
             wrong = ("undefined references", "Overfull", "Missing character") if case != "evil" else ()
             assert not [word for word in wrong if word in done.stdout]
-
-
-def test_rows_outside_the_matrix_are_not_run_and_a_model_without_stand_in_leaves_its_block_out(scored: Tree) -> None:
-    table = filled(scored, "1")
-    lines = list(csv.DictReader(io.StringIO(markdown.csv_table(table))))
-    absent = next(line for line in lines if line["row"] == "T1.3")
-    assert set(list(absent.values())[2:]) == {"not run"}
-    assert {c.value for c in cells(table) if c.state == "not run"} == {None}
-    assert [block["stands_for"] for block in table["blocks"]] == ["Qwen2.5-7B"]
-    assert any("Qwen3-14B" in note for note in table["notes"])
 
 
 def test_a_seed_without_scores_is_listed_and_the_mean_names_how_many(scored_twice: Tree, tmp_path: Path) -> None:
@@ -140,23 +123,27 @@ def bold(table: dict[str, Any], column: str) -> set[str]:
     return {c.row for c in cells(table) if c.best and c.column == column}
 
 
-def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(scored: Tree) -> None:
-    for tepo, inside_noise, grpo, expected in (
+@pytest.mark.parametrize(
+    ("tepo", "inside_noise", "grpo", "expected"),
+    [
         (0.99, False, 0.5, {"T1.8"}),
         (0.99, True, 0.5, set()),
         (0.99, None, 0.5, set()),
-        (0.99, False, 0.99, set()),
-        (0.99, False, 0.990001, set()),
+        (0.99, False, 0.990001, set()),  # equal as printed
         (0.5, False, 0.99, {"T1.2"}),
         (0.5, True, 0.99, set()),
-    ):
-        ours = {"value": tepo, "versus": tepo - grpo, "inside_noise": inside_noise}
-        other = changed(scored, "1", {"T1.8": ours, "T1.2": {"value": grpo}, "T1.9": {}})  # a difference is never bold
-        assert bold(other, "amc") == expected, (tepo, grpo)
+    ],
+)
+def test_bold_is_the_best_printed_number_outside_noise_and_none_of_equal_ones(
+    scored: Tree, tepo: float, inside_noise: bool | None, grpo: float, expected: set[str]
+) -> None:
+    ours = {"value": tepo, "versus": tepo - grpo, "inside_noise": inside_noise}
+    other = changed(scored, "1", {"T1.8": ours, "T1.2": {"value": grpo}, "T1.9": {}})  # a difference is never bold
+    assert bold(other, "amc") == expected
 
 
 def test_what_is_compared_with_no_baseline_is_not_bold() -> None:
-    kept = view.table(Tree(ROOT / "results/reference/smollm"), "runs")
+    kept = tables.shown(Tree(ROOT / "results/reference/smollm"), "runs")
     assert {c.value for c in cells(kept) if c.column == "best"} != {None}
     assert bold(kept, "best") == set(), "nothing tests a P(best)"
     tree = Tree(ROOT / "results/reference/embedded")
@@ -166,11 +153,12 @@ def test_what_is_compared_with_no_baseline_is_not_bold() -> None:
         # no baseline was run
         {"T1.8": {"value": 0.99, "versus": None}, "T1.7": {"value": 0.5, "versus": None}},
     ):
-        assert bold(changed(tree, "1", changes, among=view.read(tree, "1")), "amc") == set()
+        assert bold(changed(tree, "1", changes, among=tables.read(tree, "1")), "amc") == set()
 
 
-def test_the_mark_agrees_with_the_interval_of_the_difference(embedded: Tree, scored: Tree) -> None:
-    for p, difference, half, mark in (
+@pytest.mark.parametrize(
+    ("p", "difference", "half", "mark"),
+    [
         (0.2, 0.1, 0.11, "≈"),
         (0.2, 0.1, 0.26, "?"),  # an interval of more than 50 points holds nearly everything
         (0.05, 0.1, 0.09, "↑?"),  # it excludes 0 before the correction, and not after
@@ -179,15 +167,22 @@ def test_the_mark_agrees_with_the_interval_of_the_difference(embedded: Tree, sco
         (0.0, -0.1, 0.09, "↓"),
         (0.0, -0.1, 0.11, "≈"),  # p and interval are of different tests: the mark is the interval's
         (None, 0.1, 0.09, "?"),
-    ):
-        assert markdown.arrow(difference, difference - half, difference + half, p) == mark, (p, difference, half)
-    assert markdown.arrow(0.1, None, None, 0.01) == "?"
+    ],
+)
+def test_the_mark_follows_from_the_interval_and_the_corrected_p(
+    p: float | None, difference: float, half: float, mark: str
+) -> None:
+    assert arrow(difference, difference - half, difference + half, p) == mark
+    assert arrow(difference, None, None, p) == "?"
+
+
+def test_the_mark_agrees_with_the_interval_of_the_difference(embedded: Tree, scored: Tree) -> None:
     seen = set()
     for tree, key in ((embedded, "1"), (embedded, "3"), (scored, "1"), (scored, "runs")):
         for found in cells(filled(tree, key)):
             mark = found.mark.strip("()")
             seen.add(mark)
-            if mark in ("↑", "↓", "↑?", "↓?"):
+            if mark[:1] in ("↑", "↓"):
                 assert not found.versus_low <= 0 <= found.versus_high
                 assert ("?" in mark) == found.inside_noise
                 assert found.kind != "delta" or not found.low <= 0 <= found.high, "the printed interval"
@@ -199,9 +194,10 @@ def test_the_mark_agrees_with_the_interval_of_the_difference(embedded: Tree, sco
 def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tree) -> None:
     found = vars(cell(filled(embedded, "1"), "T1.8", "amc")) | {"by_seed": {1: 0.5, 2: 0.61}}
     for low, high, shown in ((0.0, 0.51, "50.0 / 61.0"), (None, None, "50.0 / 61.0"), (0.2, 0.7, "20.0–70.0")):
-        assert markdown.interval(found | {"low": low, "high": high}) == shown
+        assert view.texts(found | {"low": low, "high": high})["interval"] == shown
     gain = vars(cell(filled(embedded, "1"), "T1.9", "amc"))
-    assert markdown.interval(gain | {"low": -0.3, "high": 0.3, "by_seed": {1: -0.02, 2: 0.1}}) == "−2.0 / 10.0"
+    wide = gain | {"low": -0.3, "high": 0.3, "by_seed": {1: -0.02, 2: 0.1}}
+    assert view.texts(wide)["interval"] == "−2.0 / 10.0"
 
 
 # The tidy file.
@@ -212,10 +208,10 @@ def test_what_is_written_is_what_is_read_and_leads_to_the_runs(
 ) -> None:
     """Every number with all its digits, every gap as a gap."""
     tree = Tree(shutil.copytree(embedded.root, tmp_path / "embedded"))
-    for key in declared.tables():
+    for key in TABLES:
         tables.write(tree, key)
-        assert view.read(tree, key).to_dict("records") == frame(embedded, key).to_dict("records"), key
-    lines = list(csv.DictReader(io.StringIO(view.tidy_csv(frame(scored_twice, "1")))))
+        assert tables.read(tree, key) == filling(embedded, key), key
+    lines = list(csv.DictReader(io.StringIO(tables.tidy_csv(filling(scored_twice, "1")))))
     line = next(x for x in lines if (x["row"], x["column"]) == ("T1.8", "amc"))
     assert line["runs"] == "tiny_qwen2/tepo/seed1/step12 tiny_qwen2/tepo/seed2/step12"
     assert (line["method"], line["step"], line["seeds"], line["benchmark"]) == ("tepo", "12", "1 2", "syn_add2q")
@@ -227,9 +223,9 @@ def test_a_tidy_file_of_other_rows_columns_or_words_is_refused(scored_copy: Tree
     path = scored_copy.layout.tables / "table1.tidy.csv"
     whole = path.read_text()
     for old, new, words in (
-        ("T1.7,", "T1.77,", r"not filled from .*tables\.yaml .*; run: python -m report\.tables --results"),
+        ("T1.7,", "T1.77,", r"not filled from tables\.yaml .*; run: python -m report\.tables --results"),
         ("T1.7,w. GSPO", "T1.6,w. GSPO", "not filled from"),
-        ("measured", "mesured", r"table1\.tidy\.csv: a cell cannot be read: 'mesured' is not one of measured"),
+        ("measured", "mesured", r"table1\.tidy\.csv: a cell cannot be read: 'mesured'"),
         (",tiny_qwen2,", ",tiny_qwen,", "not filled from"),
         ("value,", "valu,", "value"),
         (whole[len(whole) // 2 :], "", "table1"),  # cut in the middle of a line
@@ -237,7 +233,7 @@ def test_a_tidy_file_of_other_rows_columns_or_words_is_refused(scored_copy: Tree
         assert old in whole
         path.write_text(whole.replace(old, new))
         with pytest.raises(BenchError, match=words):
-            view.read(Tree(scored_copy.root), "1")
+            tables.read(Tree(scored_copy.root), "1")
 
 
 def test_two_benchmarks_for_one_column_are_an_error(scored_copy: Tree) -> None:
@@ -266,9 +262,7 @@ def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(one_se
     own, papers = page.build(tree.root), page.build(one_seed.root)
     first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
     assert first == ["tableruns", "table1"]
-    section = own[own.index('id="tableruns"') :]
-    assert "My method" in section[: section.index("</section>")]
-    assert "My method" in show.text(view.table(tree, "runs"))
+    assert "My method" in show.text(tables.shown(tree, "runs"))
     altered = replanned(tree, runs=[r for r in tree.matrix["runs"] if r["method"] != "gspo_token"])
-    with pytest.raises(CorruptInputError, match="not filled from"):
-        view.read(altered, "runs")
+    with pytest.raises(BenchError, match="not filled from"):
+        tables.read(altered, "runs")

@@ -19,7 +19,7 @@ from evals import learning_curves
 from evals.stats import compare
 from evals.tree import Tree
 from report import compare as compare_methods
-from report import convergence, draw, figures, frontier, page, sweep, view
+from report import convergence, draw, figures, frontier, page, sweep
 from report import rows as table_rows
 from report import tables as filling
 from report.points import Point, measured, selecting
@@ -191,10 +191,10 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
-    (row,) = (row for row in table_rows.table("1").rows if row.id == "T1.8")
+    (row,) = (row for row in table_rows.tables()["1"].rows if row.id == "T1.8")
 
     def behind(tree: Tree, name: str = "tepo") -> set[tuple[str, int]]:
-        planned = view.planned(row.model_copy(update={"method": name}), "tiny_qwen2", tree)
+        planned = table_rows.planned(row.model_copy(update={"method": name}), "tiny_qwen2", tree)
         return {(checkpoint.run.method, checkpoint.run.seed) for checkpoint in planned}
 
     assert behind(swept) == {("tepo@high", seed) for seed in TEST}
@@ -214,8 +214,8 @@ def test_what_is_not_swept_keeps_its_own_seeds_beside_a_sweep(swept: Tree) -> No
     variants = swept.matrix["variants"] | {"again": {"title": "again", "changes": {"stream": 1}}}
     tree = with_runs(swept, ["tepo@again"], SELECT, methods=methods, variants=variants)
     (arm,) = table_rows.arms(tree)
-    for row, method in ((arm.again, "tepo@again"), (arm.once, "tepo")):
-        planned = view.planned(row, "tiny_qwen2", tree)
+    for row, method in zip(arm.rows, ("tepo", "tepo@again"), strict=True):
+        planned = table_rows.planned(row, "tiny_qwen2", tree)
         assert {(c.run.method, c.run.seed) for c in planned} == {(method, seed) for seed in SELECT}
 
 
@@ -235,8 +235,8 @@ def test_the_papers_table_of_a_sweep_says_at_which_value_each_row_is(swept: Tree
     points = [{"model": "m", "method": "tepo", "values": {"training.passes": 2, "training.loss": "sum", "beta": 0.1}}]
     other = replanned(swept, sweep={"points": points})
     vars(other)["chosen"] = {("m", "tepo"): "tepo"}
-    row = next(row for row in table_rows.table("1").rows if row.id == "T1.8")
-    assert filling.label(row, "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
+    row = next(row for row in table_rows.tables()["1"].rows if row.id == "T1.8")
+    assert filling._label(row, "m", "tepo", other) == "TEPO, passes 2, loss sum", "whole numbers and words too"
     (note,) = (note for note in table["notes"] if "best for it on seeds" in note)
     assert "seeds 1, 2;" in note
     assert "over seeds 3, 4," in note
