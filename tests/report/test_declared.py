@@ -38,7 +38,7 @@ BROKEN = {  # case -> what is replaced, by what, words of the error
     "unknown key": ("baseline: a", "baselin: a", "blocks.1.baselin: unknown key", "nearest: baseline"),
     "unknown method": ("method: tepo", "method: tepoo", "row b: method", "nearest: tepo"),
     "unknown option": ("method: tepo", "method: tepo+bета=1", "row b: method", "beta"),
-    "row id twice": ("id: b, label: two, method", "id: a, label: two, method", "row id a", "twice"),
+    "row id twice": (GAIN, "{id: a, label: x, method: gpg}", "row id a", "twice"),
     "delta of a row that is not there": ("[b, a]", "[b, x]", "row c: delta", "'x'"),
     "delta of three": ("[b, a]", "[b, a, a]", "blocks.0.rows.2.delta", "at most 2"),
     "neither method nor delta": ("label: two, method: tepo", "label: two", "row b", "either"),
