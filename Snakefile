@@ -23,7 +23,6 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/plan.smk"
 
 
 onstart:
@@ -77,9 +76,11 @@ rule figures:
         rules.convergence.output,
 
 
-# All rules are known here. On a cluster every job activates this environment, with conda or by hand.
-for known in workflow.rules:
-    known.conda_env = f"{workflow.basedir}/environment.yml"
+# All rules are known here. On a cluster every job activates this environment, with conda or by hand. Only if it does:
+# Snakemake looks at the environment of every job, which takes a tenth of a dry run.
+if any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
+    for known in workflow.rules:
+        known.conda_env = f"{workflow.basedir}/environment.yml"
 
 with command_line.one_line():
     command_line.check_targets(rule.name for rule in workflow.rules)

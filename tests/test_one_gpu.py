@@ -22,7 +22,8 @@ from tests.merged_config import load
 from tests.models.test_prompts import parquet
 from tests.slurm.conftest import commands
 from tests.workflow.conftest import copy_of, run_snakemake
-from workflow import cost, matrix
+from workflow import cost
+from workflow.matrix import Matrix
 from workflow.plan import Asked
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,11 +40,11 @@ with open(ROOT / "paper/tables/rows.csv", encoding="utf-8", newline="") as strea
 
 @pytest.mark.parametrize("card", CARDS)
 def test_every_method_of_table_1_is_planned_with_both_models_and_accepted(card: str) -> None:
-    planned = matrix.plan(CONFIGS[card])
-    found = {(p.run.model, p.row) for p in planned}
+    made = Matrix(CONFIGS[card])
+    found = {(p.run.model, p.row) for p in made.planned}
     assert found == {(MODELS[row["model"]], row["method"]) for row in TABLE1}
-    for p in planned:
-        spec = specs.check(matrix.specification(CONFIGS[card], p, "base", "prompts"))
+    for p in made.planned:
+        spec = specs.check(made.specification(p, "base", "prompts"))
         sizes = verl_plan(spec.training, catalog.parse(spec.method))
         assert (sizes.trainer["nnodes"], sizes.trainer["n_gpus_per_node"], sizes.updates) == (1, 1, 96)
 
@@ -59,7 +60,7 @@ def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) ->
     asked, peaks = Asked(CONFIGS[card], Results(tmp_path / "results"), tmp_path / "cache"), dict[str, float]()
     gib = cost.CARDS[asked.config["cluster"]["gpu"]]
     for planned in asked.planned:
-        run = specs.check(matrix.specification(asked.config, planned, "base", "prompts"))
+        run = specs.check(asked.specification(planned, "base", "prompts"))
         shape = registry.model(planned.run.model).shape
         assert shape is not None
         peak = max(cost.gpu_memory(shape, run.training, catalog.parse(run.method), gib).values())

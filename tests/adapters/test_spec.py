@@ -18,7 +18,7 @@ from methods.training import spec as specs
 from methods.training.spec import Spec
 from tests.adapters import worlds
 from tests.merged_config import load
-from workflow import matrix
+from workflow.matrix import Matrix
 
 Train = Callable[..., int]
 
@@ -160,11 +160,11 @@ def test_a_base_without_a_tokenizer_is_named(trainer: str, world: Path, tmp_path
 ROOT = Path(__file__).resolve().parents[2]
 FILES = verl_config.Files(prompts=Path("run/train.parquet"), checkpoints=Path("run/state"), log=Path("run/verl.jsonl"))
 PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
-RUNS = {planned.run.path.as_posix(): planned for planned in matrix.plan(PAPER)}
+RUNS = {planned.run.path.as_posix(): planned for planned in Matrix(PAPER).planned}
 
 
 def paper_spec(name: str, **training: Any) -> Spec:
-    given = matrix.specification(PAPER, RUNS[name], "models/base", "prompts.jsonl")
+    given = Matrix(PAPER).specification(RUNS[name], "models/base", "prompts.jsonl")
     return specs.check({**given, "training": given["training"] | training})
 
 

@@ -140,11 +140,11 @@ def score(tree: Tree) -> None:
 
 def write_plan(root: Path, *configs: Path | str, **settings: Any) -> Tree:
     """What a configuration plans, and nothing of it done. settings: in place of the configuration's."""
-    from workflow import matrix as plan
+    from workflow.matrix import Matrix
 
     layout = Results(root)
     layout.root.mkdir(parents=True, exist_ok=True)
-    layout.matrix.write_text(json.dumps(plan.matrix({**load(configs), **settings}), indent=1))
+    layout.matrix.write_text(json.dumps(Matrix({**load(configs), **settings}).content(), indent=1))
     return Tree(root)
 
 

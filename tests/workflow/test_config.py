@@ -18,9 +18,10 @@ from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
-from workflow import command_line, matrix
+from workflow import command_line
 from workflow import config as configuration
 from workflow import plan as planning
+from workflow.matrix import Matrix
 from workflow.plan import plan
 
 EMBEDDED, QUICK = ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"
@@ -48,12 +49,12 @@ def test_every_key_is_documented() -> None:
 
 def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
     quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [12]}]
-    runs = [p for p in matrix.plan(quick) if p.run.method.startswith("tepo") and p.row == "tepo"]
+    runs = [p for p in Matrix(quick).planned if p.run.method.startswith("tepo") and p.row == "tepo"]
     assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
 
 
 def runs(config: dict[str, Any]) -> set[str]:
-    return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in matrix.plan(config)}
+    return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in Matrix(config).planned}
 
 
 CHOSEN = [
@@ -115,7 +116,7 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert (training["learning_rate"], training["rollouts"], training["passes"]) == (3e-5, 4, 1)
     assert (config["scale"], config["title"]) == ("007", "007")
     assert config["note"] == f"Settings of the scale quick. {quick['note']}"
-    assert (config["evaluation"]["table_step"], matrix.matrix(config)["baseline"]) == (4, "tepo")
+    assert (config["evaluation"]["table_step"], Matrix(config).content()["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
     for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
         assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
@@ -159,7 +160,7 @@ def test_training_problems_of_another_file_than_the_configured_one_are_refused(
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
     monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
     files, wanted = files_of("one_gpu"), {"prompts": {"sha256": "1" * 64}}
-    name = matrix.data_name(load(files))
+    name = Matrix(load(files)).data_name
     record = tmp_path / "cache" / "data" / f"{name}.json"
     write_json(record, {"sha256": "2" * 64})
     plan(files, wanted, root=tmp_path)  # a record alone: the problems are not there
@@ -175,11 +176,11 @@ def test_training_problems_of_another_file_than_the_configured_one_are_refused(
 def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any]) -> None:
     quick["variants"]["slow"] = {"title": "slow", "trainer": "verl", "training": {"learning_rate": 1e-6}}
     quick["matrix"] += [quick["matrix"][0] | {"variant": "slow", "methods": ["tepo"]}]
-    own, varied = (p for p in matrix.plan(quick) if p.run.key == "tepo")
+    own, varied = (p for p in Matrix(quick).planned if p.run.key == "tepo")
     assert (own.run.method, varied.run.method, varied.row) == ("tepo", "tepo@slow", "tepo@slow")
-    given = matrix.specification(quick, varied, "base", "prompts")
+    given = Matrix(quick).specification(varied, "base", "prompts")
     assert (given["variant"], given["trainer"], given["training"]["learning_rate"]) == ("slow", "verl", 1e-6)
-    assert matrix.specification(quick, own, "base", "prompts")["training"]["learning_rate"] == 1e-4
+    assert Matrix(quick).specification(own, "base", "prompts")["training"]["learning_rate"] == 1e-4
 
 
 def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick: dict[str, Any]) -> None:
@@ -187,8 +188,8 @@ def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick
     block = quick["matrix"][0] | {"methods": ["grpo"]}
     quick["matrix"] += [block | {"variant": name} for name in ("coin", "format", "again")]
     given = {
-        p.run.method: matrix.specification(quick, p, "base", "prompts")
-        for p in matrix.plan(quick)
+        p.run.method: Matrix(quick).specification(p, "base", "prompts")
+        for p in Matrix(quick).planned
         if p.run.key == "grpo"
     }
     plain = given["grpo"]
@@ -198,7 +199,7 @@ def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick
     assert given["grpo@again"] == plain | {"stream": 1, "variant": "again"}
     for document in given.values():
         spec.check(document)
-    written = matrix.matrix(quick)
+    written = Matrix(quick).content()
     changes = {name: body["changes"] for name, body in written["variants"].items()}
     assert changes == {"coin": {"reward": "coin"}, "format": {"reward": "format"}, "again": {"stream": 1}}
     assert written["settings"]["variants.coin.reward"] == "coin"

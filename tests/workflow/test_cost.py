@@ -23,7 +23,8 @@ from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake
 from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
-from workflow import cost, matrix
+from workflow import cost
+from workflow.matrix import Matrix, Planned
 from workflow.plan import GIB, Asked, Need, Plan, generate_need, plan, train_need
 
 EMBEDDED, PAPER = load(files_of("embedded")), load(files_of("paper"))
@@ -170,43 +171,32 @@ def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert cost.problems(asked(tmp_path / "cpu", EMBEDDED), 1) == []
 
 
-def test_the_command_ends_with_what_is_missing(tmp_path: Path) -> None:
-    """Without Slurm on the path: the paper's runs need more room than most disks have."""
-    file = tmp_path / "config.json"
-    for config, code in ((PAPER, None), (EMBEDDED, 0)):
-        write_json(file, config)
-        done = subprocess.run(
-            [sys.executable, "-m", "workflow.cost", "--config", str(file)], cwd=tmp_path,
-            env=os.environ | {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=1800, check=False,
-        )  # fmt: skip
-        runs, evaluations = len(matrix.plan(config)), len(matrix.checkpoints(config))
-        assert f"{runs} unique runs (0 done), {evaluations} evaluations" in done.stdout, done.stderr
-        missing = re.search("Missing or wrong: (nothing|1)\n", done.stdout)
-        assert missing, "most likely the disk is too small; what is fetched is not missing"
-        assert done.returncode == (missing[1] == "1"), done.stderr
-        assert done.returncode == code or code is None
-        assert ("Not pinned to a commit" in done.stdout) == (config is PAPER)
+def test_the_command_ends_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for config, free, code in ((PAPER, 10**15, 0), (PAPER, 10**9, 1), (EMBEDDED, 10**15, 0)):
+        write_json(tmp_path / "config.json", config)
+        monkeypatch.setattr("sys.argv", ["cost", "--config", "config.json"])
+        free_disk(monkeypatch, free)
+        assert cost.main() == code
+        said = capsys.readouterr().out
+        runs, evaluations = len(Matrix(config).planned), len(Matrix(config).checkpoints)
+        assert f"{runs} unique runs (0 done), {evaluations} evaluations" in said
+        assert re.search(f"^Missing or wrong: {code or 'nothing'}$", said, re.MULTILINE)
+        assert ("Not pinned to a commit" in said) == (config is PAPER)
 
 
 # of the tensors in the hub repositories, as their pages state them
 PARAMETERS = {
-    "qwen2.5_0.5b": 494_032_768,
-    "qwen2.5_1.5b": 1_543_714_304,
-    "qwen2.5_7b": 7_615_616_512,
-    "r1_distill_qwen_7b": 7_615_616_512,
-    "qwen3_14b": 14_768_307_200,
-    "r1_distill_llama_8b": 8_030_261_248,
+    "qwen2.5_0.5b": 494_032_768, "qwen2.5_1.5b": 1_543_714_304, "qwen2.5_7b": 7_615_616_512,
+    "r1_distill_qwen_7b": 7_615_616_512, "qwen3_14b": 14_768_307_200, "r1_distill_llama_8b": 8_030_261_248,
     "mistral_7b_instruct_v0.2": 7_241_732_096,
-}
-
-
-def test_a_shape_has_the_models_parameters() -> None:
-    assert {model: cost.parameters(model) for model in PARAMETERS} == PARAMETERS
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("model_type", ["qwen2", "qwen3", "llama", "mistral"])
-def test_parameters_are_counted_as_transformers_makes_them(model_type: str) -> None:
+def test_parameters_are_counted_as_transformers_makes_them_and_the_hub_states_them(model_type: str) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -219,12 +209,13 @@ def test_parameters_are_counted_as_transformers_makes_them(model_type: str) -> N
         declared = registry.Shape(model_type=model_type, **sizes, tie_word_embeddings=tied, source="here")
         assert declared.parameters == made.num_parameters()
         assert declared.layer_parameters == sum(p.numel() for p in made.model.layers[0].parameters())
+    assert {model: cost.parameters(model) for model in PARAMETERS} == PARAMETERS
 
 
 def training(**changes: Any) -> Training:
     """Of the paper's GRPO on Qwen2.5-7B."""
-    (planned, *_) = matrix.plan(PAPER)
-    return spec.check(matrix.specification(PAPER, planned, "base", "prompts")).training.model_copy(update=changes)
+    paper = Matrix(PAPER)
+    return spec.check(paper.specification(paper.planned[0], "base", "prompts")).training.model_copy(update=changes)
 
 
 def test_memory_grows_with_what_takes_it() -> None:
@@ -302,8 +293,8 @@ def test_models_over_several_nodes_are_told_apart(tmp_path: Path) -> None:
     mixed = dict.fromkeys((planned.run for planned in paper.planned), Need())
 
     class Mixed(Plan):
-        def need(self, planned: matrix.Planned) -> Need:
+        def need(self, planned: Planned) -> Need:
             return Need(nodes=2) if planned.run.method == "tepo" else mixed[planned.run]
 
     with pytest.raises(ConfigError, match=r"runs of qwen2\.5_7b need 1 and 2; set one node, or several"):
-        _ = Mixed(paper.config, paper.results, paper.cache, {}, {}, []).several_nodes
+        _ = Mixed(paper.config, paper.results, paper.cache, {}, []).several_nodes

@@ -19,6 +19,7 @@ from tests.merged_config import load
 from tests.workflow.conftest import ROOT
 from tests.workflow.test_config import files_of
 from workflow import cost, matrix, sweep, tree
+from workflow.matrix import Matrix
 from workflow.plan import Asked, plan
 
 CONFIGS = {scale: load(files_of(scale)) for scale in ("embedded", "readings", "paper")}
@@ -34,59 +35,36 @@ with open(ROOT / "paper/tables/rows.csv", encoding="utf-8", newline="") as strea
     ROWS = {row["row"]: row for row in csv.DictReader(stream) if row["kind"] in ("run", "base")}
 
 
-def slot(config: dict[str, Any], name: str) -> str:
-    """The scale's model that stands for one of the paper's."""
-    models = {model: None for block in config["matrix"] for model in block["models"]}
-    (found,) = [key for key in models if registry.model(key).stands_for == SLOTS[name]]
-    return found
-
-
 def test_a_question_about_methods_leaves_the_controls_out() -> None:
-    controls = {"format", "inverted", "shuffled", "again"}
-    whole = CONFIGS["embedded"]
-    assert controls < {p.run.variant for p in matrix.plan(whole)}
-    asked = matrix.plan({**whole, "models": ["tiny_qwen2"], "methods": ["grpo", "tepo"], "seeds": [1, 2, 3]})
-    assert {p.run.variant for p in asked} == {None}
+    controls, whole = {"format", "inverted", "shuffled", "again"}, CONFIGS["embedded"]
+    for changes, variants in (
+        ({"models": ["tiny_qwen2"], "methods": ["grpo", "tepo"], "seeds": [1, 2, 3]}, {None}),
+        ({"models": ["tiny_qwen2"], "seeds": [1]}, {None, *controls}),
+    ):
+        assert {p.run.variant for p in matrix.plan({**whole, **changes})} == variants
     other = matrix.plan({**CONFIGS["readings"], "methods": ["grpo"]})
-    assert {p.run.variant for p in other} == {None, "hot"}, "another setting is no control"
-    assert controls < {p.run.variant for p in matrix.plan({**whole, "models": ["tiny_qwen2"], "seeds": [1]})}
+    assert {p.run.variant for p in other} == {None, "hot"}, "another setting is not a control"
 
 
-def test_the_papers_names_have_its_printed_values_and_the_originals_coefficient_a_name_of_its_own() -> None:
-    config = CONFIGS["paper"]
-    methods = {p.row: catalog.parse(p.run.method) for p in matrix.plan(config)}
-    printed = {
-        "entropy_adv": ("alpha", 4e-4),
-        "entropy_adv_original": ("alpha", 0.4),
-        "clip_cov": ("fraction", 2e-4),
-        "kl_cov": ("fraction", 2e-3),
-    }
-    assert {row: (name, methods[row].params[name]) for row, (name, _) in printed.items()} == printed
-    readings = {p.row: p.run.method for p in matrix.plan(CONFIGS["readings"])}
-    assert readings["entropy_adv_printed"] == methods["entropy_adv"].key
-
-
-def test_panel_a_is_planned_with_verls_clamp_beside_every_row_without() -> None:
-    for scale in ("readings", "paper"):
-        keys = {p.run.method for p in matrix.plan(CONFIGS[scale])}
-        panel = {key for key in keys if "tepo_kl_all" in key and key.count("+") <= 1 and "kl-" not in key}
-        assert len(panel) == 5, scale
-        assert {f"{key}+kl-clamp=10" for key in panel} <= keys, scale
-
-
-def test_a_step_as_an_optimiser_step_needs_no_run_of_its_own() -> None:
-    """18 rollouts of the 4 updates that `test_the_papers_sizes_reach_every_run` checks are 72 steps."""
-    kept = {p.row: p.steps for p in matrix.plan(CONFIGS["paper"]) if p.run.model == "qwen2.5_7b" and p.run.seed == 2}
-    assert (kept["grpo"], kept["tepo"]) == ((18, 72, 132), (18, 72))
+def test_the_papers_names_have_its_printed_values_and_panel_a_verls_clamp_beside_every_row() -> None:
+    planned = matrix.plan(CONFIGS["paper"])
+    methods = {p.row: catalog.parse(p.run.method).params for p in planned}
+    assert (methods["entropy_adv"]["alpha"], methods["entropy_adv_original"]["alpha"]) == (4e-4, 0.4)
+    assert (methods["clip_cov"]["fraction"], methods["kl_cov"]["fraction"]) == (2e-4, 2e-3)
+    keys = {p.run.method for p in planned}
+    panel = {key for key in keys if "tepo_kl_all" in key and key.count("+") <= 1 and "kl-" not in key}
+    assert len(panel) == 5
+    assert {f"{key}+kl-clamp=10" for key in panel} <= keys
 
 
 @pytest.mark.parametrize("scale", ["embedded", "paper"])
 def test_every_row_of_the_paper_is_a_planned_checkpoint(scale: str) -> None:
     config = CONFIGS[scale]
     planned = matrix.plan(config)
+    stands_for = {registry.model(p.run.model).stands_for: p.run.model for p in planned}
     lacking = []
     for row, wanted in ROWS.items():
-        found = [p for p in planned if p.run.model == slot(config, wanted["model"])]
+        found = [p for p in planned if p.run.model == stands_for[SLOTS[wanted["model"]]]]
         if wanted["kind"] == "run":
             step, seed = config["evaluation"][STEPS[wanted["steps"]]], int(wanted["seed"])
             found = [p for p in found if (p.row, p.run.seed) == (wanted["method"], seed) and step in p.steps]
@@ -97,9 +75,9 @@ def test_every_row_of_the_paper_is_a_planned_checkpoint(scale: str) -> None:
 
 def test_the_papers_sizes_reach_every_run() -> None:
     """Section 4.1, as a specification of methods.train."""
-    config = CONFIGS["paper"]
-    for planned in matrix.plan(config):
-        t = specs.check(matrix.specification(config, planned, "base", "prompts")).training
+    paper = Matrix(CONFIGS["paper"])
+    for planned in paper.planned:
+        t = specs.check(paper.specification(planned, "base", "prompts")).training
         rows = (t.prompts_per_rollout, t.samples_per_prompt, t.rows_per_minibatch, t.updates_per_rollout)
         assert rows == (64, 8, 128, 4)
         assert (t.learning_rate, t.weight_decay, t.temperature, t.filter) == (5e-7, 0.0, 1.0, "refill")
@@ -108,26 +86,19 @@ def test_the_papers_sizes_reach_every_run() -> None:
         assert t.rollouts == max(planned.steps)
 
 
-def test_names_in_the_cache_follow_what_decides_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = copy.deepcopy(CONFIGS["paper"])
-    one, other = (matrix.prompts_name(config, key, 1, 2048) for key in ("qwen2.5_7b", "r1_distill_llama_8b"))
-    assert one.endswith("/qwen2.5_7b-unpinned.jsonl")
-    assert one != other, "each model has its own chat template"
-    for key, value in {"count": 64, "seed": 1, "revision": "0" * 40}.items():
-        changed = copy.deepcopy(config)
-        changed["prompts"][key] = value
-        assert matrix.prompts_name(changed, "qwen2.5_7b", 1, 2048) != one, key
-    pinned = registry.Model(title="Qwen", stands_for="Qwen2.5-7B", hub="a/b", revision="1" * 40, size="7B")
-    monkeypatch.setattr(registry, "model", lambda key: pinned)
-    assert {matrix.base_name(config, "qwen2.5_7b", seed) for seed in range(3)} == {f"qwen2.5_7b-{'1' * 40}"}
-    monkeypatch.undo()
-    embedded = copy.deepcopy(CONFIGS["embedded"])
-    bases = [base.run for base in matrix.bases(embedded)]
-    assert len({matrix.base_name(embedded, base.model, base.seed) for base in bases}) == len(bases) > 5
-    prompts = {matrix.prompts_name(embedded, base.model, base.seed, 2048) for base in bases}
-    assert [name.partition("-")[0] for name in prompts] == ["taught"]
-    embedded["prompts"]["ladder"] = None
-    assert matrix.prompts_name(embedded, "tiny_qwen2", 1, 2048).startswith("wide-")
+def test_names_in_the_cache_follow_what_decides_the_content() -> None:
+    def prompts(config: dict[str, Any], **changes: Any) -> set[str]:
+        made = Matrix(config | {"prompts": config["prompts"] | changes})
+        return {made.prompts_name(planned.run) for planned in made.planned}
+
+    paper, embedded = CONFIGS["paper"], CONFIGS["embedded"]
+    names = prompts(paper)
+    assert len(names) == 5, "each model has its own chat template"
+    assert any(name.endswith("/qwen2.5_7b-unpinned.jsonl") for name in names)
+    for changes in ({"count": 64}, {"seed": 1}, {"revision": "0" * 40}):
+        assert not prompts(paper, **changes) & names, changes
+    assert [name.partition("-")[0] for name in prompts(embedded)] == ["taught"]
+    assert [name.partition("-")[0] for name in prompts(embedded, ladder=None)] == ["wide"]
 
 
 def test_a_variant_has_prompts_of_its_own_length(tmp_path: Path) -> None:
@@ -139,26 +110,20 @@ def test_a_variant_has_prompts_of_its_own_length(tmp_path: Path) -> None:
         "evaluation": {"long_step": "null"},
     }
     made = plan(files_of("paper"), options, root=tmp_path)
-    plain, short = (made.prompts(planned.run) for planned in made.runs.values())
-    limit = made.config["training"]["max_prompt_tokens"]
-    assert short.as_posix() == plain.as_posix().replace(f"-{limit}-", "-1024-") != plain.as_posix()
-    counted = cost.counts(Asked(made.config, made.results, tmp_path))
-    assert counted["hub_prompts"] == (2, 2)
+    plain, short = (made.prompts(planned.run).as_posix() for planned in made.planned)
+    assert short == plain.replace("-2048-", "-1024-") != plain
+    assert cost.counts(Asked(made.config, made.results, tmp_path))["hub_prompts"] == (2, 2)
 
 
 def test_each_seed_of_a_model_made_here_has_a_base() -> None:
     """It is evaluated, and every run of that seed starts from it; a hub model's runs share one."""
     seeds = [7, 3, 1000003]
-    config = copy.deepcopy(CONFIGS["embedded"]) | {"seeds": seeds}
-    bases = [checkpoint for checkpoint in matrix.checkpoints(config) if checkpoint.run.method == BASE]
-    models = matrix.models_of(config)
-    assert bases == [Checkpoint.base(model, seed) for model in models for seed in sorted(seeds)]
-    assert {matrix.base_of(planned.run) for planned in matrix.plan(config)} == set(bases)
-    builds = matrix.builds(config)
-    assert [(build.model, build.seed) for build in builds.values()] == [(b.run.model, b.run.seed) for b in bases]
-    paper = CONFIGS["paper"] | {"seeds": seeds}
-    assert matrix.bases(paper) == [Checkpoint.base(model) for model in matrix.models_of(paper)]
-    assert matrix.builds(paper) == {}
+    embedded, paper = (Matrix(CONFIGS[scale] | {"seeds": seeds}) for scale in ("embedded", "paper"))
+    assert embedded.bases == [Checkpoint.base(model, seed) for model in embedded.models for seed in sorted(seeds)]
+    assert embedded.checkpoints[: len(embedded.bases)] == embedded.bases
+    assert {matrix.base_of(planned.run) for planned in embedded.planned} == set(embedded.bases)
+    assert [(b.model, b.seed) for b in embedded.builds.values()] == [(b.run.model, b.run.seed) for b in embedded.bases]
+    assert (paper.bases, paper.builds) == ([Checkpoint.base(model) for model in paper.models], {})
 
 
 HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"], "seeds": [1], "steps": [4]}]}
@@ -166,11 +131,11 @@ HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"
 
 def asked(results: Results, **options: Any) -> dict[str, Any]:
     """The matrix.json that a question leads to."""
-    return dict(plan(files_of("quick"), options, root=results.root.parent).matrix)
+    return dict(plan(files_of("quick"), copy.deepcopy(options), root=results.root.parent).matrix)
 
 
 def finish(results: Results, content: dict[str, Any], *methods: str) -> None:
-    """Write the tree's matrix.json, and what says that runs of these methods, and the base models, are finished."""
+    """Write the tree's matrix.json, and what marks runs of these methods, and the base models, as finished."""
     write_json(results.matrix, content)
     for entry in content["checkpoints"]:
         if entry["method"] in (*methods, BASE):
@@ -207,27 +172,22 @@ def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> No
     assert note.startswith(f"{results.root}: 2 finished runs of earlier questions stay in its tables; a tree of ")
 
 
-def test_a_model_and_a_variant_of_an_earlier_question_stay(results: Results) -> None:
-    finish(results, asked(results, **copy.deepcopy(HOT), models="tiny_llama"), "gpg@hot")
+def test_a_model_and_a_variant_of_an_earlier_question_stay_with_its_settings(results: Results) -> None:
+    finish(results, asked(results, **HOT, models="tiny_llama"), "gpg@hot")
     content = asked(results, methods="grpo")
     assert planned(content) == ["grpo/seed1: [4]", "gpg@hot/seed1: [4]", "tepo/seed1: [4]"]
     assert [entry["key"] for entry in content["models"]] == ["tiny_qwen2", "tiny_llama"]
     assert content["variants"]["hot"]["changes"] == {"training.learning_rate": 2e-4}
     assert {"model": "tiny_llama", "method": BASE, "seed": 1, "step": 0} in content["checkpoints"]
-
-
-def test_a_variant_keeps_its_settings_through_a_question_without_it(results: Results) -> None:
-    finish(results, asked(results, **copy.deepcopy(HOT)), "gpg@hot")
-    finish(results, asked(results, methods="grpo"))
-    again = copy.deepcopy(HOT)
-    again["matrix"][0]["seeds"] = [2]
-    assert "gpg@hot/seed1: [4]" in planned(asked(results, **copy.deepcopy(again)))
+    finish(results, content)
+    again = {"matrix": [HOT["matrix"][0] | {"seeds": [2]}]}
+    assert "gpg@hot/seed1: [4]" in planned(asked(results, **again))
     for setting, message in (
         ({"learning_rate": "3e-4"}, r"training\.learning_rate: 0\.0003, but .*quick holds .* with 0\.0002; "),
         ({"passes": "3"}, r"training\.passes: 3, but .*quick holds .* with None; "),
     ):
         with pytest.raises(ConfigError, match=rf"variants\.hot\.{message}"):
-            asked(results, **copy.deepcopy(again), variants={"hot": {"training": setting}})
+            asked(results, **again, variants={"hot": {"training": setting}})
 
 
 def test_a_run_keeps_its_other_checkpoints(results: Results) -> None:
@@ -262,23 +222,20 @@ def test_one_more_benchmark_is_for_all_runs_of_the_tree(results: Results) -> Non
         asked(results, methods="grpo", **more)
 
 
-def test_a_method_that_is_gone_is_named_and_left_out(results: Results) -> None:
+def test_a_method_that_is_gone_is_named_and_a_damaged_list_is_not_in_the_way(results: Results) -> None:
     content = asked(results)
     for part in ("runs", "checkpoints", "methods"):
         for entry in content[part]:
             for key in ("method", "key"):
                 entry |= {key: "mine"} if entry.get(key) == "tepo" else {}
     finish(results, content, "mine", "gspo")
-    before, _ = tree.recorded(results)
-    assert tree.gone(before) == ["mine"]
+    assert tree.gone(tree.recorded(results)[0]) == ["mine"]
     assert planned(asked(results, methods="grpo")) == ["grpo/seed1: [4]", "gspo/seed1: [4]"]
-
-
-def test_a_damaged_list_is_said_and_not_in_the_way(results: Results) -> None:
     results.matrix.write_text(results.matrix.read_text()[:300])
     before, problem = tree.recorded(results)
-    assert before is None
+    assert before == tree.NOTHING
     assert re.search(r"^[^\n]*matrix\.json[^\n]*$", problem or "")
+    assert planned(asked(results, methods="grpo")) == ["grpo/seed1: [4]"]
 
 
 RATES = {"training.learning_rate": [5e-5, 1e-4, 2e-4]}
@@ -309,8 +266,8 @@ def test_every_method_has_every_rate_and_the_scales_own_is_the_plain_run(tmp_pat
     names = ["@learning_rate-5e-5", "", "@learning_rate-2e-4"]
     assert runs(config) == [f"{m}{name} {s}" for m in ("grpo", "tepo") for name in names for s in (1, 2)]
     hot = next(p for p in matrix.plan(config) if p.run.method == "tepo@learning_rate-2e-4")
-    assert matrix.training(config, hot)["learning_rate"] == 2e-4
-    content = matrix.matrix(config)
+    assert Matrix(config).training(hot)["learning_rate"] == 2e-4
+    content = Matrix(config).content()
     assert content["variants"]["learning_rate-2e-4"]["changes"] == {"training.learning_rate": 2e-4}
     assert content["sweep"]["test_seeds"] == [3, 4], "as many fresh seeds as select"
     config = planned_sweep(tmp_path, {"beta": [0.1, 1]}, ["grpo", "tepo"], [1])
@@ -333,15 +290,15 @@ def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) 
 def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
     asked = RATES | {"select_seeds": [1, 2], "test_seeds": [7, 8], "by": ["area"]}
     first = planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1, 2])
-    content = matrix.matrix(first)
+    content = Matrix(first).content()
     assert {c["method"] for c in content["checkpoints"]} == {"base"}
     run = next(p for p in matrix.plan(first) if p.run.method == "tepo")
-    assert matrix.specification(first, run, "b", "p")["checkpoints"] == [4], "trained as it is without a sweep"
+    assert Matrix(first).specification(run, "b", "p")["checkpoints"] == [4], "trained as it is without a sweep"
     choose(tmp_path, first, {"grpo@learning_rate-2e-4", "tepo"})
-    again = matrix.matrix(planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1, 2]))
+    again = Matrix(planned_sweep(tmp_path, asked, ["grpo", "tepo"], [1, 2])).content()
     trained = {(c["method"], c["seed"]) for c in again["checkpoints"] if c["method"] != "base"}
     assert trained == {(method, seed) for method in ("grpo@learning_rate-2e-4", "tepo") for seed in (7, 8)}
-    scored = matrix.matrix(planned_sweep(tmp_path, asked | {"by": ["score"]}, ["grpo", "tepo"], [1, 2]))
+    scored = Matrix(planned_sweep(tmp_path, asked | {"by": ["score"]}, ["grpo", "tepo"], [1, 2])).content()
     assert len([c for c in scored["checkpoints"] if c["method"] != "base"]) == 2 * 3 * 2
 
 

@@ -1,7 +1,9 @@
 # Shared by all stages: the plan of this call, the paths, the environment of jobs.
+import os
 import re
 import signal
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.settings.enums import Quietness
@@ -14,15 +16,18 @@ from report import captions
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
+HERE = MAIN and workflow.global_resources["_nodes"].value is None  # a cluster has a number of nodes
+MAKES = MAIN and command_line.makes_files()
+DRY = workflow.output_settings.dryrun
 
 # Quiet about both, Snakemake ends a dry run after the job counts, which takes a quarter of the time. It would not
 # print them if its logger were as quiet, so this comes after the logger was created.
-if workflow.output_settings.dryrun and workflow.output_settings.quiet == command_line.QUIET:
+if DRY and workflow.output_settings.quiet == command_line.QUIET:
     workflow.output_settings.quiet = {Quietness.RULES, Quietness.PROGRESS}
 
-# On a cluster (with a number of nodes) jobs run elsewhere.
-ONE_MACHINE = workflow.global_resources["_nodes"].value is None
-HERE = MAIN and ONE_MACHINE
+# Snakemake caps every request at these; `--resources gpu=N` takes precedence. One GPU: jobs are not assigned
+# separate GPUs, so each would use the first.
+LIMITS = {"gpu": 1} if HERE else {}
 
 with command_line.one_line():
     # Snakemake lists the command line's files first, in order, and the Snakefile's default last.
@@ -30,44 +35,37 @@ with command_line.one_line():
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
     SEVERAL_NODES = PLAN.several_nodes
-    if MAIN and command_line.makes_files():  # results of changed code are rebuilt
+    NOTES = list(PLAN.notes)
+    if MAKES:  # results of changed code are rebuilt
         OUTDATED, REASONS = PLAN.outdated()
         command_line.FORCED.update(OUTDATED)
-        print(*REASONS, sep="\n", end="\n" if REASONS else "", file=sys.stderr)
-    if MAIN and PLAN.notes:
-        print(*PLAN.notes, sep="\n", file=sys.stderr)
+        NOTES = REASONS + NOTES
+    if HERE and MAKES and not DRY:
+        from workflow import cost  # imports modules that a dry run does not need
+
+        LIMITS |= cost.memory_limit(PLAN)
+if MAIN and NOTES:
+    print(*NOTES, sep="\n", file=sys.stderr)
+for resource, amount in LIMITS.items():
+    if resource not in workflow.global_resources:
+        workflow.register_resource(resource, amount)
 
 config = PLAN.config
-RESULTS, LOGS, CHECKPOINTS = PLAN.results, PLAN.logs, PLAN.checkpoints
-CACHE = planning.CACHE
-BENCHMARKS = config["evaluation"]["benchmarks"]
-DATA = config["evaluation"]["data"]
+RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, planning.CACHE
+BENCHMARKS, DATA = config["evaluation"]["benchmarks"], config["evaluation"]["data"]
 # The final records of runs, samples and grades. Jobs request records alone, which are written last: Snakemake checks
 # every input of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
-SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in CHECKPOINTS]
-GRADES = [f"{RESULTS.grades(checkpoint)}/grades.json" for checkpoint in CHECKPOINTS]
+SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in PLAN.checkpoints]
+GRADES = [str(PLAN.grades(checkpoint)) for checkpoint in PLAN.checkpoints]
 # Removed beside a record: requested by `rule all`, so that they are made again.
 REMOVED = [
-    str(Path(record).with_name(f"{key}.parquet"))
+    str(path)
     for record in (SAMPLES + GRADES if MAIN else ())
-    if Path(record).is_file()
-    for key in BENCHMARKS
-    if not Path(record).with_name(f"{key}.parquet").is_file()
+    if os.path.isfile(record)
+    for path in (Path(record).with_name(f"{key}.parquet") for key in BENCHMARKS)
+    if not path.is_file()
 ]
-
-# Snakemake caps every request at the available resources; `--resources gpu=N` takes precedence.
-if HERE:
-    # One GPU: jobs are not assigned separate GPUs, so each would use the first.
-    LIMITS = {"gpu": 1}
-    if command_line.makes_files() and not workflow.output_settings.dryrun:
-        from workflow import cost  # imports modules that a dry run does not need
-
-        with command_line.one_line():
-            LIMITS |= cost.memory_limit(PLAN)
-    for resource, amount in LIMITS.items():
-        if resource not in workflow.global_resources:
-            workflow.register_resource(resource, amount)
 
 # Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee
 # inherit this setting, because they must outlive training's last save.
@@ -98,28 +96,28 @@ QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2
 shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
 
 # One process imports torch and TRL for all training and evaluation of this call.
-if HERE and command_line.makes_files() and not workflow.output_settings.dryrun:
+if HERE and MAKES and not DRY:
     worker.start(Path(LOGS, "worker.log"), {**VARIABLES, **trl.VARIABLES})
 
 
 # A param of scores, tables and pages, which are cheap: Snakemake rebuilds them when it changes. Trained, generated and
 # graded results have the hash in their record instead (`Plan.outdated`). A function: few cluster jobs need it.
+@cache
 def made_by(stage):
     return Code(stage).hash
 
 
-def any_of(models):
-    """Return a wildcard constraint that matches these names only; without names it never matches."""
-    return "|".join(sorted(map(re.escape, models))) or "(?!)"
-
-
 # No slash in any of them, so that a path parses in one way; a model or benchmark outside the plan matches no rule.
+def any_of(names):
+    return "|".join(sorted(map(re.escape, names))) or "(?!)"  # without names it never matches
+
+
 wildcard_constraints:
-    model=any_of({checkpoint.run.model for checkpoint in CHECKPOINTS}),
+    model=any_of({checkpoint.run.model for checkpoint in PLAN.checkpoints}),
     method=r"[A-Za-z0-9_.+=@-]+",  # a key of the catalog with +options and @variant
     seed=r"\d+",
     step=r"\d+",
-    benchmark="|".join(BENCHMARKS),
+    benchmark=any_of(BENCHMARKS),
 
 
 def planned_of(wc):
@@ -128,10 +126,6 @@ def planned_of(wc):
 
 def checkpoint_of(wc):
     return Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
-
-
-def train_need(wc):
-    return PLAN.need(planned_of(wc))
 
 
 # `snakemake --report` shows outputs with the text of report/captions, through one caption file for all.

@@ -32,11 +32,7 @@ rule generate:
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
         json=f"{RESULTS.root}/samples/{AT}/samples.json",
-        parquet=expand(
-            f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet",
-            benchmark=BENCHMARKS,
-            allow_missing=True,
-        ),
+        parquet=expand(f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
     log:
         f"{LOGS}/generate/{AT}.log",
     threads: GENERATE.cores
@@ -63,11 +59,7 @@ rule grade:
         samples=rules.generate.output.json,
     output:
         json=f"{RESULTS.root}/grades/{AT}/grades.json",
-        parquet=expand(
-            f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet",
-            benchmark=BENCHMARKS,
-            allow_missing=True,
-        ),
+        parquet=expand(f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
     log:
         f"{LOGS}/grade/{AT}.log",
     threads: 1

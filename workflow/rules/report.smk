@@ -23,18 +23,22 @@ CHOICE = []
 if SWEEP and SWEEP["test_seeds"] and not sweep.is_chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
+# Params of all that is computed from the tree.
+FROM_TREE = {"root": RESULTS.root, "code": lambda wc: made_by("report")}
+
 
 localrules:
-    sweep_table,
-    sweep_choice,
     claims,
+    convergence,
+    figure,
     manifest,
     matrix,
-    verify,
-    table,
-    figure,
-    convergence,
+    plan,
     report,
+    sweep_choice,
+    sweep_table,
+    table,
+    verify,
 
 
 rule matrix:
@@ -64,20 +68,14 @@ rule table:
             category="Tables",
             labels={"table": "{number}"},
         ),
-        multiext(
-            f"{RESULTS.tables}/table{{number}}",
-            ".tidy.csv",
-            ".md",
-            ".tex",
-        ),
+        multiext(f"{RESULTS.tables}/table{{number}}", ".tidy.csv", ".md", ".tex"),
     log:
         f"{LOGS}/table{{number}}.log",
     wildcard_constraints:
         number=r"[A-Za-z0-9_-]+",
     params:
-        root=RESULTS.root,
+        **FROM_TREE,
         caption=lambda wc: caption(f"table{wc.number}"),
-        code=lambda wc: made_by("report"),
     shell:
         "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
@@ -98,21 +96,14 @@ rule figure:
             category="Figures",
             labels={"figure": "{figure}"},
         ),
-        multiext(
-            f"{RESULTS.figures}/{{figure}}",
-            ".png",
-            ".pdf",
-            ".json",
-            ".csv",
-        ),
+        multiext(f"{RESULTS.figures}/{{figure}}", ".png", ".pdf", ".json", ".csv"),
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
-        figure="|".join(figure.key for figure in figure_spec.figures()),
+        figure=any_of(figure.key for figure in figure_spec.figures()),
     params:
-        root=RESULTS.root,
+        **FROM_TREE,
         caption=lambda wc: caption(wc.figure),
-        code=lambda wc: made_by("report"),
     shell:
         "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
 
@@ -129,8 +120,7 @@ rule sweep_table:
     log:
         f"{LOGS}/sweep.log",
     params:
-        root=RESULTS.root,
-        code=lambda wc: made_by("report"),
+        **FROM_TREE,
     shell:
         "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
 
@@ -155,19 +145,11 @@ rule convergence:
         matrix=RESULTS.matrix,
         runs=RUNS,
     output:
-        multiext(
-            f"{RESULTS.figures}/convergence",
-            ".csv",
-            "_methods.csv",
-            "_runs.csv",
-            "_curves.csv",
-            "_bands.csv",
-        ),
+        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv"),
     log:
         f"{LOGS}/convergence.log",
     params:
-        root=RESULTS.root,
-        code=lambda wc: made_by("report"),
+        **FROM_TREE,
     shell:
         "quiet {log} python -m report.convergence --results {params.root}"
 
@@ -188,9 +170,8 @@ rule claims:
     log:
         f"{LOGS}/claims.log",
     params:
-        root=RESULTS.root,
+        **FROM_TREE,
         caption=lambda wc: caption("claims"),
-        code=lambda wc: made_by("report"),
     shell:
         "quiet {log} python -m paper.claims --results {params.root}"
 
@@ -211,9 +192,8 @@ rule report:
     log:
         f"{LOGS}/report.log",
     params:
-        root=RESULTS.root,
+        **FROM_TREE,
         data=DATA,
-        code=lambda wc: made_by("report"),
     shell:
         "python -m report.page --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
 
@@ -228,8 +208,7 @@ rule manifest:
     log:
         f"{LOGS}/manifest.log",
     params:
-        root=RESULTS.root,
-        code=lambda wc: made_by("report"),
+        **FROM_TREE,
     shell:
         "quiet {log} python -m report.manifest --results {params.root}"
 
@@ -242,3 +221,13 @@ rule verify:
         root=RESULTS.root,
     shell:
         "python -m report.verify --results {params.root} 2>&1 | tee {log}"
+
+
+# What will run, its cost, and what is missing. It makes no file, so it always runs.
+rule plan:
+    log:
+        f"{LOGS}/plan.log",
+    params:
+        config=PLAN.path("config.json"),
+    shell:
+        "python -m workflow.cost --config {params.config} 2>&1 | tee {log}"

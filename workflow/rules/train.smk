@@ -135,13 +135,13 @@ rule train:
     wildcard_constraints:
         model=any_of(set(PLAN.models) - SEVERAL_NODES),
     # Functions, because models have different needs.
-    threads: lambda wc: train_need(wc).cores
+    threads: lambda wc: PLAN.need(planned_of(wc)).cores
     resources:
-        gpu=lambda wc: train_need(wc).gpus,
-        mem_mb=lambda wc: train_need(wc).memory,
-        runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
+        gpu=lambda wc: PLAN.need(planned_of(wc)).gpus,
+        mem_mb=lambda wc: PLAN.need(planned_of(wc)).memory,
+        runtime=lambda wc, attempt: PLAN.need(planned_of(wc)).minutes * attempt,
     params:
-        spec=lambda wc, input: PLAN.specification(planned_of(wc), input.prompts),
+        spec=lambda wc, input: PLAN.run_specification(planned_of(wc), input.prompts),
         folder=subpath(output.run, parent=True),
         launch="",
     # Preemption sends SIGTERM to all processes of a job: training saves and then exits, and nothing exits before it.
@@ -157,11 +157,11 @@ use rule train as train_nodes with:
         model=any_of(SEVERAL_NODES),
     resources:
         mpi="srun",
-        nodes=lambda wc: train_need(wc).nodes,
-        tasks=lambda wc: train_need(wc).nodes,
-        mem_mb=lambda wc: train_need(wc).memory,
-        runtime=lambda wc, attempt: train_need(wc).minutes * attempt,
+        nodes=lambda wc: PLAN.need(planned_of(wc)).nodes,
+        tasks=lambda wc: PLAN.need(planned_of(wc)).nodes,
+        mem_mb=lambda wc: PLAN.need(planned_of(wc)).memory,
+        runtime=lambda wc, attempt: PLAN.need(planned_of(wc)).minutes * attempt,
     params:
         launch=lambda wc: "workflow/ray_nodes.sh {0.nodes} {gpus} {0.cores}".format(
-            need := train_need(wc), gpus=need.gpus // need.nodes
+            need := PLAN.need(planned_of(wc)), gpus=need.gpus // need.nodes
         ),
