@@ -37,20 +37,10 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
         raise CorruptInputError(
             f"reward: {len(prompts)} prompts, {len(responses)} responses, {len(answers)} answers: must be equal"
         )
-    questions = [Question(gold(answer), response) for response, answer in zip(responses, answers, strict=True)]
-    return [_reward(grade) for grade in graded(questions)]
-
-
-def graded(questions: Sequence[Question]) -> list[Grade]:
-    """Grade with this process's grader, which ends with the process."""
-    with _LOCK:
-        return _grader().grade(questions)
-
-
-def _reward(grade: Grade) -> float | None:
+    grades = graded([Question(gold(answer), response) for response, answer in zip(responses, answers, strict=True)])
     # A timeout without CPU seconds is one by the wall clock: the comparison never reached its limit.
-    failed = grade.verdict is Verdict.ERROR or (grade.verdict is Verdict.TIMEOUT and not grade.seconds)
-    return None if failed else float(grade.verdict is Verdict.CORRECT)
+    failed = [g.verdict is Verdict.ERROR or (g.verdict is Verdict.TIMEOUT and not g.seconds) for g in grades]
+    return [None if bad else float(g.verdict is Verdict.CORRECT) for g, bad in zip(grades, failed, strict=True)]
 
 
 # The share of responses that cannot be right: for a run in which all rewards are equal.
@@ -58,13 +48,15 @@ boxed.unanswered = lambda responses: sum(not last_box(text) for text in response
 boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 
-def _grader() -> Grader:
+def graded(questions: Sequence[Question]) -> list[Grade]:
+    """Grade with this process's grader, which ends with the process."""
     process = os.getpid()
-    if process not in _GRADER:
-        _GRADER.clear()
-        _GRADER[process] = Grader()
-        atexit.register(_close, process)
-    return _GRADER[process]
+    with _LOCK:
+        if process not in _GRADER:
+            _GRADER.clear()
+            _GRADER[process] = Grader()
+            atexit.register(_close, process)
+        return _GRADER[process].grade(questions)
 
 
 def _close(process: int) -> None:

@@ -32,7 +32,7 @@ COLUMNS = (
 INTEGERS = ("seed", "step", "items", "samples", "responses", "correct", *NOT_CORRECT)
 TEXTS = ("model", "method", "benchmark", "level", "how", CODE)
 NEVER_EMPTY = (*KEYS, "level", "how")
-NEEDED = ("items", "responses", "correct", *NOT_CORRECT)  # of a row that was run
+FIGURES = ("items", "responses", "correct", *NOT_CORRECT)  # never empty in a row that was run
 
 Row = Mapping[str, Any]
 
@@ -64,8 +64,8 @@ def read_scores(path: Path | str) -> pd.DataFrame:
 def read_rows(path: Path | str) -> list[dict[str, Any]]:
     """Return every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
 
-    Rejected: unknown or missing columns, values out of range, inconsistent counts, a repeated key, a checkpoint that
-    lacks a benchmark or average the others have.
+    Rejected: unknown or missing columns, empty or impossible cells, a repeated key, a checkpoint that lacks a benchmark
+    or average the others have.
     """
     lines = read_csv(path, "table of scores", COLUMNS)
     if strange := [name for name in lines[0] if name not in COLUMNS]:
@@ -73,8 +73,10 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
     rows, benchmarks = [], defaultdict[str, set[str]](set)
     for number, cells in enumerate(lines, 2):
         rows.append(row := {name: _value(f"{path}: row {number}: {name}", name, cells[name]) for name in COLUMNS})
-        if problem := _problem(row):
-            raise CorruptInputError(f"{path}: row {number}: {problem}")
+        needed = [*NEVER_EMPTY, *(FIGURES if row["how"] != NOT_RUN else ())]
+        needed += ["score"] if row["how"] != NOT_RUN and row["benchmark"] != MACRO else []
+        if empty := [name for name in needed if row[name] is None]:
+            raise CorruptInputError(f"{path}: row {number}: {empty[0]} is empty")
         present = benchmarks["{model}/{method}/seed{seed}/step{step}".format_map(row)]
         if row["benchmark"] in present:
             raise CorruptInputError(f"{path}: row {number}: this checkpoint has two rows for {row['benchmark']}")
@@ -100,24 +102,3 @@ def _value(at: str, name: str, cell: str) -> Any:
     if name not in INTEGERS and name != "response_tokens" and value > 1:
         raise CorruptInputError(f"{at}: {cell} is not a fraction of 1")
     return value
-
-
-def _problem(row: Row) -> str | None:
-    """Return what is wrong with a row, or None."""
-    score, low, high, average = row["score"], row["low"], row["high"], row["benchmark"] in AVERAGES
-    macro, run = row["benchmark"] == MACRO, row["how"] != NOT_RUN
-    full = [name for name in COLUMNS if row[name] is not None and name not in (*NEVER_EMPTY, CODE)]
-    needed = {*NEVER_EMPTY, *(NEEDED if run else ())}
-    needed |= {"score", "timeout_low", "timeout_high"} if run and not macro else set()
-    needed |= {"samples"} if run and not average else set()
-    if empty := [name for name in COLUMNS if name in needed and row[name] is None]:
-        return f"{empty[0]} is empty"
-    if not run:
-        return f"{full[0]} = {row[full[0]]} in a row that was not run" if full else None
-    if row["correct"] + sum(row[name] for name in NOT_CORRECT) != row["responses"]:
-        return f"verdicts do not add up to {row['responses']} responses"
-    if not average and score != row["correct"] / row["responses"]:
-        return f"score {score} is not {row['correct']} / {row['responses']}"
-    if (low is None) != (high is None) or (low is not None and (score is None or not low <= score <= high)):
-        return f"interval [{low}, {high}] does not hold the score {score}"
-    return None

@@ -13,14 +13,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.errors import ConfigError, CorruptInputError
+from core.progress import Progress
 from core.provenance import sha256_bytes
 from evals.benchmark import Benchmark, Decoding, Item
 from evals.generation import prompts
-from evals.generation.engine import Engine, Meter, Request, per_sample_seed
+from evals.generation.engine import Engine, Request, per_sample_seed
 from evals.generation.prompts import Prompt
 from evals.store import clean
 
@@ -65,12 +67,7 @@ def make_plan(
     """Make the plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
     reading, changes = reading or benchmark.prompt, changes or {}
 
-    def prompt_of(problem: str, limit: int) -> Prompt:
-        if engine.chat:
-            return prompts.for_chat(reading, problem)
-        assert engine.tokenizer is not None  # only a chat endpoint may lack one
-        return prompts.build(engine.tokenizer, reading, problem, limit)
-
+    prompt_of = partial(prompts.build, None if engine.chat else engine.tokenizer, reading)
     built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
     # A prompt that was cut, or whose length only the server can count, gets the whole limit.
     longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
@@ -134,9 +131,9 @@ def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> l
         for item, prompt in zip(plan.items, plan.prompts, strict=True)
         for sample in range(plan.decoding.samples)
     ]
-    meter = Meter(f"{label} {plan.benchmark.key}", len(requests))
+    progress = Progress(f"{label} {plan.benchmark.key}", len(requests))
     rows = []
-    for request, found in zip(requests, engine.generate(requests, plan.decoding, folder, meter), strict=True):
+    for request, found in zip(requests, engine.generate(requests, plan.decoding, folder, progress), strict=True):
         tokens, stop = found.tokens, found.stop
         if tokens is None and engine.tokenizer is not None:  # not observed: from encoding the text again
             tokens = len(engine.tokenizer.encode(found.text, add_special_tokens=False))

@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import inspect
 import re
-import time
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,19 +67,8 @@ class Drawn(NamedTuple):
     stop: str  # one of `evals.store.STOPS`
 
 
-class Meter(Progress):
-    """Progress over the responses to one plan, with tokens per second."""
-
-    tokens = 0
-
-    def add(self, responses: int, tokens: int) -> None:
-        self.tokens += tokens
-        seconds = max(time.monotonic() - self.began, 1e-9)
-        self.update(self.done + responses, tokens_per_second=round(self.tokens / seconds))
-
-
 class Engine(ABC):
-    """A model that draws responses. Expensive work starts when `open` is called."""
+    """A model that draws responses. Nothing expensive happens before `open` and `generate`."""
 
     backend: str  # its key in `BACKENDS`
     packages: tuple[str, ...] = ("transformers", "tokenizers")
@@ -92,12 +80,13 @@ class Engine(ABC):
     def __init__(self, settings: Settings):
         self.settings = settings
 
-    @abstractmethod
-    def open(self, max_length: int | None) -> None:
-        """Load the model or connect, at the first call. max_length: most tokens of prompt and response together."""
+    def open(self, max_length: int | None) -> None:  # noqa: B027 - an endpoint has nothing to load
+        """Load the model, at the first call. max_length: most tokens of prompt and response together."""
 
     @abstractmethod
-    def generate(self, requests: Sequence[Request], decoding: Decoding, folder: Path, meter: Meter) -> Sequence[Drawn]:
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
+    ) -> Sequence[Drawn]:
         """Return one response per request, in order; `folder` may keep responses until all are complete."""
 
     @property
@@ -212,18 +201,20 @@ class Local(Engine):
 
     def observe(self, batch: Iterable[Drawn]) -> None:
         """Record a batch of responses, with texts exactly as lm-eval will return them."""
-        batch = list(batch)
         for one in batch:
             self.seen[one.text].append(one)
-        self.meter.add(len(batch), sum(one.tokens or 0 for one in batch))
+            self.progress.done += 1
+        self.progress.update(self.progress.done)
 
-    def generate(self, requests: Sequence[Request], decoding: Decoding, folder: Path, meter: Meter) -> Sequence[Drawn]:
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
+    ) -> Sequence[Drawn]:
         from lm_eval.api.instance import Instance
         from transformers import set_seed
 
         assert self.lm is not None
         set_seed(self.settings.seed)
-        self.meter, self.seen = meter, defaultdict[str, deque[Drawn]](deque)
+        self.progress, self.seen = progress, defaultdict[str, deque[Drawn]](deque)
         texts = self.lm.generate_until(
             [
                 Instance("generate_until", {}, (request.prompt, self.arguments(request, decoding)), place)

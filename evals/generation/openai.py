@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import time
-import urllib.request
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from pydantic import PositiveInt
 
@@ -25,9 +24,10 @@ from core import digests, lock
 from core.declared import Declared, check, validated
 from core.errors import BenchError, ConfigError, MissingInputError, unknown
 from core.files import parse_json, write_text
+from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
-from evals.generation.engine import JOURNAL, Drawn, Engine, Meter, Request, Settings
+from evals.generation.engine import JOURNAL, Drawn, Engine, Request, Settings
 from evals.store import STOPS, clean
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class Endpoint(Engine):
 
     def __init__(self, settings: Settings):
         super().__init__(settings)
-        if not settings.endpoint:
-            raise ConfigError("generate: --endpoint: backend openai needs the server's address (http://host:port/v1)")
-        _check_address(settings.endpoint)
-        self.url = settings.endpoint.rstrip("/")
-        for name in ("header", "auth_token", "api_key"):
-            if name in settings.more:
-                raise ConfigError(f"generate: --engine: {name}: would be recorded; give the key as variable {KEY}")
+        # samples.json records the address, and errors print it: it must not hold a secret
+        if not re.fullmatch(r"https?://[^@?#\s/]+(/[^@?#\s]*)?", settings.endpoint or ""):
+            raise ConfigError(
+                "generate: --endpoint: backend openai needs an address like http://host:port/v1, without user, password"
+                f" and query, which would be recorded; give the key as variable {KEY}"
+            )
+        self.url = f"{str(settings.endpoint).rstrip('/')}/{'chat/completions' if settings.chat else 'completions'}"
         self.key = os.environ.get(KEY, "")
         if not (self.key.isascii() and self.key.isprintable()):  # the libraries' own errors would quote it
             raise ConfigError(f"generate: variable {KEY}: holds a character that an HTTP header cannot hold")
@@ -134,22 +134,9 @@ class Endpoint(Engine):
         del facts["batch_size"]
         return facts
 
-    def open(self, max_length: int | None) -> None:
-        """Raise MissingInputError for an unreachable server, ConfigError for one that serves other models."""
-        request = urllib.request.Request(f"{self.url}/models")
-        # unredirected: urllib would send an ordinary header to the host of any redirect
-        request.add_unredirected_header("Authorization", f"Bearer {self.key}")
-        try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
-                served = [entry["id"] for entry in json.load(answer)["data"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise MissingInputError(
-                f"{self.url}/models: no OpenAI-compatible server answers there ({error})"
-            ) from error
-        if self.settings.model not in served:
-            raise unknown(f"{self.url}/models", "--model", self.settings.model, served)
-
-    def generate(self, requests: Sequence[Request], decoding: Decoding, folder: Path, meter: Meter) -> Sequence[Drawn]:
+    def generate(
+        self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
+    ) -> Sequence[Drawn]:
         """Return all responses. Raises BusyError; MissingInputError for missing or too many empty ones."""
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
@@ -158,12 +145,14 @@ class Endpoint(Engine):
                 journal.drop_empty()
             journal.rewrite()
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
-            meter.start = meter.done = len(journal)
-            asyncio.run(self._fill(journal, requests, decoding, meter))
+            progress.start = len(journal)
+            asyncio.run(self._fill(journal, requests, decoding, progress))
         lines = [journal[request.item_id, request.sample] for request in requests]
         return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
 
-    async def _fill(self, journal: Journal, requests: Sequence[Request], decoding: Decoding, meter: Meter) -> None:
+    async def _fill(
+        self, journal: Journal, requests: Sequence[Request], decoding: Decoding, progress: Progress
+    ) -> None:
         """Request each response that the journal lacks, `batch_size` at any time."""
         import aiohttp
 
@@ -183,7 +172,7 @@ class Endpoint(Engine):
                     return
                 journal.add(request, found, time.monotonic() - began)
                 empty += not found.text.strip()
-                meter.add(1, found.tokens or 0)
+                progress.update(len(journal))
 
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.batch_size, ssl=self.arguments.verify_certificate),
@@ -195,17 +184,13 @@ class Endpoint(Engine):
         kept = f"{len(journal)} are kept in {journal.path}"
         if empty > most_empty:
             raise MissingInputError(
-                f"{self._address}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
+                f"{self.url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
                 f" {kept}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
                 " command to go on; else set --empty-limit to 1"
             )
         if failures:
             why = failures.most_common(1)[0][0]
-            raise MissingInputError(f"{self._address}: {count} ({why}); {kept}; run the same command to go on")
-
-    @property
-    def _address(self) -> str:
-        return f"{self.url}/{'chat/completions' if self.chat else 'completions'}"
+            raise MissingInputError(f"{self.url}: {count} ({why}); {kept}; run the same command to go on")
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
@@ -226,7 +211,7 @@ class Endpoint(Engine):
             await asyncio.sleep(min(wait, LONGEST_WAIT))
             wait, content = FIRST_WAIT * 2 ** min(attempt, 9), bytearray()
             try:
-                async with session.post(self._address, json=body) as answer:
+                async with session.post(self.url, json=body) as answer:
                     async for part in answer.content.iter_any():
                         content += part
                         if len(content) > LONGEST_BODY:
@@ -264,22 +249,3 @@ class Endpoint(Engine):
             raise ValueError(f"the server broke off its response (finish_reason {stop!r})")
         known = type(tokens) is int and 0 <= tokens < 2**31
         return Drawn(text, tokens if known else None, stop if stop in STOPS else "unknown")
-
-
-def _check_address(address: str) -> None:
-    """Raise ConfigError for an invalid address, or one that may hold a secret: samples.json and errors contain it.
-
-    Such an address is not printed. Any @ counts: without http://, a parser finds no user in `user:key@host`.
-    """
-    if any(sign in address for sign in "@?#"):
-        raise ConfigError(
-            f"generate: --endpoint: a user, a password or a query would be recorded; give http://host:port/v1 alone,"
-            f" and the key as variable {KEY}"
-        )
-    try:
-        parts = urlsplit(address)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an unmatched bracket, a port that is not a number
-        valid = False
-    if not valid:
-        raise ConfigError(f"generate: --endpoint: not an address like http://host:port/v1: {address!r}")

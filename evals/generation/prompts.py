@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError, unknown
@@ -60,11 +61,15 @@ def plain(reading: str, problem: str) -> str:
     return "".join(f"{message['content']}\n\n" for message in messages(reading, problem))
 
 
-def build(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str, limit: int | None) -> Prompt:
+def build(tokenizer: PreTrainedTokenizerBase | None, reading: str, problem: str, limit: int | None) -> Prompt:
     """Build the prompt of a problem, with the model's chat template if it has one, cut on the left to `limit` tokens.
 
-    Raises ConfigError for an unknown reading.
+    tokenizer: None for an endpoint that applies its own template: it gets the conversation as JSON. Raises ConfigError
+    for an unknown reading.
     """
+    if tokenizer is None:
+        text = json.dumps(messages(reading, problem), ensure_ascii=False)
+        return Prompt(text, tokens=None, cut=0, how=f"{reading}, the endpoint's chat template")
     if reading in GENERATED or getattr(tokenizer, "chat_template", None) is None:
         text, how = plain(reading, problem), f"{reading}, no chat template"
     else:
@@ -72,27 +77,19 @@ def build(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str, limit:
     return _fit(tokenizer, text, how, limit)
 
 
-def for_chat(reading: str, problem: str) -> Prompt:
-    """Build the conversation as JSON, for an endpoint that applies its own template."""
-    text = json.dumps(messages(reading, problem), ensure_ascii=False)
-    return Prompt(text, tokens=None, cut=0, how=f"{reading}, the endpoint's chat template")
-
-
 def _templated(tokenizer: PreTrainedTokenizerBase, reading: str, problem: str) -> tuple[str, str]:
     from jinja2.exceptions import TemplateError
 
-    def render(conversation: Messages) -> str:
-        return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
-
+    render = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
     conversation = messages(reading, problem)
     try:
-        return render(conversation), f"{reading}, chat template"
+        return str(render(conversation)), f"{reading}, chat template"
     except TemplateError:
         if conversation[0]["role"] != "system":
             raise
     # Some templates refuse a system message. The instruction must not be lost, so it opens the user message.
-    text = f"{conversation[0]['content']}\n\n{conversation[1]['content']}"
-    return render([{"role": "user", "content": text}]), f"{reading}, chat template without system role"
+    text = "\n\n".join(message["content"] for message in conversation)
+    return str(render([{"role": "user", "content": text}])), f"{reading}, chat template without system role"
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:

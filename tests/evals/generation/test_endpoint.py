@@ -71,9 +71,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def do_GET(self) -> None:
-        self.send((200, {}, json.dumps({"data": [{"id": NAME}]}).encode()))
-
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
@@ -152,7 +149,7 @@ def test_the_server_is_asked_what_was_planned_with_a_seed_for_each_sample(
 def test_the_key_reaches_the_server_and_no_file(
     server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the key the server answers neither requests nor the question for its models."""
+    """The server answers no request without the key."""
     assert len(drawn(server, quick_data, tmp_path / "out", limit=2)) == 2
     printed = capfd.readouterr()
     assert planted.told((printed.out + printed.err).encode(), planted.WORDS) == set()
@@ -273,15 +270,18 @@ def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_p
 
 
 SECRET = "plantedU5z4"
+ADDRESS = "--endpoint: backend openai needs an address like http://host:port/v1, .*OPENAI_API_KEY$"
 NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, error; a secret among them is not shown
-    ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, "--endpoint: .*OPENAI_API_KEY$"),
-    ({"more": {"api_key": SECRET}}, "--engine: api_key: .*OPENAI_API_KEY$"),
-    ({"endpoint": None}, "--endpoint: backend openai needs"),
-    ({"endpoint": "localhost:8000/v1"}, "--endpoint: not an address like .*'localhost:8000/v1'$"),
-    ({"endpoint": "http://[::1/v1"}, r"--endpoint: not an address like .*'http://\[::1/v1'$"),
+    ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, ADDRESS),
+    ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, ADDRESS),
+    ({"endpoint": None}, ADDRESS),
+    ({"endpoint": "localhost:8000/v1"}, ADDRESS),
+    (
+        {"more": {"api_key": SECRET}},
+        "--engine: api_key: unknown key; allowed: max_retries, think_end_token, timeout, v",
+    ),
     ({"chat": False}, "--tokenizer: give a folder"),
-    ({"more": {"max_retrys": 20}}, "--engine: max_retrys: unknown key; allowed: max_retries, .*nearest: max_retries"),
+    ({"more": {"max_retrys": 20}}, "--engine: max_retrys: .*nearest: max_retries"),
     ({"more": {"max_retries": 0}}, "--engine: max_retries: "),
 )
 
