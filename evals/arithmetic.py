@@ -92,14 +92,14 @@ def _left_to_right(prompt: str) -> Work:
 
 
 def _add_two_digits(prompt: str) -> Work:
-    (a, b), (c, d) = prompt[:-1].split("+")
+    a, b, _, c, d, _ = list(prompt)
     units = int((yield f"{b}+{d}", str(int(b) + int(d)), _DIGITS))
     tens = yield f"{units // 10}+{a}+{c}", str(units // 10 + int(a) + int(c)), _DIGITS
     return f"{int(tens)}{units % 10}"
 
 
 def _continue_sequence(prompt: str) -> Work:
-    first, second, value = prompt[:5:2]
+    first, second, value = list(prompt[:5:2])
     differences = (yield from _step(second, "-", first)), (yield from _step(value, "-", second))
     for index in range(len(prompt) - len("0,0,0?")):
         value = yield from _step(value, "+", differences[index % 2])

@@ -131,12 +131,12 @@ def download(source: Source, folder: Path) -> Path:
     parts = {"repository": source.repository, "revision": str(source.revision), "path": source.path}
     try:
         url = template.format(**{name: urllib.parse.quote(part) for name, part in parts.items()})
-    except (KeyError, IndexError) as error:
-        raise ConfigError(
-            f"TEPO_REPOSITORY_FILE: {template!r} may hold {{repository}}, {{revision}} and {{path}} only"
-        ) from error
+    except (KeyError, IndexError):
+        url = ""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):  # urlopen would also read file:///
-        raise ConfigError(f"TEPO_REPOSITORY_FILE: {url!r} is not an http(s) address")
+        raise ConfigError(
+            f"TEPO_REPOSITORY_FILE: {template!r}; set an http(s) address with {{repository}}, {{revision}}, {{path}}"
+        )
     target = folder / "file.jsonl"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, open(target, "wb") as stream:

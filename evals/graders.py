@@ -202,8 +202,8 @@ def share(rows: pd.DataFrame, column: str, policies: Mapping[str, str]) -> Estim
     The share's value is None where any is unknown.
     """
     cells: dict[str, Samples] = {}
-    parts = dict(list(rows.groupby("benchmark")))
-    for benchmark, frame in parts.items():
+    parts = [(str(benchmark), frame) for benchmark, frame in rows.groupby("benchmark")]
+    for benchmark, frame in parts:
         if missing := int(frame[column].isna().sum()):
             return Estimate(level="problem", how=f"unknown for {missing} responses", n=0)
         problem = frame.drop_duplicates("item_id")
@@ -213,7 +213,7 @@ def share(rows: pd.DataFrame, column: str, policies: Mapping[str, str]) -> Estim
     return pooled(cells) if len(cells) > 1 else estimate(next(iter(cells.values())))
 
 
-def write_verdicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def write_verdicts(path: Path, rows: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     """Write rows with the columns VERDICTS, and return their entry for the record."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -226,13 +226,13 @@ def write_verdicts(path: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 def compare(
     tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Grade every response of the tree by all graders, write the files, and return their rows and the graders not run.
 
     Raises ConfigError when no label belongs to a response of the tree, and as `read`.
     """
     given = read_labels(labels) if labels else {}
-    table: dict[str, list[dict[str, Any]]] = {"accuracy": [], "pairs": [], "differences": []}
+    table: dict[str, list[Any]] = {"accuracy": [], "pairs": [], "differences": []}
     not_run, matched = dict(judges.not_run), False
     for at in tree.checkpoints:
         record = tree.layout.grades(at) / "grades.json"
@@ -264,9 +264,8 @@ def compare(
             rows = pd.concat([found[name][inside] for name in ran]).sort_index(kind="stable").dropna(subset="verdict")
             entry = write_verdicts(out / at.path / f"{scope}.parquet", rows[list(VERDICTS)].to_dict("records"))
             entries[scope] = entry | {"samples_sha256": sampled[scope]["sha256"]}
-            differing = right.nunique(axis=1) > 1
-            wanted = rows[rows.index.map(differing)][["gold", "label", *VERDICTS]]
-            table["differences"] += [place | row for row in wanted.to_dict("records")]
+            wanted = rows[rows.index.isin(right.index[right.nunique(axis=1) > 1])][["gold", "label", *VERDICTS]]
+            table["differences"] += wanted.assign(**place).to_dict("records")
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}
         facts |= {"versions": judges.versions, "code": Code("grade").hash}
         write_json(out / at.path / RECORD, facts)
@@ -292,7 +291,7 @@ def markdown(table: Mapping[str, Sequence[Mapping[str, Any]]], not_run: Mapping[
     for row in table["pairs"]:
         alone[row["a"], row["b"]] += row["a_alone"]
         alone[row["b"], row["a"]] += row["b_alone"]
-    lines = ["Score in percent, 95 % interval over problems:", "", *_lines(list(scores), scores.to_numpy())]
+    lines = ["Score in percent, 95 % interval over problems:", "", *_lines(list(scores.columns), scores.to_numpy())]
     lines += ["", "Responses right by the grader of the row and not by that of the column:", ""]
     lines += _lines(["", *names], [[a, *(alone.get((a, b), "") for b in names)] for a in names])
     heads = [*PLACE, "grader", *COUNTS, "as labelled, percent"]

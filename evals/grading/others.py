@@ -11,7 +11,7 @@ package takes 8 seconds more.
     python -m evals.grading.others    a worker, as `python -m evals.grading.worker`
 """
 
-import importlib
+import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Callable
@@ -80,12 +80,7 @@ def _module(other: Other) -> ModuleType:
     """Load a grader's module. Raises ImportError, or the errors of its file."""
     if not other.file:
         return importlib.import_module(other.package.replace("-", "_"))
-    spec = importlib.util.find_spec(other.file.partition("/")[0])
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingInputError(f"{other.package} is not installed")
-    path = Path(next(iter(spec.submodule_search_locations))).parent / other.file
-    if not path.is_file():
-        raise MissingInputError(f"{path}: missing in the installed {other.package}")
+    path = Path(str(importlib.metadata.distribution(other.package).locate_file(other.file)))
     file = importlib.util.spec_from_file_location(f"others_{path.parent.name}_{path.stem}", path)
     assert file is not None
     assert file.loader is not None
@@ -96,20 +91,18 @@ def _module(other: Other) -> ModuleType:
 
 def _compare(name: str) -> worker.Compare:
     """Return the grader `name`, loaded and warm; if loading fails, every comparison raises the reason."""
+    other, module, reason = OTHERS[name], ModuleType(name), ""
     try:
-        module = _module(OTHERS[name])
+        module = _module(other)
         for response in (r"\boxed{x+2^{\frac{1}{2}}}", r"Final Answer: The final answer is $x+2^{\frac{1}{2}}$."):
-            OTHERS[name].judge(module, r"\sqrt{2}+x", response)
+            other.judge(module, r"\sqrt{2}+x", response)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
 
-        def fail(gold: Gold, response: str) -> str:
-            raise MissingInputError(reason)
-
-        return fail
-
     def judge(gold: Gold, response: str) -> str:
-        right, extracted = OTHERS[name].judge(module, gold.text, response)
+        if reason:
+            raise MissingInputError(reason)
+        right, extracted = other.judge(module, gold.text, response)
         return json.dumps([right, extracted and extracted[:LONGEST_ANSWER]])
 
     return judge
