@@ -155,7 +155,7 @@ def paired(
     Benchmarks not run on either model (`missing`) have no entry; there is then no macro average, and the pooled one
     covers the benchmarks that both have.
     """
-    from evals.stats.compare import compare, compare_macro, compare_pooled
+    from evals.stats.compare import compare, compare_average
 
     policy = policies(results, benchmarks)
     sides = [_read(results, side, benchmarks, missing) for side in (a, b)]
@@ -163,10 +163,10 @@ def paired(
     columns = [{key: side[key].samples.column(policy[key]) for key in both} for side in sides]
     pools = [{key: side[key].samples.pool(policy[key]) for key in both} for side in sides]
     comparisons = {key: compare(columns[0][key], columns[1][key]) for key in both}
-    comparisons[POOLED] = compare_pooled(*pools)
+    comparisons[POOLED] = compare_average(*pools, pooled=True)
     # A mean over fewer benchmarks would be a different average under the same name.
     if len(both) == len(benchmarks):
-        comparisons[MACRO] = compare_macro(*columns)
+        comparisons[MACRO] = compare_average(*columns, pooled=False)
     return comparisons
 
 

@@ -24,11 +24,12 @@ A B
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from core import errors
-from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, unknown, whole
+from core.errors import ConfigError, MissingInputError, Parser, real, unknown, whole
 from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
@@ -38,7 +39,7 @@ from report.markdown import bracketed, markdown_table
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",
          "movement": "movement, nats a token", "movement_first": "movement of the first rollout"}  # fmt: skip
-SCORES = {POOLED: "score after", MACRO: "benchmarks' mean after"}  # a measure is `<benchmark> <rollouts>`
+SCORES = {POOLED: "score", MACRO: "benchmarks' mean"}
 HEADER = ("model", "measure", "a", "b", "pairs", "by_tree", "units", "mean_a", "mean_b", "difference", "low", "high",
           "p", "detectable", "needed")  # fmt: skip
 
@@ -78,12 +79,13 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
         for run in tree.runs:
             if run.method != keys_a.get(run.model) or tree.is_fresh(run) != (compared is not None):
                 continue
-            other, record = Run(run.model, keys_b.get(run.model, run.method), run.seed), tree.record(run)
-            if other.method == BASE and (before := tree.base(run.model, run.seed)):
-                other = before.run
+            other: Run | None = Run(run.model, keys_b.get(run.model, run.method), run.seed)
+            if b == BASE:
+                before = tree.base(run.model, run.seed)
+                other = before and before.run
             elif other == run or other not in tree.runs or tree.record(other) is None:
                 continue
-            if record is not None:
+            if other and (record := tree.record(run)) is not None:
                 base = (run.model, run.seed, str(record["inputs"].get("base")))
                 again += base in found
                 found.setdefault(base, Pair(tree, run, other))
@@ -101,71 +103,79 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
         return {str(model["key"]): key for model in tree.models}
     from report.points import of_sweep
 
-    points = of_sweep(tree)["points"]
-    if not any(point["row"] == name for point in points):
-        raise unknown(str(tree.layout.matrix), "sweep: method", name, dict.fromkeys(point["row"] for point in points))
-    own = {(point["model"], point["row"]): point["base"] for point in points}
+    own = {(point["model"], point["row"]): point["base"] for point in of_sweep(tree)["points"]}
+    if name not in (names := dict.fromkeys(row for _, row in own)):
+        raise unknown(str(tree.layout.matrix), "sweep: method", name, names)
     values = tree.chosen if compared == "chosen" else own
     return {model: method for (model, row), method in values.items() if row == name}
 
 
-def _value(tree: Tree, run: Run, measure: str) -> float | None:
-    """Return the value of a measure of CURVE, or of `<benchmark> <rollouts>`; None where the run has none."""
-    from evals.learning_curves import figure
+def contrast(
+    values: Mapping[int, tuple[float, float]], clusters: Mapping[int, Any] | None, top: float
+) -> dict[str, Any]:
+    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
+    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
+    from evals.stats.compare import by_clean_model, compare_seeds
+    from evals.stats.sizes import units_needed
 
-    key, _, step = measure.partition(" ")
-    if run.method == BASE:
-        step = "0" if step else ""
-    if (not step and run.method == BASE) or (step and not tree.layout.scores.is_file()):
-        return None
-    return figure(tree, Checkpoint(run, int(step or 0)), key)
+    sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
+    c = compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
+    means = [list(by_clean_model(side, clusters).values()) for side in sides]
+    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
+    return row | {"mean_a": sum(means[0]) / len(means[0]), "mean_b": sum(means[1]) / len(means[1])}
 
 
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
     """Return a row by HEADER for each model and measure that at least one pair has; intervals need two pairs.
     benchmarks: the ones whose scores are compared. by_tree: pairs of each tree."""
-    from evals.stats.sizes import contrast
+    from evals.learning_curves import figure
+
+    def value(pair: Pair, run: Run, key: str, step: int) -> float | None:
+        # Curves are enough where nothing is evaluated, or not yet; the model before RL has scores only.
+        if (key in CURVE and pair.b.method == BASE) or (key not in CURVE and not pair.tree.layout.scores.is_file()):
+            return None
+        return figure(pair.tree, Checkpoint(run, 0 if run.method == BASE else step), key)
 
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
-        own = [pair for pair in found if pair.a.model == model]
+        own = dict(enumerate(pair for pair in found if pair.a.model == model))
         # The number of the clean model that a pair continues: on another machine, the same model is built with other
         # rounding. Without clean models (built elsewhere), each pair counts.
-        clean = [pair.tree.clean_models(model) for pair in own]
-        clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in enumerate(clean)}
-        # Curves are enough where nothing is evaluated, or not yet.
-        scored = [pair for pair in own if pair.tree.layout.scores.is_file()]
-        steps = sorted({int(step) for pair in scored for step in pair.tree.runs[pair.a]["steps"]})
-        for measure in [*CURVE, *(f"{benchmark} {step}" for step in steps for benchmark in benchmarks)]:
-            sides = [(_value(pair.tree, pair.a, measure), _value(pair.tree, pair.b, measure)) for pair in own]
-            values = {n: (a, b) for n, (a, b) in enumerate(sides) if a is not None and b is not None}
+        clean = {n: pair.tree.clean_models(model) for n, pair in own.items()}
+        clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in clean.items()}
+        steps = sorted({step for pair in own.values() for step in pair.tree.runs[pair.a]["steps"]})
+        for key, step in [*((key, 0) for key in CURVE), *((key, step) for step, key in product(steps, benchmarks))]:
+            sides = {n: (value(pair, pair.a, key, step), value(pair, pair.b, key, step)) for n, pair in own.items()}
+            values = {n: (a, b) for n, (a, b) in sides.items() if a is not None and b is not None}
             if values:
-                row = {"model": model, "measure": measure, "pairs": len(values)}
-                row["by_tree"] = Counter(str(own[n].tree.given) for n in values)
-                out.append(row | contrast(values, {n: clusters[n] for n in values}))
+                row = contrast(values, {n: clusters[n] for n in values}, 1.0)
+                measure = key if key in CURVE else f"{SCORES.get(key, key)} after {step}"
+                by_tree = Counter(str(own[n].tree.given) for n in values)
+                out.append(row | {"model": model, "measure": measure, "pairs": len(values), "by_tree": by_tree})
     return out
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     """Return a Markdown table with a line on what it shows."""
-    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
     rows = []
     for line in found:
         form = partial(_form, line["measure"])
-        signed, counts = partial(form, sign="+"), line["by_tree"].values()
+        counts = line["by_tree"].values()
         pairs = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
         rows.append([
             line["model"],
-            CURVE.get(line["measure"]) or f"{_score(line['measure'])}, percent",
+            CURVE.get(line["measure"], f"{line['measure']}, percent"),
             pairs + f" of {line['units']} clean models" * (line["units"] < line["pairs"]),
             form(line["mean_a"]),
             form(line["mean_b"]),
-            bracketed(signed(line["difference"]), line["low"], line["high"], signed),
+            bracketed(form(line["difference"], "+"), line["low"], line["high"], partial(form, sign="+")),
             "" if line["p"] is None else f"{line['p']:.2g}",
             "" if line["detectable"] is None else form(line["detectable"]),
             "" if line["needed"] is None else f"{line['needed']:,}",
         ])  # fmt: skip
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
     out += markdown_table(heads, rows, "---:")
     out += ["", "needed: clean models, with as many seeds each as here; without clean models: seeds"]
     if again:
@@ -180,22 +190,6 @@ def _form(measure: str, value: float, sign: str = "") -> str:
     return f"{value:{sign}.{4 if measure.startswith('movement') else 3}f}"
 
 
-def _score(measure: str) -> str:
-    """Return `score after 12` for the pooled score, `syn_mix4 after 12` for a benchmark."""
-    benchmark, step = measure.split()
-    return f"{SCORES.get(benchmark, f'{benchmark} after')} {step}"
-
-
-def csv_text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV text with one row per model and measure; scores are fractions."""
-    rows = []
-    for line in found:
-        measure = line["measure"] if line["measure"] in CURVE else _score(line["measure"])
-        by_tree = "; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items())
-        rows.append({**line, "measure": measure, "by_tree": by_tree, "a": a, "b": b})
-    return to_csv(HEADER, rows)
-
-
 def _methods(args: Any) -> int:
     trees = [open_or_kept(root) for root in args.results]
     for key in args.benchmarks or ():
@@ -203,14 +197,16 @@ def _methods(args: Any) -> int:
             raise unknown("command line", "--benchmarks", key, known)
     found, again = pairs(trees, args.a, args.b, args.compared)
     measured = lines(found, args.benchmarks or tuple(SCORES))
-    scored = {line["measure"].split()[0] for line in measured}
-    lacking = [key for key in args.benchmarks or () if key not in scored]
+    names = {line["measure"].partition(" after ")[0] for line in measured}
+    lacking = [key for key in args.benchmarks or () if key not in names]
     if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare
         of = f" of {lacking[0]}" if lacking else ""
         raise MissingInputError(f"{args.results[0]}: no seed of both {args.a} and {args.b} has a score{of}")
     print(text(args.a, args.b, measured, again))
-    if args.csv:
-        write_text(args.csv, csv_text(args.a, args.b, measured))
+    if args.csv:  # scores are fractions
+        counts = ("; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items()) for line in measured)
+        rows = [{**line, "by_tree": n, "a": args.a, "b": args.b} for line, n in zip(measured, counts, strict=True)]
+        write_text(args.csv, to_csv(HEADER, rows))
     return 0
 
 
@@ -221,71 +217,59 @@ def _trees(args: Any) -> int:
     found = compare_trees.differences(common)
     print(compare_trees.text(common, found, 12 if args.largest is None else args.largest))
     if args.csv:
-        write_text(args.csv, compare_trees.csv_text(found))
-    return int(any(row["moved"] for row in found))
+        write_text(args.csv, to_csv(compare_trees.HEADER, found))
+    return int(any(row["moved"] == "yes" for row in found))
 
 
 def _scores(args: Any) -> int:
     from report import compare_scores
 
     assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    a, b = compare_scores.read(args.a), compare_scores.read(args.b)
-    try:
-        found = compare_scores.lines(a, b, **assumed)
-    except CorruptInputError as error:
-        raise CorruptInputError(f"{args.a} and {args.b}: {error}") from error
-    print(compare_scores.text(args.a, args.b, found, **assumed))
+    print(compare_scores.compared(args.a, args.b, **assumed))
     return 0
 
 
-def _is_tree(text: str) -> bool:
-    """Return True for a results tree, or a name in no checkpoint or score form (errors then refer to trees)."""
-    path = Path(text)
-    return path.is_dir() or not (path.is_file() or ":" in text or path.suffix == ".csv")
-
-
-def _has_one_checkpoint(text: str) -> bool:
-    """Return True for a tree with one checkpoint (`evals.run`, `evals.adopt`): it is compared over problems."""
-    return len(open_or_kept(Path(text)).checkpoints) == 1
-
-
 OF = {  # the options of each form; --csv belongs to the first two
-    _methods: ("compared", "benchmarks", "csv"), _trees: ("largest", "csv"), _scores: ("spread", "correlation"),
-}  # fmt: skip
+    "METHOD METHOD --results TREE": (_methods, ("compared", "benchmarks", "csv")),
+    "TREE TREE": (_trees, ("largest", "csv")),
+    "scores over problems": (_scores, ("spread", "correlation")),
+}
+
+
+def _form_of(args: Any) -> str:
+    if args.results:
+        return "METHOD METHOD --results TREE"
+    paths = [Path(args.a), Path(args.b)]
+    # A results tree, or a name in no checkpoint or score form (errors then refer to trees).
+    if not all(path.is_dir() or not (path.is_file() or ":" in str(path) or path.suffix == ".csv") for path in paths):
+        return "scores over problems"
+    for path in paths:
+        if not path.exists() and path.name == str(path):
+            raise MissingInputError(f"{path}: no results there; for two methods of a tree add --results TREE")
+    # Two trees with one checkpoint each (`evals.run`, `evals.adopt`) are compared over problems.
+    single = all(len(open_or_kept(path).checkpoints) == 1 for path in paths)
+    return "scores over problems" if single else "TREE TREE"
 
 
 def main() -> int:
     parser = Parser()
-    parser.add_argument("a", metavar="A", help="a method, a tree, a checkpoint or a score, as above")
-    parser.add_argument("b", metavar="B", help="what is subtracted, likewise (of two trees, A is subtracted)")
-    parser.add_argument("--results", nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several")
-    parser.add_argument(
-        "--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value"
-    )
-    parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="methods: instead of the benchmarks' averages")
-    parser.add_argument("--largest", type=whole(0), metavar="N", help="trees: rows of the table (12)")
-    parser.add_argument(
-        "--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution"
-    )
-    parser.add_argument(
-        "--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties"
-    )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="methods and trees: write every line there too")
+    add = parser.add_argument
+    add("a", metavar="A", help="a method, a tree, a checkpoint or a score, as above")
+    add("b", metavar="B", help="what is subtracted, likewise (of two trees, A is subtracted)")
+    add("--results", nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several")
+    add("--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value")
+    add("--benchmarks", nargs="+", metavar="KEY", help="methods: instead of the benchmarks' averages")
+    add("--largest", type=whole(0), metavar="N", help="trees: rows of the table (12)")
+    add("--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution")
+    add("--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties")
+    add("--csv", type=Path, metavar="FILE", help="methods and trees: write every line there too")
     args = parser.parse_args()
-    form = _scores
-    if args.results:
-        form = _methods
-    elif _is_tree(args.a) and _is_tree(args.b):
-        for side in (args.a, args.b):
-            if not Path(side).exists() and Path(side).name == side:
-                raise MissingInputError(f"{side}: no results there; for two methods of a tree add --results TREE")
-        form = _scores if _has_one_checkpoint(args.a) and _has_one_checkpoint(args.b) else _trees
-    for option in {name for names in OF.values() for name in names} - set(OF[form]):
-        if getattr(args, option) is not None:
-            where = ["METHOD METHOD --results TREE" * (option in OF[_methods]), "TREE TREE" * (option in OF[_trees])]
-            where += ["scores over problems" * (option in OF[_scores])]
-            raise ConfigError(f"command line: --{option}: is an option of {' and of '.join(filter(None, where))}")
-    return form(args)
+    run, own = OF[_form_of(args)]
+    for option in dict.fromkeys(name for _, names in OF.values() for name in names):
+        if option not in own and getattr(args, option) is not None:
+            forms = " and of ".join(form for form, (_, names) in OF.items() if option in names)
+            raise ConfigError(f"command line: --{option}: is an option of {forms}")
+    return run(args)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from core.errors import ConfigError, CorruptInputError, MissingInputError, real, unknown, whole
 from core.files import csv_lines, read_text
 from core.layout import Checkpoint
@@ -73,19 +75,16 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     record = tree.layout.grades(found[0]) / "grades.json"
     if not record.is_file():
         scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}
-        return {
-            key: Score(s.value, s.items, s.responses / s.items)
-            for key, s in scores.items()
-            if s.value is not None and s.items and s.responses
-        }
+        known = {key: s for key, s in scores.items() if s.value is not None and s.items and s.responses}
+        return {key: Score(s.value, s.items, s.responses / s.items) for key, s in known.items()}
     keys = list(read_record(record))
     policy, side = policies(tree.layout, keys), {}
     for key, graded in read_graded(tree.layout, found[0], keys).items():
         samples = graded.samples.column(policy[key])
-        # Keyed by the problem's first item: prompts, which mark copies of a problem, differ between models.
-        first = dict(zip(samples.problem_of_row[::-1], samples.items[::-1], strict=True))
-        figures = enumerate(zip(samples.right_per_problem, samples.rows_per_problem, strict=True))
-        side[key] = of_answers({first[i]: (float(y / n), samples.k, int(n)) for i, (y, n) in figures})
+        rows = pd.DataFrame({"item": samples.items, "problem": samples.problem_of_row, "share": samples.right.mean(1)})
+        # Named by the problem's first item: prompts, which mark copies of a problem, differ between models.
+        problems = rows.groupby("problem").agg(item=("item", "first"), share=("share", "mean"), copies=("item", "size"))
+        side[key] = of_answers(problems.assign(samples=samples.k).set_index("item"))
     return side
 
 
@@ -110,10 +109,13 @@ def _csv(path: Path) -> Side:
             own[key] = _printed(where, row)
         else:
             samples = _number(where, "samples", row["samples"], whole(1, MOST))
-            own[key] = _number(where, "correct", row["correct"], whole(0, samples)) / samples, samples, 1
+            share = _number(where, "correct", row["correct"], whole(0, samples)) / samples
+            own[key] = {"share": share, "samples": samples, "copies": 1}
     if not rows:
         raise CorruptInputError(f"{path}: line 1: no rows follow")
-    return {key: own[""] if columns == PRINTED else of_answers(own) for key, own in rows.items()}
+    if columns == PRINTED:
+        return {key: own[""] for key, own in rows.items()}
+    return {key: of_answers(pd.DataFrame.from_dict(own, orient="index")) for key, own in rows.items()}
 
 
 def _printed(where: str, row: Mapping[str, str]) -> Score:
@@ -168,8 +170,7 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
             scores, cases = compare_scores(a[key], b[key], spread, correlation)
         except CorruptInputError as error:
             raise CorruptInputError(f"{key or 'problems'}: {error}") from error
-        n, m = a[key].problems, b[key].problems
-        used = scores[0].problems
+        n, m, used = a[key].problems, b[key].problems, scores[0].problems
         if scores[0].rows is None or scores[1].rows is None:
             problems = f"the same {n}" if n == m else f"{n} and {m}"
         else:
@@ -188,8 +189,13 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
     return [*found, Line(ALL, f"{n}", (Score(means[0], n, math.nan), Score(means[1], n, math.nan)), cases)]
 
 
-def text(a: str, b: str, found: list[Line], spread: float = SPREAD, correlation: float = CORRELATION) -> str:
-    """Return a Markdown table, its assumptions, and the answer in one sentence."""
+def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORRELATION) -> str:
+    """Return a Markdown table of two sides (`read`), its assumptions, and the answer in one sentence."""
+    sides = read(a), read(b)
+    try:
+        found = lines(*sides, spread, correlation)
+    except CorruptInputError as error:
+        raise CorruptInputError(f"{a} and {b}: {error}") from error
     out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
     out += markdown_table(HEADS, map(_cells, found), "---:")
     out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
@@ -206,18 +212,16 @@ def _points(value: float, sign: str = "") -> str:
 
 def _cells(line: Line) -> list[str]:
     c, signed = line.main.comparison, partial(_points, sign="+")
-    figures: list[tuple[Callable[[Case], float | None], Callable[[float], str]]] = [
-        (lambda case: case.comparison.p, "{:.2g}".format),
-        (lambda case: case.comparison.detectable, _points),
-        (lambda case: case.problems, "{:,}".format),
-        (lambda case: case.samples, partial(_samples, line)),
-        (lambda case: case.any_samples, _points),
-    ]
     cells = [line.benchmark or "score", line.problems, "" if line.benchmark == ALL else _samples(line, 1)]
     cells += [_points(score.value) for score in line.scores]
     cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
-    for value, form in figures:
-        texts = ["?" if (number := value(case)) is None else form(number) for case in line.cases]
+    figures = [
+        [(case.comparison.p, "{:.2g}".format), (case.comparison.detectable, _points), (case.problems, "{:,}".format),
+         (case.samples, partial(_samples, line)), (case.any_samples, _points)]
+        for case in line.cases
+    ]  # fmt: skip
+    for of_cases in zip(*figures, strict=True):
+        texts = ["?" if number is None else form(number) for number, form in of_cases]  # type: ignore[operator]
         cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
     return cells
 

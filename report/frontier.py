@@ -22,7 +22,7 @@ from core.files import to_csv
 from evals.tree import Tree
 from report import draw, figures
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
-from report.points import Point, baseline_of, row_of, selecting, words
+from report.points import Point, by_row, selecting, words
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",
@@ -33,20 +33,19 @@ MATCHED = (
     "total_low", "total_high", "range_low", "range_high", "difference", "difference_low", "difference_high", "se", "df",
     "p", "p_holm", "tests", "mark", "how",
 )  # fmt: skip
-FIELDS = ("difference", "low", "high")
 MOVEMENTS = {"movement": "median over a run's rollouts", "movement_first": "of a run's first rollout"}
 MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, or None."""
-    rows = []
-    for point in found:
-        row = dict.fromkeys(ARMS) | row_of(tree, point, _measured(found, point.model))
-        row |= {"values": words(point.values), "own": "yes" if _is_own(point) else "no"}
-        row |= {"movement": _movement(point), "broken": "yes" if point.broken else "no"}
-        rows.append(row)
-    return rows
+    words_of = {True: "yes", False: "no"}
+    return [
+        dict.fromkeys(ARMS)
+        | point.columns(tree, _measured(found, point.model))
+        | {"own": words_of[point.is_own], "movement": _movement(point), "broken": words_of[point.broken]}
+        for point in found
+    ]
 
 
 def _measured(found: Sequence[Point], model: str) -> list[str]:
@@ -60,76 +59,61 @@ def matched(tree: Tree, found: Sequence[Point], baseline: str | None = None) -> 
 
     baseline: a method's key or configured name; None: the tree's baseline.
     """
-    from evals.stats import compare
+    from evals.stats.compare import holm
 
-    baseline, rows = baseline or baseline_of(tree), []
-    for model in tree.models:
-        by_row: dict[str, list[Point]] = {}
-        for point in found:
-            if point.model == model["key"]:
-                by_row.setdefault(point.row, []).append(point)
-        base = next((points for points in by_row.values() if baseline in (points[0].base, points[0].row)), None)
-        for by in _measured(found, model["key"]):
-            here = [
-                _against(points, base, tree.clean_models(model["key"]), by)
-                for points in by_row.values()
-                if base is not None and points is not base
-            ]
-            corrected = compare.holm([row["p"] for row in here])
+    rows = []
+    for model in (model["key"] for model in tree.models):
+        groups, base = by_row(tree, [point for point in found if point.model == model], baseline)
+        others = [points for row, points in groups.items() if base not in (None, row)]
+        for by in _measured(found, model) if others else ():
+            here = [_against(points, groups[str(base)], tree.clean_models(model), by) for points in others]
+            corrected = holm([row["p"] for row in here])
             for row, p in zip(here, corrected, strict=True):
-                row["p_holm"], row["tests"] = p, sum(other is not None for other in corrected)
-                row["mark"] = arrow(row["difference"], row["difference_low"], row["difference_high"], p)
+                mark = arrow(row["difference"], row["difference_low"], row["difference_high"], p)
+                row |= {"p_holm": p, "tests": sum(other is not None for other in corrected), "mark": mark}
             rows += here
     return rows
 
 
 def _against(
-    points: Sequence[Point], base: Sequence[Point], starts: Mapping[int, int] | None, by: str
+    points: Sequence[Point], base: Sequence[Point], clusters: Mapping[int, int] | None, by: str
 ) -> dict[str, Any]:
     """Compare a method with the baseline by one measure. Step sizes that break a method are left out
     (paper/preregistration.md)."""
     from evals.stats import compare, frontier
 
-    row: dict[str, Any] = dict.fromkeys(MATCHED)
-    row |= {"model": points[0].model, "measure": by, "row": points[0].row, "title": points[0].title}
-    row |= {"versus": base[0].row}
-    seeds = sorted(points[0].area)
-    clusters = list(compare.first_of(seeds, starts).values())
-    row |= {"seeds": tuple(seeds), "clusters": len(set(clusters))}
-    own = [next((point for point in every if _is_own(point)), None) for every in (points, base)]
-    if own[0] and own[1]:
-        total = compare.compare_seeds(own[0].figures(by), own[1].figures(by), clusters=starts)
-        row |= {"movement": _movement(own[0]), "versus_movement": _movement(own[1])}
-        row |= {"total" + f"_{name}" * (name != "difference"): getattr(total, name) for name in FIELDS}
+    def interval(name: str, c: Any) -> dict[str, Any]:
+        return {name: c.difference, f"{name}_low": c.low, f"{name}_high": c.high}
+
+    first = compare.first_of(points[0].area, clusters)
+    row: dict[str, Any] = dict.fromkeys(MATCHED) | {"measure": by, "versus": base[0].row, "seeds": tuple(first)}
+    row |= {name: getattr(points[0], name) for name in ("model", "row", "title")}
+    row |= {"clusters": len(set(first.values()))}
+    a, b = (next((point for point in every if point.is_own), None) for every in (points, base))
+    if a and b:
+        total = compare.compare_seeds(a.figures(by), b.figures(by), clusters=clusters)
+        row |= {"movement": _movement(a), "versus_movement": _movement(b), **interval("total", total)}
     sides, broken = [], []
     for every in (points, base):
         side = [point for point in every if not point.broken]
         broken += [f"{point.row} at {' and '.join(map(str, point.values.values()))}" for point in every if point.broken]
-        at = [number for number, point in enumerate(side) if _is_own(point)]
-        if not at:
+        own = next((place for place, point in enumerate(side) if point.is_own), None)
+        if own is None:
             return row | {"how": f"{every[0].row}: no arm at the scale's own settings that learns"}
-        if missing := [words(p.values) for p in side if not all(p.movement.values())]:
+        if missing := [words(point.values) for point in side if not all(point.movement.values())]:
             return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
-        sides.append(frontier.of_arms(movement, [point.figures(by) for point in side], at[0]))
-    found = frontier.compare(sides[0], sides[1], clusters)
-    row |= {"difference" + f"_{name}" * (name != "difference"): getattr(found.comparison, name) for name in FIELDS}
-    row |= {name: getattr(found.comparison, name) for name in ("se", "df", "p", "how")}
-    row["how"] += f"; left out, because runs fail there: {', '.join(broken)}" if broken else ""
-    return row | {"range_low": found.low, "range_high": found.high}
+        sides.append(frontier.of_arms(movement, [point.figures(by) for point in side], own))
+    c, low, high = frontier.compare(*sides, clusters)
+    left_out = f"; left out, because runs fail there: {', '.join(broken)}" if broken else ""
+    row |= interval("difference", c) | {"se": c.se, "df": c.df, "p": c.p, "how": c.how + left_out}
+    return row | {"range_low": low, "range_high": high}
 
 
 def _movement(point: Point) -> float | None:
     """Return the geometric mean over seeds; None where a seed has no recorded movement."""
     values = [value for value in point.movement.values() if value]
-    if len(values) < len(point.movement):
-        return None
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-def _is_own(point: Point) -> bool:
-    """Return whether the point is the method as the scale has it without the sweep."""
-    return point.method == point.base
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if len(values) == len(point.movement) else None
 
 
 def markdown(
@@ -162,9 +146,9 @@ def markdown(
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
-    span = _nats(row["range_low"], row["range_high"])
     p = "–" if row["p_holm"] is None else f"{row['p_holm']:.2g}"
     matched = row["how"] if row["difference"] is None else with_interval(row, "difference")
+    span = _nats(row["range_low"], row["range_high"])
     return [row["title"], _nats(row["movement"]), with_interval(row, "total"), matched, span, p, row["mark"]]
 
 
@@ -176,7 +160,8 @@ def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
     """Return the content of each file by its name."""
     points, compared = arms(tree, found), matched(tree, found)
     titles = {model["key"]: model["title"] for model in tree.models}
-    against = next((p.title for p in found if baseline_of(tree) in (p.base, p.row)), "")
+    groups, base = by_row(tree, found)
+    against = groups[base][0].title if base else ""
     areas = [row for row in compared if row["measure"] == "area"]
     pictures = draw.frontier(points, areas, tree.scale, titles, against, figures.given())
     texts = {"frontier.csv": to_csv(ARMS, points), "matched.csv": to_csv(MATCHED, compared)}
@@ -188,6 +173,6 @@ def page(tree: Tree, versus: str | None, movement: str) -> str:
     """Return frontier.md against a method other than the baseline, or with another movement measure. Raises
     ConfigError for a method that the sweep does not have."""
     found = selecting(tree, movement)
-    if versus is not None and versus not in {name for point in found for name in (point.base, point.row)}:
+    if versus is not None and by_row(tree, found, versus)[1] is None:
         raise unknown("command line", "--versus", versus, dict.fromkeys(point.row for point in found))
     return markdown(tree, matched(tree, found, versus), arms(tree, found), movement)

@@ -25,7 +25,7 @@ from evals.scores import POOLED
 from evals.tree import Tree, open_tree
 from report import frontier
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
-from report.points import Point, baseline_of, of_sweep, row_of, selecting, words
+from report.points import Point, by_row, of_sweep, selecting, words
 from report.tables import by_seed, from_by_seed
 
 SELECTION = (
@@ -40,7 +40,6 @@ CHOICE = (
 )  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
-KEYS = {"score": POOLED, "area": "area"}  # of `evals.learning_curves.figure`
 ROUNDING = 1e-9  # of a recomputed value
 
 
@@ -58,8 +57,8 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """Return the rows of sweep.csv. A method without a swept option is listed at every point of that axis."""
     from evals.stats import compare
 
-    sweep = of_sweep(tree)
-    by, best, rows = sweep["by"], chosen(found, sweep["by"]), []
+    sweep, rows = of_sweep(tree), []
+    by, best = sweep["by"], chosen(found, sweep["by"])
     for model in dict.fromkeys(point.model for point in found):
         own, clusters = [point for point in found if point.model == model], tree.clean_models(model)
         again = _chosen_again(tree, own)
@@ -71,12 +70,12 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             places = compare.ranks(figures, clusters)
             for point in here:
                 top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
-                row = dict.fromkeys(SELECTION) | row_of(tree, point, [key for key in MEASURES if point.figures(key)])
-                row |= {"values": words(grid), "own": _yes(bool(point.values) and point.method == point.base)}
+                row = dict.fromkeys(SELECTION) | point.columns(tree, [key for key in MEASURES if point.figures(key)])
+                row |= {"values": words(grid), "own": _yes(bool(point.values) and point.is_own)}
                 row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
                 row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row), "best_how": how}
                 row |= {"regret": top.mean(by) - point.mean(by), "chosen": _yes(top is point)}
-                row |= {"edge": _yes(_at_edge(point, sweep["axes"])), "scores_by_seed": by_seed(point.score)}
+                row |= {"edge": _at_edge(point, sweep["axes"]), "scores_by_seed": by_seed(point.score)}
                 rows.append(row | {"areas_by_seed": by_seed(point.area)} | again[point.method])
     return rows
 
@@ -90,17 +89,14 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any
 
     from evals.stats import compare
 
-    by, baseline, clusters = of_sweep(tree)["by"], baseline_of(tree), tree.clean_models(found[0].model)
-    groups: dict[str, list[Point]] = {}
-    for point in found:
-        groups.setdefault(point.row, []).append(point)
+    by, clusters = of_sweep(tree)["by"], tree.clean_models(found[0].model)
+    groups, base = by_row(tree, found)
     cells: dict[str, dict[str, Any]] = {}
     means = {}
     for row, points in groups.items():
         drawn = compare.chosen_again([point.figures(by) for point in points], clusters)
         means[row] = np.array([point.mean(by) for point in points])[drawn]
         cells |= {point.method: {"selected": float((drawn == k).mean())} for k, point in enumerate(points)}
-    base = next((row for row, points in groups.items() if baseline in (points[0].base, row)), None)
     best = {row: point for (_, row), point in chosen(found, by).items()}
     for row, point in best.items():
         if base is not None and row != base:
@@ -114,14 +110,11 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any
 
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     """Return a chosen point's measure by fresh seed, without seeds that are not available yet."""
-    from evals import learning_curves
+    from evals.learning_curves import figure
 
     runs = [Run(point.model, point.method, seed) for seed in of_sweep(tree)["test_seeds"]]
-    values = {
-        run.seed: learning_curves.figure(tree, Checkpoint(run, max(tree.runs[run]["steps"])), KEYS[by])
-        for run in runs
-        if run in tree.runs and tree.record(run) is not None
-    }
+    last = {run: Checkpoint(run, max(tree.runs[run]["steps"])) for run in runs if run in tree.runs and tree.record(run)}
+    values = {run.seed: figure(tree, at, POOLED if by == "score" else by) for run, at in last.items()}
     return {seed: value for seed, value in values.items() if value is not None}
 
 
@@ -129,19 +122,12 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     """Return the rows of choice.csv."""
     sweep, found = of_sweep(tree), selecting(tree)
     by, best = sweep["by"], chosen(found, sweep["by"])
-    seeds = {key: tuple(sweep[key]) for key in ("select_seeds", "test_seeds")}
+    common = {"by": by, "question": sweep["question"]}
+    common |= {key: tuple(sweep[key]) for key in ("select_seeds", "test_seeds")}
     return [
-        {name: getattr(point, name) for name in ("model", "row", "method")}
-        | {
-            "values": words(point.values),
-            "by": by,
-            "mean": point.mean(by),
-            "by_seed": by_seed(point.figures(by)),
-            "chosen": _yes(best[point.model, point.row] is point),
-            "edge": _yes(_at_edge(point, sweep["axes"])),
-            "question": sweep["question"],
-            **seeds,
-        }
+        point.columns(tree, [])
+        | {"mean": point.mean(by), "by_seed": by_seed(point.figures(by)), "edge": _at_edge(point, sweep["axes"])}
+        | {"chosen": _yes(best[point.model, point.row] is point), **common}
         for point in found
     ]
 
@@ -152,7 +138,6 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
     path, sweep = tree.root / FOLDER / "choice.csv", of_sweep(tree)
     if not path.is_file():
         return
-    again = "delete it and type the command again"
     now = {(point.model, point.row, point.method): point.figures(sweep["by"]) for point in found}
     rows = read_csv(path, "the choice of a sweep", ("model", "row", "method", "by_seed", "question"))
     for row in (row for row in rows if row["question"] == sweep["question"]):
@@ -164,17 +149,15 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
             if not abs(then - here) <= ROUNDING:
                 raise CorruptInputError(
                     f"{path}: {row['model']} {row['method']}, seed {seed}: {sweep['by']} {then}, the run now has "
-                    f"{here}; {again}"
+                    f"{here}; delete it and type the command again"
                 )
 
 
-def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> bool:
+def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> str:
     """Return whether a better value may lie outside those tried: the smallest or largest of three numbers or more."""
-    for axis, value in point.values.items():
-        tried = axes[axis]
-        if len(tried) > 2 and all(isinstance(v, int | float) for v in tried) and value in (min(tried), max(tried)):
-            return True
-    return False
+    numeric = {axis: tried for axis, tried in axes.items() if all(isinstance(v, int | float) for v in tried)}
+    ends = {axis: (min(tried), max(tried)) for axis, tried in numeric.items() if len(tried) > 2}
+    return _yes(any(value in ends.get(axis, ()) for axis, value in point.values.items()))
 
 
 def _yes(value: bool) -> str:
@@ -187,21 +170,20 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
     axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
     keys = [key for key in MEASURES if key != "score" or any(row["score"] is not None for row in rows)]
     heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed"]
-    heads += ["Chosen again, %", "Chosen"]
     lines = [f"# Sweep of {axes}", ""]
     for model in tree.models:
-        if own := [row for row in rows if row["model"] == model["key"]]:
-            lines += [f"## {escape_markdown(model['title'])}", ""]
-            at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
-            if at_own:  # the result first: the means that chose the values are too high
-                versus = next(iter(at_own.values()))["versus"]
-                lines += ["### Each method at its own value, fresh seeds", "", f"Minus {versus}, in points.", ""]
-                cells = [
-                    (row["title"], with_interval(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()
-                ]
-                lines += [*markdown_table(("Method", "Difference", "SD of the choice"), cells), ""]
-                lines += ["### What chose the values", ""]
-            lines += [*markdown_table(heads, [_cells(row, keys) for row in own]), ""]
+        own = [row for row in rows if row["model"] == model["key"]]
+        at_own = {row["row"]: row for row in own if row.get("fresh") is not None}
+        lines += [f"## {escape_markdown(model['title'])}", ""] if own else []
+        if at_own:  # the result first: the means that chose the values are too high
+            versus = next(iter(at_own.values()))["versus"]
+            lines += ["### Each method at its own value, fresh seeds", "", f"Minus {versus}, in points.", ""]
+            cells = [(row["title"], with_interval(row, "fresh"), percent(row["choice_sd"])) for row in at_own.values()]
+            lines += [*markdown_table(("Method", "Difference", "SD of the choice"), cells), ""]
+            lines += ["### What chose the values", ""]
+        if own:
+            cells_of_own = [_cells(row, keys) for row in own]
+            lines += [*markdown_table([*heads, "Chosen again, %", "Chosen"], cells_of_own), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
         f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
@@ -219,14 +201,13 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
 def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     # `training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`
     value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
-    runs = len(row["seeds"])
-    fail = f"{row['failed']} of {runs} fail" if row["failed"] else ""
+    fail = f"{row['failed']} of {len(row['seeds'])}"
     rank = bracketed(f"{row['rank']} of {row['methods']}", row["rank_low"], row["rank_high"], "{:g}".format)
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
-    cells += [fail or with_interval(row, key) for key in keys]
-    cells += [rank, "–" if fail else percent(row["best"]) or "–", percent(row["regret"])]
-    return [*cells, f"{row['failed']} of {runs}", f"{100 * row['selected']:.0f}", mark]
+    cells += [f"{fail} fail" if row["failed"] else with_interval(row, key) for key in keys]
+    cells += [rank, "–" if row["failed"] else percent(row["best"]) or "–", percent(row["regret"])]
+    return [*cells, fail, f"{100 * row['selected']:.0f}", mark]
 
 
 def write(tree: Tree) -> list[Path]:
@@ -235,8 +216,7 @@ def write(tree: Tree) -> list[Path]:
     check_choice(tree, found)
     rows = selection(tree, found)
     files = {"sweep.csv": to_csv(SELECTION, rows), "sweep.md": markdown(tree, rows), **frontier.files(tree, found)}
-    contents = {tree.root / FOLDER / name: content for name, content in files.items()}
-    return write_all(contents)
+    return write_all({tree.root / FOLDER / name: content for name, content in files.items()})
 
 
 def _choose(tree: Tree) -> None:
@@ -245,8 +225,7 @@ def _choose(tree: Tree) -> None:
     for row in rows:
         if row["chosen"] == "yes":
             print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
-    seeds = ", ".join(map(str, rows[0]["test_seeds"]))
-    if seeds:
+    if seeds := ", ".join(map(str, rows[0]["test_seeds"])):
         print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
 
 

@@ -7,14 +7,14 @@ problems of this kind. Two methods are paired by seed, because another seed woul
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from scipy.special import nctdtrinc, stdtrit
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from evals.stats import intervals
-from evals.stats.estimate import Comparison, Estimate, Level, Samples, same_problems
+from evals.stats.estimate import Comparison, Estimate, Samples
 
 POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
@@ -31,14 +31,24 @@ def detectable(se: float, df: float, tests: int = 1) -> float:
 
 
 def t_test(
-    value: float, se: float, df: float, *, bounds: tuple[float, float], level: Level, how: str, n: int
+    value: float,
+    se: float,
+    df: float,
+    *,
+    bounds: tuple[float, float] = DIFFERENCE,
+    level: Literal["problem", "seed"],
+    how: str,
+    n: int,
 ) -> Comparison:
     """Return a difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and the detectable size."""
     half = float(intervals.quantile(df)) * se
-    ends = max(bounds[0], value - half), min(bounds[1], value + half)
+    found = {
+        "low": max(bounds[0], value - half),
+        "high": min(bounds[1], value + half),
+        "detectable": detectable(se, df),
+    }
     p = float(intervals.p_value(value, se, df))
-    found = {"low": ends[0], "high": ends[1], "p": p, "detectable": detectable(se, df)}
-    return Comparison(difference=value, se=se, **found, level=level, how=how, n=n, df=df)
+    return Comparison(difference=value, se=se, p=p, **found, level=level, how=how, n=n, df=df)
 
 
 def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
@@ -54,35 +64,37 @@ def detectable_in_family(comparison: Comparison, tests: int) -> float | None:
 def compare(a: Samples, b: Samples) -> Comparison:
     """Compare a - b on the same problems; the two may have different k (samples per problem).
 
-    d_i = y_i - y'_i over P problems; SE = sd(d)/sqrt(P); interval and p by Student's t with df that shrink when few
-    problems differ. All d_i equal (usually: all 0): se is None, the interval bounds the effect of unseen problems, and
-    p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
+    d_i = y_i - y'_i over P problems; SE = sd(d)/sqrt(P), `of_problems`. Raises CorruptInputError for other problems.
     """
-    same_problems(a, b)
+    if a.items != b.items:
+        extra = sorted(set(a.items) ^ set(b.items))
+        raise CorruptInputError(
+            f"a paired comparison needs the same problems: {len(a.items)} and {len(b.items)} items, "
+            f"{len(extra)} on one side only, first {extra[0]!r}"
+        )
+    if not np.array_equal(a.problem_of_row, b.problem_of_row):
+        raise CorruptInputError("a paired comparison needs the same problems: copies are grouped differently")
     gap_P = a.right_per_problem - b.right_per_problem
-    gap_P[np.abs(gap_P) < 1e-12] = 0.0  # the same shares, summed in another order
+    gap_P[np.abs(gap_P) < ROUNDING] = 0.0
     n = len(a.rows_per_problem)
     mean = intervals.clustered_mean(gap_P, a.rows_per_problem)
-    return of_problems(mean, n, a.score - b.score, f"paired t over {n} problems")
+    return of_problems(a.score - b.score, float(mean.se), float(mean.df), n, f"paired t over {n} problems")
 
 
-def of_problems(mean: intervals.Mean, n: int, difference: float, how: str) -> Comparison:
-    """Return the t test of a mean difference over n problems; without spread as in `compare`.
+def of_problems(difference: float, se: float, df: float, n: int, how: str) -> Comparison:
+    """Return the t test of a mean difference over n problems, with df that shrink when few problems differ.
 
-    difference: `mean.value` computed from counts, which may lie a rounding error outside the interval.
+    SE 0 (all differ equally, usually by 0): se is None, the interval bounds the effect of unseen problems
+    (`intervals.difference_interval`), and p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
     """
     if n < 2:
         return Comparison(difference=difference, level="problem", how="one problem: no interval", n=n)
-    low, high = intervals.difference_interval(mean, n)
-    ends = {"low": min(float(low), difference), "high": max(float(high), difference)}
-    se, df = float(mean.se), float(mean.df)
-    if se == 0:
-        # The spread is unknown, so no t test: without a difference, each problem's sign would be a coin flip.
-        p = 1.0 if difference == 0 else 2.0 ** (1 - n)
-        how = f"all {n} problems differ alike: bound by Clopper-Pearson"
-        return Comparison(difference=difference, **ends, p=p, level="problem", how=how, n=n)
-    found = ends | {"p": float(intervals.p_value(mean.value, se, df)), "detectable": detectable(se, df)}
-    return Comparison(difference=difference, se=se, **found, level="problem", how=how, n=n, df=df)
+    if se > 0:
+        return t_test(difference, se, df, level="problem", how=how, n=n)
+    low, high = intervals.difference_interval(intervals.Mean(*map(np.asarray, (difference, 0.0, df))), n)
+    p = 1.0 if difference == 0 else 2.0 ** (1 - n)
+    how = f"all {n} problems differ alike: bound by Clopper-Pearson"
+    return Comparison(difference=difference, low=float(low), high=float(high), p=p, level="problem", how=how, n=n)
 
 
 def spread_of(c: Comparison) -> float:
@@ -102,30 +114,23 @@ def combined(weights: Mapping[str, float], parts: Mapping[str, Comparison], how:
             return Comparison(difference=value, level="problem", how=f"{how}; no interval: {key}: {c.n} problem", n=n)
     dfs = [c.n - 1.0 if c.df is None else c.df for c in parts.values()]
     se, df = (float(x) for x in intervals.welch([weights[key] * spread_of(c) for key, c in parts.items()], dfs))
-    how = f"{how}; paired t over {len(parts)} strata, {n} problems"
-    return t_test(value, se, df, bounds=DIFFERENCE, level="problem", how=how, n=n)
+    return t_test(value, se, df, level="problem", how=f"{how}; paired t over {len(parts)} strata, {n} problems", n=n)
 
 
-def compare_pooled(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
-    """Compare the pooled averages, each benchmark weighted by its responses; pass `pool` rows."""
+def compare_average(a: Mapping[str, Samples], b: Mapping[str, Samples], *, pooled: bool) -> Comparison:
+    """Compare the averages of benchmarks: pooled, weighted by responses (pass `pool` rows), or macro (`column` rows).
+
+    Raises CorruptInputError for other benchmarks on one side, or other numbers of responses.
+    """
+    for key in a.keys() | b.keys():
+        counts = [side[key].responses if key in side else 0 for side in (a, b)]
+        if counts[0] != counts[1]:
+            raise CorruptInputError(f"{key}: {counts[0]} and {counts[1]} responses: the averages differ in more")
+    if not a:
+        raise CorruptInputError("two averages without a benchmark in common cannot be compared")
     total = sum(samples.responses for samples in a.values())
-    return _over_benchmarks(a, b, {key: samples.responses / total for key, samples in a.items()}, "pooled by responses")
-
-
-def compare_macro(a: Mapping[str, Samples], b: Mapping[str, Samples]) -> Comparison:
-    """Compare the macro averages; pass `column` rows."""
-    return _over_benchmarks(a, b, {key: 1 / len(a) for key in a}, f"mean of {len(a)} benchmarks")
-
-
-def _over_benchmarks(
-    a: Mapping[str, Samples], b: Mapping[str, Samples], weights: Mapping[str, float], how: str
-) -> Comparison:
-    if set(a) != set(b) or not a:
-        only = ", ".join(sorted(set(a) ^ set(b))) or "none given"
-        raise CorruptInputError(f"averages of different benchmarks cannot be compared: {only}")
-    for key in a:
-        if a[key].responses != b[key].responses:
-            raise CorruptInputError(f"{key}: {a[key].responses} and {b[key].responses} responses: the pools differ")
+    weights = {key: samples.responses / total if pooled else 1 / len(a) for key, samples in a.items()}
+    how = "pooled by responses" if pooled else f"mean of {len(a)} benchmarks"
     return combined(weights, {key: compare(a[key], b[key]) for key in a}, how)
 
 
@@ -138,10 +143,10 @@ NO_SEED = "no seed in common: not compared"
 EQUAL_SEEDS = "seeds agree exactly: their spread is unknown"
 ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the rounding of equal ones
 
-Clusters = Mapping[int, object]  # by seed: the clean model that it continues (`evals.tree.Tree.clean_models`)
+Clusters = Mapping[int, object] | None  # by seed: the clean model that it continues (`evals.tree.Tree.clean_models`)
 
 
-def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
+def first_of(seeds: Iterable[int], clusters: Clusters) -> dict[int, int]:
     """Return by seed the first one that continues the same clean model; None: each seed starts from another one.
 
     If all seeds continue one clean model they stay separate: the result then holds for that one, as with a hub model.
@@ -151,8 +156,8 @@ def first_of(seeds: Iterable[int], clusters: Clusters | None) -> dict[int, int]:
     return found if len(first) > 1 else {seed: seed for seed in found}
 
 
-def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> dict[int, float]:
-    """Return means over the seeds that continue one clean model, by the first of these seeds.
+def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters) -> dict[int, float]:
+    """Return means over the seeds that continue one clean model, by the first of these seeds, in order.
 
     Seeds of one clean model are correlated, so only the means are independent repetitions.
     """
@@ -162,43 +167,39 @@ def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters | None) -> d
     return {first: math.fsum(values) / len(values) for first, values in groups.items()}
 
 
-def units(by_seed: Mapping[int, object], clusters: Clusters | None) -> str:
+def units(seeds: Iterable[int], clusters: Clusters) -> str:
     """Describe the independent units among seeds.
 
-    >>> units({1: 0.5, 2: 0.4, 5: 0.6}, {1: 1, 2: 2, 5: 1})
+    >>> units([1, 2, 5], {1: 1, 2: 2, 5: 1})
     '2 clean models, 3 seeds'
     """
-    n, seeds = len({*first_of(by_seed, clusters).values()}), len(by_seed)
-    if n < seeds:
-        return counted(n, seeds)
-    alone = clusters is not None and seeds > 1 and len({clusters[seed] for seed in by_seed}) == 1
-    return f"{seeds} seeds" + " of one clean model" * alone
-
-
-def counted(n: int, seeds: int) -> str:
-    """Describe n independent units among this number of seeds."""
-    return f"{seeds} seeds" if n == seeds else f"{n} clean models, {seeds} seeds"
+    first = first_of(seeds, clusters)
+    n = len({*first.values()})
+    if n < len(first):
+        return f"{n} clean models, {len(first)} seeds"
+    alone = clusters is not None and n > 1 and len({clusters[seed] for seed in first}) == 1
+    return f"{n} seeds" + " of one clean model" * alone
 
 
 def over_seeds(
-    score_by_seed: Mapping[int, float], *, bounds: tuple[float, float] = SHARE, clusters: Clusters | None = None
+    by_seed: Mapping[int, float], *, bounds: tuple[float, float] = SHARE, clusters: Clusters = None
 ) -> Estimate:
     """Return a method's mean over clean models; its interval is Wilson's with Student's t (`intervals.seed_score`).
 
     n: clean models, or seeds (`by_clean_model`). bounds: the smallest and largest possible value (`math.inf` for no
     bound); a figure with other bounds than 0 and 1 has mean +- t SE, cut to them.
     """
-    value_S = _values(score_by_seed, clusters)
+    if not by_seed:
+        raise MissingInputError("seeds: no score given")
+    value_S = _values(by_seed, clusters)
     n, value = len(value_S), float(value_S.mean())
-    if n < 2:
-        return Estimate(value=value, how=ONE_SEED, n=n)
     mean, (low, high) = intervals.seed_score(value_S) if bounds == SHARE else intervals.seed_mean(value_S)
-    if mean.se < ROUNDING:
-        return Estimate(value=value, how=EQUAL_SEEDS, n=n)
+    if n < 2 or mean.se < ROUNDING:
+        return Estimate(value=value, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
     # `value` may lie a rounding error outside
-    bottom, top = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
-    how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(score_by_seed, clusters)}"
-    return Estimate(value=value, se=float(mean.se), low=bottom, high=top, how=how, n=n)
+    ends = {"low": max(bounds[0], min(float(low), value)), "high": min(bounds[1], max(float(high), value))}
+    how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(by_seed, clusters)}"
+    return Estimate(value=value, se=float(mean.se), **ends, how=how, n=n)
 
 
 def compare_seeds(
@@ -206,7 +207,7 @@ def compare_seeds(
     b_by_seed: Mapping[int, float],
     *,
     bounds: tuple[float, float] = DIFFERENCE,
-    clusters: Clusters | None = None,
+    clusters: Clusters = None,
 ) -> Comparison:
     """Compare method a minus method b, paired by seed: equal seeds share initial weights, prompts and their order.
 
@@ -214,28 +215,34 @@ def compare_seeds(
     methods: tables, claims, sweeps and commands all call it. Only seeds that both have are used; n: clean models, or
     seeds. bounds: as in `over_seeds`, those of the difference.
     """
-    common = sorted(set(a_by_seed) & set(b_by_seed))
-    if not common:
+    gaps = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in sorted(a_by_seed.keys() & b_by_seed.keys())}
+    if not gaps:
         return Comparison(how=NO_SEED, n=0)
-    difference_by_seed = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in common}
-    value_S = _values(difference_by_seed, clusters)
-    n, difference = len(value_S), float(value_S.mean())
-    if n < 2:
-        return Comparison(difference=difference, how=ONE_SEED, n=n)
-    mean, _ = intervals.seed_mean(value_S)
-    if mean.se < ROUNDING:
-        return Comparison(difference=difference, how=EQUAL_SEEDS, n=n)
-    how = f"paired t over {units(difference_by_seed, clusters)}"
+    value_S = _values(gaps, clusters)
+    n, difference, mean = len(value_S), float(value_S.mean()), intervals.seed_mean(value_S)[0]
+    if n < 2 or mean.se < ROUNDING:
+        return Comparison(difference=difference, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
+    how = f"paired t over {units(gaps, clusters)}"
     return t_test(difference, float(mean.se), float(mean.df), bounds=bounds, level="seed", how=how, n=n)
 
+
+def _values(by_seed: Mapping[int, float], clusters: Clusters) -> intervals.Array:
+    """Return means over the seeds of each clean model, in order."""
+    value_S = np.array(list(by_clean_model(by_seed, clusters).values()), float)
+    if not np.isfinite(value_S).all():
+        raise CorruptInputError(f"seeds: scores must be numbers, got {dict(by_seed)}")
+    return value_S
+
+
+# Several methods, or one method at several values.
 
 CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most 0.008
 DRAWS = 20_000  # the Monte Carlo error of a probability is then at most 0.0035
 
+Scores = Mapping[str, Mapping[int, float]]  # by method and seed
 
-def chances_of_being_best(
-    by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
-) -> tuple[dict[str, float], str]:
+
+def chances_of_being_best(by_name: Scores, clusters: Clusters = None) -> tuple[dict[str, float], str]:
     """Return each method's probability that its mean over clean models is the highest, and how that was computed.
 
     The means' joint distribution is that of the paired t test: observed means plus a Student-t multiple (S - 1 degrees
@@ -250,14 +257,12 @@ def chances_of_being_best(
         return {}, "fewer than two methods, or than two seeds in common"
     best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
     share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
-    seeds = units(dict.fromkeys(set.intersection(*map(set, by_name.values()))), clusters)
+    seeds = units(set.intersection(*map(set, by_name.values())), clusters)
     how = f"highest of {len(by_name)} means over {seeds} in common, in {DRAWS:,} draws of their paired t distribution"
     return dict(zip(by_name, map(float, share_M), strict=True)), how
 
 
-def ranks(
-    by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None = None
-) -> dict[str, tuple[float, float]]:
+def ranks(by_name: Scores, clusters: Clusters = None) -> dict[str, tuple[float, float]]:
     """Return the 95 % interval of each method's rank (1: the highest mean) in the draws of `chances_of_being_best`.
     Tied methods get the better rank. Empty where there are no probabilities.
     """
@@ -267,43 +272,39 @@ def ranks(
     place_DM = 1 + (drawn_DM[:, None, :] > drawn_DM[:, :, None] + ROUNDING).sum(2)
     tail = (1 - intervals.CONFIDENCE) / 2
     low_M, high_M = np.quantile(place_DM, (tail, 1 - tail), axis=0)
-    return {name: (float(low_M[m]), float(high_M[m])) for m, name in enumerate(by_name)}
+    return {name: (float(low), float(high)) for name, low, high in zip(by_name, low_M, high_M, strict=True)}
 
 
-def _common(by_name: Mapping[Any, Mapping[int, float]], clusters: Clusters | None) -> list[list[float]]:
-    """Return by method its values for the clean models of the seeds that all methods have."""
-    seeds = set.intersection(*map(set, by_name.values())) if by_name else set()
-    return [
-        list(by_clean_model({seed: by_seed[seed] for seed in seeds}, clusters).values()) for by_seed in by_name.values()
-    ]
+def _common(by_name: Iterable[Mapping[int, float]], clusters: Clusters) -> intervals.Array:
+    """Return (methods, clean models): the values of each method for the seeds that all have."""
+    sides = list(by_name)
+    seeds = set.intersection(*map(set, sides)) if sides else set()
+    return np.array([list(by_clean_model({s: side[s] for s in seeds}, clusters).values()) for side in sides], float)
 
 
-def _means_drawn(by_name: Mapping[str, Mapping[int, float]], clusters: Clusters | None) -> intervals.Array | None:
+def _means_drawn(by_name: Scores, clusters: Clusters) -> intervals.Array | None:
     """Return (D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units.
 
     None for fewer than two methods or units.
     """
-    values = _common(by_name, clusters)
-    if len(values) < 2 or len(values[0]) < 2:
+    value_MS = _common(by_name.values(), clusters)
+    if min(value_MS.shape) < 2 or value_MS.ndim < 2:
         return None
-    value_MS = np.array(values, float)
-    mean_M = value_MS.mean(1)
-    deviation_MS = value_MS - mean_M[:, None]
-    n = value_MS.shape[1]
+    mean_M, n = value_MS.mean(1), value_MS.shape[1]
     generator = np.random.default_rng(0)  # fixed: equal scores give equal probabilities
     normal_DS = generator.standard_normal((DRAWS, n))
     scale_D = np.sqrt((n - 1) / generator.chisquare(n - 1, DRAWS))
     # cov of deviation @ normal is the sum of squares: over S (S - 1) it is the squared standard error of the mean
-    drawn_DM: intervals.Array = mean_M + scale_D[:, None] * (normal_DS @ deviation_MS.T) / math.sqrt(n * (n - 1))
-    return drawn_DM
+    moved_DM = normal_DS @ (value_MS - mean_M[:, None]).T / math.sqrt(n * (n - 1))
+    return np.asarray(mean_M + scale_D[:, None] * moved_DM)
 
 
-def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters | None = None) -> intervals.Array:
+def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters = None) -> intervals.Array:
     """Return (D,) which value has the highest mean in bootstrap resamples of the units that all have; of equal ones
     the first. Values on the same seeds get the same resamples, so that methods may be compared draw by draw."""
-    value_VS = np.array(_common(dict(enumerate(by_value)), clusters))
-    generator, n = np.random.default_rng(0), value_VS.shape[1]
-    drawn_DS = generator.integers(0, n, (CHOICES, n))
+    value_VS = _common(by_value, clusters)
+    n = value_VS.shape[1]
+    drawn_DS = np.random.default_rng(0).integers(0, n, (CHOICES, n))
     return np.asarray(value_VS[:, drawn_DS].mean(2).argmax(0))
 
 
@@ -312,19 +313,10 @@ def with_choice(comparison: Comparison, sd: float) -> Comparison:
     if comparison.difference is None or comparison.se is None or comparison.df is None or sd == 0:
         return comparison
     how, se = f"{comparison.how}, and the choice of values", math.hypot(comparison.se, sd)
-    return t_test(comparison.difference, se, comparison.df, bounds=DIFFERENCE, level="seed", how=how, n=comparison.n)
+    return t_test(comparison.difference, se, comparison.df, level="seed", how=how, n=comparison.n)
 
 
-def _values(by_seed: Mapping[int, float], clusters: Clusters | None) -> intervals.Array:
-    """Return means over the seeds of each clean model, in order."""
-    if not by_seed:
-        raise MissingInputError("seeds: no score given")
-    means = by_clean_model(by_seed, clusters)
-    value_S = np.array([means[first] for first in sorted(means)], float)
-    if not np.isfinite(value_S).all():
-        raise CorruptInputError(f"seeds: scores must be numbers, got {dict(by_seed)}")
-    return value_S
-
+# Verdicts and corrections.
 
 VERDICTS = {"above": ("supported", "contradicted"), "below": ("contradicted", "supported"), None: ("ahead", "behind")}
 
@@ -352,9 +344,6 @@ def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, 
     return VERDICTS[side][0 if low > 0 else 1]
 
 
-# Many comparisons.
-
-
 def holm(p: Sequence[float | None]) -> list[float | None]:
     """Return adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
 
@@ -368,7 +357,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     adjusted: list[float | None] = [None] * len(p)
     worst = 0.0
     for rank, (value, place) in enumerate(tested):
-        if math.isnan(value) or not 0 <= value <= 1:
+        if not 0 <= value <= 1:
             raise ConfigError(f"holm: p[{place}] = {value} is not a probability; None stands for untested")
         worst = max(worst, min(1.0, (len(tested) - rank) * value))
         adjusted[place] = worst

@@ -3,9 +3,6 @@
 No function here takes "121 right of 960". Thirty problems with 32 samples each are thirty draws;
 losing the mapping of responses to problems makes the binomial interval cover only 35 %. This file alone
 defines a problem: rows with the same prompt are one.
-
-Unlike in most libraries, an estimate rejects the misleading forms: an SE of 0, an interval collapsed to its point,
-an interval without a level. Unknown values are None, and `how` has the reason.
 """
 
 from __future__ import annotations
@@ -27,10 +24,6 @@ from evals.grading import Verdict
 from evals.stats import intervals
 from evals.store import VERDICTS, entry_of, grid, read_record, read_table
 
-# The source of variation that an interval covers. problem: other problems of this kind, for one checkpoint. seed: other
-# training seeds, on these same problems. Nothing here reports both at once.
-Level = Literal["problem", "seed"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertain:
@@ -39,24 +32,19 @@ class Uncertain:
     se: float | None = None  # standard error; None when it cannot be estimated
     low: float | None = None  # 95 % interval: both ends or neither
     high: float | None = None
-    level: Level = "seed"  # the source of variation that the interval covers
+    # What the interval covers. problem: other problems of this kind, for one checkpoint. seed: other training seeds, on
+    # these same problems. Nothing here reports both at once.
+    level: Literal["problem", "seed"] = "seed"
     how: str  # method and sample, or why there is no interval
     n: int  # drawn units: problems, or seeds
 
-    def _check(self, value: float | None) -> None:
-        known = [number for number in (value, self.se, self.low, self.high) if number is not None]
-        if not all(map(math.isfinite, known)):
-            raise ValueError(f"{self}: unknown is None, never nan or infinity")
-        if self.se is not None and self.se <= 0:
-            raise ValueError(f"{self}: a standard error that cannot be estimated is None, never 0")
-        if (self.low is None) != (self.high is None):
-            raise ValueError(f"{self}: an interval has two ends or none")
-        if (
-            self.low is not None
-            and self.high is not None
-            and (value is None or not self.low <= value <= self.high or self.low == self.high)
-        ):
-            raise ValueError(f"{self}: the interval does not hold {value} or is a point")
+    def __post_init__(self) -> None:
+        value = vars(self).get("value", vars(self).get("difference"))
+        low, high = self.low, self.high
+        finite = all(x is None or math.isfinite(x) for x in (value, self.se, low, high))
+        ends = low is high is None or (None not in (value, low, high) and low <= value <= high != low)  # type: ignore[operator]
+        if not finite or not ends or (self.se is not None and self.se <= 0):
+            raise ValueError(f"{self}: unknown is None, not 0 or nan, and an interval holds its value between two ends")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +52,6 @@ class Estimate(Uncertain):
     """A score in [0, 1], or another figure of a run."""
 
     value: float | None = None  # None only when a part is missing
-
-    def __post_init__(self) -> None:
-        self._check(self.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,21 +63,12 @@ class Comparison(Uncertain):
     detectable: float | None = None  # smallest true difference found significant at 5 % in 80 % of repetitions
     df: float | None = None  # degrees of freedom of `se` in the t test; None: no t test
 
-    def __post_init__(self) -> None:
-        self._check(self.difference)
-        if self.p is not None and not 0 <= self.p <= 1:
-            raise ValueError(f"{self}: p lies outside [0, 1]")
-
-
-# The responses.
-
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Right or wrong, for every row of a benchmark and each of its k samples.
+    """Right or wrong, for every row of a benchmark and each of its k samples; rows are sorted by item id.
 
-    Rows are sorted by item id, so that equal data are equal in any order. Raises CorruptInputError for a wrong
-    shape, values that are not bool, or a repeated item.
+    Raises CorruptInputError for a wrong shape, values that are not bool, or a repeated item.
     """
 
     items: tuple[str, ...]  # one id per row
@@ -100,23 +76,18 @@ class Samples:
     problems: tuple[str, ...] = ()  # one label per row, equal for copies of one problem; default: the items
 
     def __post_init__(self) -> None:
-        right = np.asarray(self.right)
-        if right.dtype != np.bool_:
-            raise CorruptInputError(f"samples: right must be bool, got {right.dtype}: an unknown verdict has no number")
-        if right.ndim != 2 or right.shape[0] != len(self.items) or right.size == 0:
-            raise CorruptInputError(f"samples: {len(self.items)} items need a (items, k) table, got {right.shape}")
-        if len(set(self.items)) != len(self.items):
-            copies = sorted({i for i in self.items if self.items.count(i) > 1})
-            raise CorruptInputError(f"samples: item {copies[0]!r} occurs more than once")
-        problems = self.problems or self.items
-        if len(problems) != len(self.items):
-            raise CorruptInputError(f"samples: {len(self.items)} items but {len(problems)} problem labels")
-        order = sorted(range(len(self.items)), key=lambda row: self.items[row])
+        right, problems, n = np.asarray(self.right), self.problems or self.items, len(self.items)
+        if right.dtype != np.bool_ or right.ndim != 2 or not right.size or not n == len(right) == len(problems):
+            raise CorruptInputError(
+                f"samples: {n} items of {len(problems)} problems need a table of bool, (items, k); got {right.dtype} "
+                f"{right.shape}"
+            )
+        if n != len(set(self.items)):
+            raise CorruptInputError(f"samples: item {Counter(self.items).most_common(1)[0][0]!r} occurs more than once")
+        order = sorted(range(n), key=lambda row: self.items[row])
         object.__setattr__(self, "items", tuple(self.items[row] for row in order))
         object.__setattr__(self, "problems", tuple(problems[row] for row in order))
-        right = right[order].copy()
-        right.setflags(write=False)
-        object.__setattr__(self, "right", right)
+        object.__setattr__(self, "right", right[order])
 
     @property
     def k(self) -> int:
@@ -128,13 +99,9 @@ class Samples:
         return int(self.right.size)
 
     @property
-    def correct(self) -> int:
-        return int(self.right.sum())
-
-    @property
     def score(self) -> float:
         """avg@k: right responses over responses."""
-        return self.correct / self.responses
+        return int(self.right.sum()) / self.responses
 
     @cached_property
     def problem_of_row(self) -> NDArray[np.intp]:
@@ -153,39 +120,20 @@ class Samples:
 
     def column(self, policy: str) -> Samples:
         """Return the rows of the benchmark's own column under a policy for copies (`Benchmark.duplicates`)."""
-        if policy == "keep":
-            return self
-        if policy == "paper":
-            return self._rows(np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1))
-        return self.pool(policy)
+        if policy != "paper":
+            return self.pool(policy)
+        rows = np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1)
+        if not len(rows):
+            raise CorruptInputError("samples: every problem occurs more than once, nothing is left for the column")
+        return self._rows(rows)
 
     def pool(self, policy: str) -> Samples:
         """Return the rows of the pooled average under a policy for copies."""
         return self._rows(np.unique(self.problem_of_row, return_index=True)[1]) if policy == "unique" else self
 
-    def _rows(self, rows: Sequence[int] | NDArray[np.intp]) -> Samples:
-        if len(rows) == len(self.items):
-            return self
-        if not len(rows):
-            raise CorruptInputError("samples: every problem occurs more than once, nothing is left for the column")
-        return Samples(
-            tuple(self.items[r] for r in rows), self.right[list(rows)], tuple(self.problems[r] for r in rows)
-        )
-
-
-def same_problems(a: Samples, b: Samples) -> None:
-    """Raise CorruptInputError unless both hold the same items, grouped into the same problems."""
-    if a.items != b.items:
-        extra = sorted(set(a.items) ^ set(b.items))
-        raise CorruptInputError(
-            f"a paired comparison needs the same problems: {len(a.items)} and {len(b.items)} items, "
-            f"{len(extra)} on one side only, first {extra[0]!r}"
-        )
-    if not np.array_equal(a.problem_of_row, b.problem_of_row):
-        raise CorruptInputError("a paired comparison needs the same problems: copies are grouped differently")
-
-
-# One checkpoint's grades and samples, from its files.
+    def _rows(self, rows: NDArray[np.intp]) -> Samples:
+        items, problems = (tuple(names[row] for row in rows) for names in (self.items, self.problems))
+        return self if len(rows) == len(self.items) else Samples(items, self.right[rows], problems)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +147,6 @@ class Graded:
 
     def only(self, samples: Samples) -> Graded:
         """Return the rows of a subset of the items (a column or pool of `self.samples`)."""
-        if samples is self.samples:
-            return self
         keep = np.isin(np.array(self.samples.items, dtype=object), np.array(samples.items, dtype=object))
         return Graded(samples, self.verdict[keep], self.answer[keep], self.tokens[keep])
 
@@ -220,29 +166,27 @@ def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[s
 
     Verified: the checks of `read_table` and `grid`, and that the graded samples are the present ones.
     """
-    grades, samples = results.grades(checkpoint), results.samples(checkpoint)
-    graded, sampled = read_record(grades / "grades.json"), read_record(samples / "samples.json")
-    found = {}
-    for key in benchmarks:
-        grade, sample = entry_of(graded, grades / "grades.json", key), entry_of(sampled, samples / "samples.json", key)
-        found[key] = _benchmark(grades / f"{key}.parquet", grade, samples / f"{key}.parquet", sample)
-    return found
+    folders = results.grades(checkpoint) / "grades.json", results.samples(checkpoint) / "samples.json"
+    records = [(path, read_record(path)) for path in folders]
+    return {
+        key: _benchmark(*((path.with_name(f"{key}.parquet"), entry_of(value, path, key)) for path, value in records))
+        for key in benchmarks
+    }
 
 
-def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[str, Any]) -> Graded:
-    graded = read_table(grades, ("item_id", "sample", "verdict", "normalised"), grade)
-    sampled = read_table(samples, ("item_id", "sample", "prompt_sha256", "tokens"), sample)
-    if grade.get("samples_sha256") != sample["sha256"]:
+def _benchmark(grades: tuple[Path, dict[str, Any]], samples: tuple[Path, dict[str, Any]]) -> Graded:
+    graded = read_table(grades[0], ("item_id", "sample", "verdict", "normalised"), grades[1])
+    sampled = read_table(samples[0], ("item_id", "sample", "prompt_sha256", "tokens"), samples[1])
+    if grades[1].get("samples_sha256") != samples[1]["sha256"]:
         raise CorruptInputError(
-            f"{grades}: graded other samples than {samples} (samples_sha256 {str(grade.get('samples_sha256'))[:12]}, "
-            f"now {sample['sha256'][:12]}); grade again"
+            f"{grades[0]}: graded other samples than {samples[0]} (samples_sha256 "
+            f"{str(grades[1].get('samples_sha256'))[:12]}, now {samples[1]['sha256'][:12]}); grade again"
         )
-    items, grade_order = grid(graded, grades)
-    sampled_items, sample_order = grid(sampled, samples)
+    (items, grade_order), (sampled_items, sample_order) = grid(graded, grades[0]), grid(sampled, samples[0])
     if items != sampled_items or sampled.num_rows != graded.num_rows:
         one_sided = sorted(set(items) ^ set(sampled_items))
         raise CorruptInputError(
-            f"{grades}: {graded.num_rows} rows of {len(items)} items, but {samples} has {sampled.num_rows} of "
+            f"{grades[0]}: {graded.num_rows} rows of {len(items)} items, but {samples[0]} has {sampled.num_rows} of "
             f"{len(sampled_items)}" + (f"; first item on one side only: {one_sided[0]!r}" if one_sided else "")
         )
 
@@ -251,11 +195,10 @@ def _benchmark(grades: Path, grade: dict[str, Any], samples: Path, sample: dict[
 
     verdict_IK = by_item([VERDICTS.index(word) for word in graded["verdict"].to_pylist()], grade_order, int)
     answer_IK = by_item(graded["normalised"].to_pylist(), grade_order, object)
-    lengths = [np.nan if length is None else length for length in sampled["tokens"].to_pylist()]
-    tokens_IK = by_item(lengths, sample_order, float)
+    tokens_IK = by_item(sampled["tokens"].to_pylist(), sample_order, float)  # None becomes nan
     prompt_IK = by_item(sampled["prompt_sha256"].to_pylist(), sample_order, object)
     if several := np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1)).tolist():
-        raise CorruptInputError(f"{samples}: item {items[several[0]]!r} has several prompts")
+        raise CorruptInputError(f"{samples[0]}: item {items[several[0]]!r} has several prompts")
     right_IK = verdict_IK == VERDICTS.index(Verdict.CORRECT)
     return Graded(Samples(items, right_IK, tuple(prompt_IK[:, 0])), verdict_IK, answer_IK, tokens_IK)
 
@@ -270,29 +213,23 @@ def estimate(samples: Samples) -> Estimate:
     y_i = mean over the samples of problem i; SE = sd(y)/sqrt(P); interval: Wilson's with the effective number of
     answers p(1-p)/SE^2 (`intervals.score_interval`). All right or all wrong: se is None. One problem: no interval.
     """
-    problems = len(samples.rows_per_problem)
-    mean = intervals.clustered_mean(samples.right_per_problem, samples.rows_per_problem)
-    value = samples.score
-    if problems < 2:
-        return Estimate(value=value, level="problem", how="one problem: no interval", n=problems)
-    low, high = intervals.score_interval(samples.right_per_problem, samples.rows_per_problem, samples.responses)
-    se = float(mean.se) or None
-    how = f"Wilson-t over {problems} problems"
-    if value in (0.0, 1.0):
-        how += f", all {'right' if value else 'wrong'}"
-    elif se is None:
-        how += ", all alike"
+    right, rows, value = samples.right_per_problem, samples.rows_per_problem, samples.score
+    if len(rows) < 2:
+        return Estimate(value=value, level="problem", how="one problem: no interval", n=len(rows))
+    low, high = intervals.score_interval(right, rows, samples.responses)
+    se = float(intervals.clustered_mean(right, rows).se) or None
+    alike = f", all {'right' if value else 'wrong'}" if value in (0.0, 1.0) else ", all alike" if se is None else ""
     ends = {"low": min(float(low), value), "high": max(float(high), value)}
-    return Estimate(value=value, se=se, **ends, level="problem", how=how, n=problems)
+    how = f"Wilson-t over {len(rows)} problems{alike}"
+    return Estimate(value=value, se=se, **ends, level="problem", how=how, n=len(rows))
 
 
 def generation_se(samples: Samples) -> float | None:
     """Return the standard error from generation alone: sqrt(sum p_i (1 - p_i) / (k - 1)) / rows. None at k = 1, and
     when no problem was answered both ways.
 
-    The variation of the score if the same checkpoint answered the same problems again: a different question from that
-    of `estimate`, hence no Estimate and no interval. It is 2.5 to 4.5 times smaller than the SE over problems and
-    must not be printed in its place.
+    The variation of the score if the same checkpoint answered the same problems again. It is 2.5 to 4.5 times smaller
+    than the SE over problems, answers another question and must not be printed in its place.
     """
     if samples.k < 2:
         return None
@@ -312,21 +249,17 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
     >>> maj_at_k([["4", "5"]], [[True, False]]).tolist()
     [0.5]
     """
-    right = np.asarray(right_PK, bool).tolist()
     scores = np.zeros(len(answers_PK))
-    for problem, answers in enumerate(answers_PK):
-        votes = Counter(answers)
-        del votes[None]
-        hits = Counter(answer for answer, is_right in zip(answers, right[problem], strict=True) if is_right)
-        if votes:
-            most = max(votes.values())
-            tied = [answer for answer, count in votes.items() if count == most]
-            scores[problem] = sum(hits[answer] / most for answer in tied) / len(tied)
+    for problem, (answers, right) in enumerate(zip(answers_PK, np.asarray(right_PK, bool), strict=True)):
+        votes = Counter(answer for answer in answers if answer is not None)
+        hits = Counter(answer for answer, is_right in zip(answers, right, strict=True) if is_right)
+        most = max(votes.values(), default=0)
+        tied = [answer for answer, count in votes.items() if count == most]
+        scores[problem] = sum(hits[answer] / most for answer in tied) / len(tied) if tied else 0.0
     return scores
 
 
 # The two averages over benchmarks. pooled: every response has equal weight (the paper's "Avg."); macro: every column.
-#
 # With the paper's seven sets the pool holds 8,844 responses, 62 % of them AMC and OMNI-MATH (`paper.printed`).
 
 
@@ -339,13 +272,10 @@ def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False
     one SE for both sides would lose that.
     """
     run, missing = _split(parts)
-    responses = sum(s.responses for s in run.values())
-    how = "pooled by responses"
+    responses = sum(s.responses for s in run.values()) + (sum(missing) if missing_as_wrong else 0)
+    how, treated = "pooled by responses", "counted as wrong" if missing_as_wrong else "left out"
     if missing:
-        treated = "counted as wrong" if missing_as_wrong else "left out"
         how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
-    if missing_as_wrong:
-        responses += sum(missing.values())
     return _weighted({key: s.responses / responses for key, s in run.items()}, run, how)
 
 
@@ -358,28 +288,28 @@ def macro(parts: Mapping[str, Samples | int]) -> Estimate:
     return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks")
 
 
-def _split(parts: Mapping[str, Samples | int]) -> tuple[dict[str, Samples], dict[str, int]]:
+def _split(parts: Mapping[str, Samples | int]) -> tuple[dict[str, Samples], list[int]]:
     run = {key: part for key, part in parts.items() if isinstance(part, Samples)}
     if not run:
         raise ConfigError(f"an average needs at least one benchmark that was run; got {', '.join(parts) or 'none'}")
-    return run, {key: part for key, part in parts.items() if isinstance(part, int)}
+    return run, [part for part in parts.values() if isinstance(part, int)]
 
 
 def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str) -> Estimate:
     one = {key: estimate(samples) for key, samples in run.items()}
-    n = sum(e.n for e in one.values())
-    value = math.fsum(weights[key] * run[key].score for key in run)
-    parts: list[tuple[float, float, float, float, float]] = []
+    value, n = math.fsum(weights[key] * run[key].score for key in run), sum(e.n for e in one.values())
     for key, e in one.items():
-        if e.low is None or e.high is None:
+        if e.low is None:
             how = f"{how}; no interval: {key}: {e.how}"
             return Estimate(value=value, level="problem", how=how, n=n)
-        # a benchmark all right or all wrong has no SE: a quarter of its interval is used
-        se = e.se if e.se is not None else (e.high - e.low) / 4
-        parts.append((weights[key], run[key].score, e.low, e.high, se))
+    # a benchmark all right or all wrong has no SE: a quarter of its interval is used
+    parts = [
+        (weights[key], run[key].score, e.low, e.high, (e.high - e.low) / 4 if e.se is None else e.se)  # type: ignore[operator]
+        for key, e in one.items()
+    ]
     w, v, low_B, high_B, se_B = zip(*parts, strict=True)
     _, (low, high) = intervals.combine(w, v, low_B, high_B)
-    total = math.hypot(*(weight * se for weight, se in zip(w, se_B, strict=True)))
     ends = {"low": max(0.0, min(float(low), value)), "high": min(1.0, max(float(high), value))}
+    total = math.hypot(*(weight * se for weight, se in zip(w, se_B, strict=True)))
     how = f"{how}; MOVER over {len(run)} strata, {n} problems"
     return Estimate(value=value, se=total, **ends, level="problem", how=how, n=n)

@@ -1,10 +1,9 @@
 """The formulas: standard errors and intervals on arrays, vectorised over every leading axis.
 
-Axes: P problem, S seed, B benchmark. The rest of this package wraps these functions; the simulations in
-`tests/evals/stats/test_coverage.py` call the same ones, so the simulated intervals are the printed ones.
-Differences from the textbook interval (mean +- t SE): a difference's degrees of freedom shrink when few problems carry
-the variance, and a score's interval is Wilson's with the effective number of answers, because +-t SE covers 91 % where
-it should cover 95 %.
+Axes: P problem, S seed, B benchmark. The simulations in `tests/evals/stats/test_coverage.py` call these functions, so
+that the simulated intervals are the printed ones. Differences from the textbook interval (mean +- t SE): a difference's
+degrees of freedom shrink when few problems carry the variance, and a score's interval is Wilson's with the effective
+number of answers, because +-t SE covers 91 % where it should cover 95 %.
 """
 
 from typing import NamedTuple
@@ -18,7 +17,7 @@ CONFIDENCE = 0.95  # of every interval of this project
 
 
 class Mean(NamedTuple):
-    """A mean over problems: value, standard error, degrees of freedom of that error. Arrays of the leading shape."""
+    """A mean: value, standard error, degrees of freedom of that error. Arrays of the leading shape."""
 
     value: Array
     se: Array
@@ -31,31 +30,26 @@ class Bounds(NamedTuple):
 
 
 def clustered_mean(total_P: ArrayLike, weight_P: ArrayLike) -> Mean:
-    """Return sum(total) / sum(weight), with problems (last axis) as the unit of sampling.
+    """Return sum(total) / sum(weight), with problems (last axis) as the unit of sampling; SE and df nan at P = 1.
 
     total_P: (..., P) sum of a problem's rows; weight_P: (P,) or (..., P) number of those rows (1 unless a problem is
-    copied). e_i = total_i - value weight_i; SE^2 = P/(P-1) sum(e_i^2) / sum(weight)^2: sd(y)/sqrt(P) at
-    equal weights.
+    copied). e_i = total_i - value weight_i; SE^2 = P/(P-1) sum(e_i^2) / sum(weight)^2: sd(y)/sqrt(P) at equal weights.
     df = 2 / (2/(P-1) + g/P), g the excess kurtosis of e, at least 0: Satterthwaite's approximation with
     Var(s^2) = s^4 (2/(P-1) + g/P). Ordinary data keep P - 1; when three problems of 400 differ, about 6 are left.
-    P = 1 gives SE and df nan.
     """
     total_P, weight_P = np.broadcast_arrays(np.asarray(total_P, float), np.asarray(weight_P, float))
-    n = total_P.shape[-1]
-    rows = weight_P.sum(-1)
+    n, rows = total_P.shape[-1], weight_P.sum(-1)
     value = total_P.sum(-1) / rows
+    if n < 2:
+        return Mean(value, np.full_like(value, np.nan), np.full_like(value, np.nan))
     error_P = total_P - value[..., None] * weight_P
     square = (error_P**2).mean(-1)
     # rounding leaves 1e-34 where all problems agree; real variance is at least (1/responses)^2 of a problem
     square = np.where(square < 1e-20, 0.0, square)
-    if n < 2:
-        nothing = np.full_like(value, np.nan)
-        return Mean(value, nothing, nothing)
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = np.where(square > 0, (error_P**4).mean(-1) / square**2 - 3.0, 0.0)
     se = np.sqrt(square * n * n / (n - 1.0)) / rows
-    df = 2.0 / (2.0 / (n - 1.0) + np.maximum(excess, 0.0) / n)
-    return Mean(value, se, df)
+    return Mean(value, se, 2.0 / (2.0 / (n - 1.0) + np.maximum(excess, 0.0) / n))
 
 
 def quantile(df: ArrayLike) -> Array:
@@ -119,9 +113,7 @@ def combine(weight_B: ArrayLike, value_B: ArrayLike, low_B: ArrayLike, high_B: A
     symmetric parts this is the stratified interval; with asymmetric or degenerate ones it stays valid.
     """
     w, v, low, high = (np.asarray(x, float) for x in (weight_B, value_B, low_B, high_B))
-    value = (w * v).sum(-1)
-    below = np.sqrt(((w * (v - low)) ** 2).sum(-1))
-    above = np.sqrt(((w * (high - v)) ** 2).sum(-1))
+    value, below, above = (w * v).sum(-1), *(np.sqrt(((w * part) ** 2).sum(-1)) for part in (v - low, high - v))
     return value, Bounds(value - below, value + above)
 
 
@@ -137,25 +129,14 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
 # Training seeds. S seeds, or clean models with the mean over their seeds.
 
 
-def seed_variance(value_S: ArrayLike) -> Mean:
-    """Return the mean over seeds (last axis; nan: no such seed), their variance in place of `se`, and df = seeds - 1.
-
-    One seed gives variance 0 and df 0.
-    """
-    value_S = np.asarray(value_S, float)
-    there_S = ~np.isnan(value_S)
-    n = there_S.sum(-1).astype(float)
-    mean = np.where(there_S, value_S, 0.0).sum(-1) / np.maximum(n, 1.0)
-    squares = np.where(there_S, (value_S - mean[..., None]) ** 2, 0.0).sum(-1)
-    return Mean(mean, squares / np.maximum(n - 1.0, 1.0), np.maximum(n - 1.0, 0.0))
-
-
 def seed_mean(value_S: ArrayLike) -> tuple[Mean, Bounds]:
-    """Return the mean over seeds (last axis; nan: no such seed) and mean +- t SE, with S - 1 degrees of freedom."""
-    value, variance, df = seed_variance(value_S)
-    se = np.sqrt(variance / (df + 1.0))
-    half = quantile(df) * se
-    return Mean(value, se, df), Bounds(value - half, value + half)
+    """Return the mean over seeds (last axis) and mean +- t SE, with S - 1 degrees of freedom; SE and df 0 at S = 1."""
+    value_S = np.asarray(value_S, float)
+    n, value = value_S.shape[-1], value_S.mean(-1)
+    se = np.sqrt(((value_S - value[..., None]) ** 2).sum(-1) / max(n - 1, 1) / n)
+    mean = Mean(value, se, np.full_like(value, n - 1.0))
+    half = quantile(mean.df) * se
+    return mean, Bounds(value - half, value + half)
 
 
 def seed_score(value_S: ArrayLike) -> tuple[Mean, Bounds]:
