@@ -82,7 +82,7 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
             other: Run | None = Run(run.model, keys_b.get(run.model, run.method), run.seed)
             if b == BASE:
                 before = tree.base(run.model, run.seed)
-                other = before and before.run
+                other = before.run if before else None
             elif other == run or other not in tree.runs or tree.record(other) is None:
                 continue
             if other and (record := tree.record(run)) is not None:

@@ -75,8 +75,11 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     record = tree.layout.grades(found[0]) / "grades.json"
     if not record.is_file():
         scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}
-        known = {key: s for key, s in scores.items() if s.value is not None and s.items and s.responses}
-        return {key: Score(s.value, s.items, s.responses / s.items) for key, s in known.items()}
+        return {
+            key: Score(s.value, s.items, s.responses / s.items)
+            for key, s in scores.items()
+            if s.value is not None and s.items and s.responses
+        }
     keys = list(read_record(record))
     policy, side = policies(tree.layout, keys), {}
     for key, graded in read_graded(tree.layout, found[0], keys).items():
@@ -221,7 +224,7 @@ def _cells(line: Line) -> list[str]:
         for case in line.cases
     ]  # fmt: skip
     for of_cases in zip(*figures, strict=True):
-        texts = ["?" if number is None else form(number) for number, form in of_cases]  # type: ignore[operator]
+        texts = ["?" if number is None else form(number) for number, form in of_cases]
         cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
     return cells
 

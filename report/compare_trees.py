@@ -61,8 +61,7 @@ def overlap(a: Tree, b: Tree) -> Overlap:
 
 def _curves_differ(a: Tree, b: Tree, run: Run) -> bool:
     # By rollout: a kept tree has no rows by update. Shared columns: a later version may record more.
-    curves = [learning_curves.read_curve(tree.layout.run(run) / "curve.csv") for tree in (a, b)]
-    x, y = (learning_curves.rollout_rows(curve) for curve in curves)
+    x, y = (learning_curves.read_curve(tree.layout.run(run) / "curve.csv").by_rollout() for tree in (a, b))
     common = [name for name in x[0] if name in y[0] and not name.startswith("seconds_")]
     return [[row[name] for name in common] for row in x] != [[row[name] for name in common] for row in y]
 
@@ -88,7 +87,7 @@ def differences(common: Overlap) -> list[dict[str, Any]]:
     for (where, key), by_seed in values.items():
         if all(abs(b - a) <= EQUAL for b, a in by_seed.values()):
             continue
-        top = learning_curves.MEASURES[key].top if key in learning_curves.MEASURES else 1.0
+        top = learning_curves.top(key) if key in learning_curves.MEASURES else 1.0
         row = contrast(by_seed, common.trees[0].clean_models(where.partition("/")[0]), top)
         row |= {"where": where, "figure": key, "a": row["mean_b"], "b": row["mean_a"], "seeds": len(by_seed)}
         if len(by_seed) == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from core.errors import Parser
 from core.files import to_csv, write_all
 from core.layout import REFERENCE, Run
 from evals import learning_curves
-from evals.learning_curves import MEASURES, Curve, Measure, RunMeasures
+from evals.learning_curves import MEASURES, Curve, RunMeasures
 from evals.tree import Tree, open_tree
 from methods import catalog
 from methods.training.movement import MOVEMENT
@@ -59,22 +59,18 @@ Series = Sequence[float | None]  # by rollout
 
 def write(tree: Tree) -> list[Path]:
     """Write the five files; return their paths."""
-    runs = learning_curves.measures(tree)
-    # Means cover the seeds that chose a sweep's values; fresh seeds are compared in the table of all runs.
-    averaged = [one for one in runs if not tree.is_fresh(one.run)]
+    runs = [learning_curves.measure_run(tree, run) for run in tree.runs]
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
+    differs = (_keys(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
     texts = {  # an empty cell: no such value
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, averaged)),
-        "convergence_runs.csv": to_csv(
-            DIFFERS_HEADER, (_keys(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
-        ),
+        "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, runs)),
+        "convergence_runs.csv": to_csv(DIFFERS_HEADER, differs),
         "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
         "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
-    contents = {tree.layout.figures / name: text for name, text in texts.items()}
-    return write_all(contents)
+    return write_all({tree.layout.figures / name: text for name, text in texts.items()})
 
 
 def series(curve: Curve) -> dict[str, Series]:
@@ -96,14 +92,17 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
 def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
     """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds, and against GRPO/DAPO under
     the same settings. p is corrected over all methods and models of a measure, since they are read as one column.
+
+    A sweep's fresh seeds are left out: they are compared in the table of all runs.
     """
     from evals.stats import compare
 
     groups: dict[tuple[str, str], list[RunMeasures]] = {}
     for run in runs:
-        groups.setdefault((run.run.model, run.run.method), []).append(run)
+        if not tree.is_fresh(run.run):
+            groups.setdefault((run.run.model, run.run.method), []).append(run)
     baselines = {(model, method): (model, learning_curves.reference(method)) for model, method in groups}
-    for measure in MEASURES.values():
+    for measure, unit in MEASURES.items():
         tests = {
             place: _versus(tree, groups[place], groups[base], measure)
             for place, base in baselines.items()
@@ -114,9 +113,8 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
         for (model, method), seeds in groups.items():
             estimate, c = _mean(tree, seeds, measure), tests.get((model, method))
             row = dict.fromkeys(METHOD_HEADER) | {"model": model, "method": method, "title": seeds[0].title}
-            row |= {"measure": measure.key, "unit": measure.unit}
-            row |= {"seeds": sum(seed.finished for seed in seeds), "planned_seeds": len(seeds)}
-            row |= {"collapsed": sum(seed.collapsed_at is not None for seed in seeds)}
+            row |= {"measure": measure, "unit": unit, "seeds": sum(seed.finished for seed in seeds)}
+            row |= {"planned_seeds": len(seeds), "collapsed": sum(seed.collapsed_at is not None for seed in seeds)}
             row |= {name: getattr(estimate, name) for name in ("value", "se", "low", "high", "how")}
             if c is not None:
                 row |= {"versus": baselines[model, method][1], "difference": c.difference, "p": c.p}
@@ -125,40 +123,43 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
             yield row
 
 
-def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: Measure) -> Estimate:
+def _values(runs: Sequence[RunMeasures], measure: str) -> dict[int, float | str]:
+    """Return the values of the finished runs by seed, or the reason for a missing one."""
+    return {run.run.seed: run.why.get(measure) or run.values[measure] or 0.0 for run in runs if run.finished}
+
+
+def _reasons(values: Mapping[int, float | str]) -> str:
+    """Return reasons as `seed 2: never reached`."""
+    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(values.items()) if isinstance(reason, str))
+
+
+def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: str) -> Estimate:
     from evals.stats import compare
 
-    values, missing = _values(runs, measure)
-    if missing or not values:  # a method that reaches it on some seeds only has no mean over those
-        return compare.Estimate(how=_reasons(missing) or "no seed is finished", n=len(values) + len(missing))
-    return compare.over_seeds(values, bounds=(0.0, measure.top), clusters=tree.clean_models(runs[0].run.model))
+    values = _values(runs, measure)
+    if (why := _reasons(values)) or not values:  # a mean over the seeds that reach it would be too good
+        return compare.Estimate(how=why or "no seed is finished", n=len(values))
+    bounds = 0.0, learning_curves.top(measure)
+    return compare.over_seeds(_numbers(values), bounds=bounds, clusters=tree.clean_models(runs[0].run.model))
 
 
-def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: Measure) -> Comparison:
+def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: str) -> Comparison:
     """Return method a minus method b, paired by seed; an unfinished seed is not a pair."""
     from evals.stats import compare
 
-    (values_a, missing_a), (values_b, missing_b) = _values(a, measure), _values(b, measure)
-    common = {*values_a, *missing_a} & {*values_b, *missing_b}
+    sides, top = [_values(runs, measure) for runs in (a, b)], learning_curves.top(measure)
+    common = sides[0].keys() & sides[1].keys()
+    sides = [{seed: side[seed] for seed in common} for side in sides]
     # One seed without a value rules out the comparison: otherwise only seeds on which both reached it would count.
-    for runs, missing in ((a, missing_a), (b, missing_b)):
-        if reasons := _reasons({seed: reason for seed, reason in missing.items() if seed in common}):
-            return compare.Comparison(how=f"{runs[0].title}: {reasons}", n=len(common))
+    for runs, side in zip((a, b), sides, strict=True):
+        if why := _reasons(side):
+            return compare.Comparison(how=f"{runs[0].title}: {why}", n=len(common))
     clusters = tree.clean_models(a[0].run.model)
-    return compare.compare_seeds(values_a, values_b, bounds=(-measure.top, measure.top), clusters=clusters)
+    return compare.compare_seeds(*map(_numbers, sides), bounds=(-top, top), clusters=clusters)
 
 
-def _values(runs: Sequence[RunMeasures], measure: Measure) -> tuple[dict[int, float], dict[int, str]]:
-    """Return the values of the finished runs by seed, and the reason for each missing one."""
-    finished = {run.run.seed: run for run in runs if run.finished}
-    figures = {seed: run.values[measure.key] for seed, run in finished.items()}
-    missing = {seed: finished[seed].why[measure.key] for seed, value in figures.items() if value is None}
-    return {seed: value for seed, value in figures.items() if value is not None}, missing
-
-
-def _reasons(missing: Mapping[int, str]) -> str:
-    """Return reasons as `seed 2: never reached`."""
-    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(missing.items()))
+def _numbers(values: Mapping[int, float | str]) -> dict[int, float]:
+    return {seed: float(value) for seed, value in values.items()}
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
@@ -179,24 +180,22 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
     groups: dict[tuple[str, str, bool], dict[int, Mapping[str, Series]]] = {}
     for run, values in curves.items():
         groups.setdefault((run.model, run.method, tree.is_fresh(run)), {})[run.seed] = values
-    for (model, method, fresh), seeds in groups.items():
-        keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no"}
-        for name in SERIES:
-            if all(value is None for values in seeds.values() for value in values[name]):
-                continue
-            rows = zip_longest(*(values[name] for values in seeds.values()))
-            for rollout, row in enumerate(rows, 1):
-                known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
-                numbers: dict[str, float | None] = dict.fromkeys(("mean", "low", "high"))
-                if len(known) == len(seeds):
-                    lowest = min(known.values())  # one of the shares is a weight, which may be negative
-                    bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
-                    found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
-                    # Over clean models, like the interval: they may have unequal numbers of seeds.
-                    numbers["mean"] = _rounded(found.value)
-                    if found.n >= LEAST:
-                        numbers |= {"low": _rounded(found.low), "high": _rounded(found.high)}
-                yield keys | {"series": name, "rollout": rollout} | numbers
+    for ((model, method, fresh), seeds), name in product(groups.items(), SERIES):
+        if all(value is None for values in seeds.values() for value in values[name]):
+            continue
+        keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no", "series": name}
+        for rollout, row in enumerate(zip_longest(*(values[name] for values in seeds.values())), 1):
+            numbers: dict[str, float | None] = dict.fromkeys(("mean", "low", "high"))
+            known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
+            if len(known) == len(seeds):
+                lowest = min(known.values())  # one of the shares is a weight, which may be negative
+                bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
+                found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
+                # Over clean models, like the interval: they may have unequal numbers of seeds.
+                numbers["mean"] = _rounded(found.value)
+                if found.n >= LEAST:
+                    numbers |= {"low": _rounded(found.low), "high": _rounded(found.high)}
+            yield keys | {"rollout": rollout} | numbers
 
 
 def _rounded(value: float | None) -> float | None:
@@ -211,10 +210,8 @@ def differences(key: str) -> tuple[str, ...]:
     changes = []
     for slot in dict.fromkeys([*theirs, *ours]):
         old, new = theirs.get(slot), ours.get(slot)
-        if old is None:
-            changes.append(f"{slot}: {new}")
-        elif new is None:
-            changes.append(f"no {slot} (there: {old})")
+        if old is None or new is None:
+            changes.append(f"{slot}: {new}" if new else f"no {slot} (there: {old})")
         elif old != new:
             changes.append(f"{slot}: {old} → {new}")
     return tuple(changes)

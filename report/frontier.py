@@ -104,7 +104,7 @@ def _against(
             return row | {"how": f"{side[0].row}, {missing[0]}: movement is 0 or not recorded"}
         movement = [{seed: value or 0.0 for seed, value in point.movement.items()} for point in side]
         sides.append(frontier.of_arms(movement, [point.figures(by) for point in side], own))
-    c, low, high = frontier.compare(*sides, clusters)
+    c, low, high = frontier.compare(sides[0], sides[1], clusters)
     left_out = f"; left out, because runs fail there: {', '.join(broken)}" if broken else ""
     row |= interval("difference", c) | {"se": c.se, "df": c.df, "p": c.p, "how": c.how + left_out}
     return row | {"range_low": low, "range_high": high}

@@ -104,10 +104,9 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
         began.append(first[0])
         if final is not None and (curve.collapsed_at is not None or final <= math.fsum(first) / len(first)):
             failed.append(seed)
-    names = [entry[name] for name in ("model", "row", "base", "method")]
+    names = entry["model"], entry["row"], entry["base"], entry["method"], catalog.parse(entry["row"]).title
     broken = bool(failed) or math.fsum(area.values()) < math.fsum(began)
-    title = catalog.parse(entry["row"]).title
-    return Point(*names, title, entry["values"], area, score, movement, tuple(failed), broken)
+    return Point(*names, entry["values"], area, score, movement, tuple(failed), broken)
 
 
 def words(values: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from core.files import to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
 from evals import store
-from evals.learning_curves import read_curve, rollout_rows
+from evals.learning_curves import read_curve
 from evals.tree import MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, responses, verify
 
@@ -61,7 +61,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
         for run in tree.finished:
             if run in tree.runs:
                 _copy(tree.layout.run(run) / "run.json", folder / "runs" / run.path / "run.json")
-                rows = rollout_rows(read_curve(tree.layout.run(run) / "curve.csv"))
+                rows = read_curve(tree.layout.run(run) / "curve.csv").by_rollout()
                 write_text(folder / "runs" / run.path / "curve.csv", to_csv(list(rows[0]), rows))
         _refuse_local_paths(folder, [ROOT, tree.root.resolve().parent.parent, Path.home()])
         web = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.suffix in WEB]

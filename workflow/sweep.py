@@ -41,18 +41,16 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
     """
     sweep, at = config["sweep"], where(["sweep"])
     axes = {key: values for key, values in sweep.items() if key not in SETTINGS}
+    if sweep and not axes:
+        raise ConfigError(f"{at}: sweep: has no values to try, such as training.learning_rate")
     if not axes:
-        if sweep:
-            raise ConfigError(f"{at}: sweep: has no values to try, such as training.learning_rate")
         return {}
-    swept_blocks = [block for block in config["matrix"] if block.get("variant") is None]
     known = dict.fromkeys(o for block in config["matrix"] for text in block["methods"] for o in _options(text))
     for axis in axes:
         if not axis.startswith(TRAINING) and axis not in known:
             raise unknown(where(["sweep", axis]), "sweep", axis, [*known, f"{TRAINING}learning_rate", *SETTINGS])
-    swept = {"axes": axes} | _settings(sweep, swept_blocks, at)
-
-    variants, points, blocks = dict(config["variants"]), [], []
+    swept = {"axes": axes} | _settings(sweep, [b for b in config["matrix"] if b.get("variant") is None], at)
+    variants, blocks, points = dict(config["variants"]), [], []
     for block in config["matrix"]:
         if block.get("variant") is not None:
             blocks.append(block)  # not swept
@@ -66,26 +64,25 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
                 variants[name] = {"title": _title(training), "note": "", "training": training}
             last = training.get("rollouts")
             steps = block["steps"] if last is None else sorted({min(step, last) for step in block["steps"]})
-            here = {
-                "models": list(block["models"]),
-                "methods": [method],
-                "seeds": swept["select_seeds"],
-                "steps": steps,
-            }
-            blocks.append(here | variant | ({} if swept["by"] == "score" else {"evaluate": False}))
+            here = {"models": list(block["models"]), "methods": [method], "seeds": swept["select_seeds"]}
+            here |= {"steps": steps, **variant} | ({} if swept["by"] == "score" else {"evaluate": False})
+            blocks.append(here)
             key = "@".join([matrix.canonical(config, method, at), *variant.values()])
             point = {"row": text, "base": matrix.canonical(config, text, at), "text": method, "method": key}
             points += [{"model": model, **point, "values": values, "steps": steps} for model in block["models"]]
     swept["points"] = [point for n, point in enumerate(points) if point not in points[:n]]
-    swept["question"] = _question(swept)
+    # A choice depends on these: other points, seeds or another measure belong to another sweep.
+    names = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
+    swept["question"] = sha256_bytes(repr([names, swept["select_seeds"], swept["by"]]).encode())[:12]
     return {"variants": variants, "swept": swept, "matrix": blocks + list(_fresh(swept, results))}
 
 
 def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at: str) -> dict[str, Any]:
     """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
-    if wrong := [value for value in fresh if value not in FRESH]:
-        raise unknown(at, "sweep.fresh", str(wrong[0]), FRESH)
+    for value in fresh:
+        if value not in FRESH:
+            raise unknown(at, "sweep.fresh", str(value), FRESH)
     if "chosen" not in fresh and fresh != ["none"]:
         raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
     if len(by) != 1 or by[0] not in MEASURES:
@@ -126,10 +123,10 @@ def variant_name(training: Mapping[str, Any]) -> str:
 def _spelt(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
-    digits, _, exponent = f"{value:.12e}".partition("e")
-    digits, power = digits.replace(".", "").rstrip("0") or "0", int(exponent)
     # the name of a variant must not contain a dot: 2.5e-4 is 25e-5
-    return f"{digits}e{power - len(digits) + 1}"
+    digits, _, exponent = f"{value:.12e}".replace(".", "").partition("e")
+    digits = digits.rstrip("0") or "0"
+    return f"{digits}e{int(exponent) - len(digits) + 1}"
 
 
 def _title(training: Mapping[str, Any]) -> str:
@@ -140,10 +137,8 @@ def _title(training: Mapping[str, Any]) -> str:
 
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
     """Yield blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
-    if not is_chosen(swept, results) or not swept["test_seeds"]:
-        return
-    chosen = {(row["model"], row["method"]) for row in _choice(results) if row["chosen"] == "yes"}
-    for point in swept["points"]:
+    chosen = _chosen(swept, results)
+    for point in swept["points"] if chosen and swept["test_seeds"] else ():
         if (point["model"], point["method"]) in chosen or ("own" in swept["fresh"] and is_own(point)):
             variant = point["method"].partition("@")[2]
             block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
@@ -165,17 +160,13 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
     """Return whether the values are chosen. A choice.csv of another sweep does not count: this one selects first."""
-    there = (results.root / CHOICE).is_file()
-    return there and {row["question"] for row in _choice(results)} == {swept["question"]}
+    return bool(_chosen(swept, results))
 
 
-def _choice(results: Results) -> list[dict[str, str]]:
-    """Return the rows of choice.csv."""
-    return read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
-
-
-def _question(swept: Mapping[str, Any]) -> str:
-    """Return what a choice depends on: other points, seeds or another measure belong to another sweep."""
-    points = sorted(f"{point['model']} {point['row']} {point['method']}" for point in swept["points"])
-    parts = [points, swept["select_seeds"], swept["by"]]
-    return sha256_bytes(repr(parts).encode())[:12]
+def _chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
+    """Return the chosen (model, method) of choice.csv; empty before the choice of this sweep."""
+    if not (results.root / CHOICE).is_file():
+        return set()
+    rows = read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)
+    ours = {row["question"] for row in rows} == {swept["question"]}
+    return {(row["model"], row["method"]) for row in rows if ours and row["chosen"] == "yes"}

@@ -197,9 +197,9 @@ def over_seeds(
     if n < 2 or mean.se < ROUNDING:
         return Estimate(value=value, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
     # `value` may lie a rounding error outside
-    ends = {"low": max(bounds[0], min(float(low), value)), "high": min(bounds[1], max(float(high), value))}
+    bottom, top = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
     how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(by_seed, clusters)}"
-    return Estimate(value=value, se=float(mean.se), **ends, how=how, n=n)
+    return Estimate(value=value, se=float(mean.se), low=bottom, high=top, how=how, n=n)
 
 
 def compare_seeds(

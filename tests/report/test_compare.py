@@ -134,29 +134,22 @@ def test_what_cannot_be_compared_is_named(
 
 
 def test_trees_with_other_benchmarks_are_compared_where_they_overlap(
-    finished: Tree, other: Tree, command: Command
+    finished_twice: Tree, others: Tree, command: Command
 ) -> None:
-    """An average over others is another figure, whether or not it has the same value."""
-    replace(other.layout.matrix, '"syn_seq1"', '"syn_seq2"')
-    grade_anew(other, TEPO, "syn_as3", 60)
-    code, out, _ = command(compare.main, finished.root, other.root, "--largest", 99)
-    assert code == 1
-    assert "only in A (1): syn_seq1" in out
-    assert "only in B (1): syn_seq2" in out
-    assert re.findall(r"^\| tiny_qwen2/tepo/step12, seed 1 \| (\S+)", out, re.M) == ["syn_as3"]
-
-
-def test_what_only_one_side_has_is_listed(finished_twice: Tree, others: Tree, command: Command) -> None:
+    """What only one side has is listed; an average over others is another figure, whether or not it has the same
+    value."""
     gone = Run("tiny_qwen2", "gspo", 2)
     (others.layout.run(gone) / "run.json").unlink()
+    replace(others.layout.matrix, '"syn_seq1"', '"syn_seq2"')
     edit(others.layout.matrix, settings={"training.passes": 3})
     for run in others.runs:
         if run != gone:
             replace(others.layout.run(run) / "run.json", r'"torch": "2\.13\.0"', '"torch": "2.14.0"')
+    grade_anew(others, TEPO, "syn_as3", 60)
     code, out, _ = command(compare.main, finished_twice.root, others.root)
-    assert code == 0
-    assert "only in A (2): torch 2.13.0, tiny_qwen2/gspo/seed2" in out
-    assert "only in B (2): torch 2.14.0, training.passes=3" in out
+    assert (code, re.findall(r"^\| tiny_qwen2/tepo/step12 \| (\S+)", out, re.M)) == (0, ["syn_as3"])
+    assert "only in A (3): torch 2.13.0, syn_seq1, tiny_qwen2/gspo/seed2" in out
+    assert "only in B (3): torch 2.14.0, training.passes=3, syn_seq2" in out
 
 
 KEPT = ROOT / "results" / "reference"
@@ -214,11 +207,9 @@ def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
 def test_methods_are_compared_at_equal_movement_in_the_first_rollout_too() -> None:
     tree = open_tree(KEPT / "tuned")
     found = points.selecting(tree, "movement_first")
-    names = [f"tiny_qwen2/{point.method}/seed{seed}" for point in found for seed in point.movement]
-    kept = pd.Series({name: pd.read_csv(tree.root / f"runs/{name}/curve.csv", dtype=str).kl_step[0] for name in names})
-    assert {
-        f"tiny_qwen2/{point.method}/seed{seed}": value for point in found for seed, value in point.movement.items()
-    } == kept[names].astype(float).to_dict()
+    for point in found[:4]:
+        curves = {seed: f"runs/tiny_qwen2/{point.method}/seed{seed}/curve.csv" for seed in point.movement}
+        assert point.movement == {seed: pd.read_csv(tree.root / at).kl_step[0] for seed, at in curves.items()}
     tepo = next(row for row in report_frontier.matched(tree, found) if row["row"] == "tepo")
     assert tepo["movement"] > 2.5 * tepo["versus_movement"]
     assert tepo["difference"] < tepo["total"] / 5, "docs/findings.md: little of the difference is left"
@@ -240,16 +231,12 @@ def test_what_cannot_be_compared_is_said() -> None:
 
 def test_scores_are_compared_pooled_and_as_the_mean_of_the_benchmarks(scored_twice: Tree) -> None:
     found = compare.lines(compare.pairs([scored_twice], "tepo", "grpo")[0])
-    assert [line["measure"] for line in found] == ["area", "final", "avg_pooled 12", "avg_macro 12"]
-    for line in found[2:]:
-        key = line["measure"].split()[0]
+    assert [line["measure"] for line in found] == ["area", "final", "score after 12", "benchmarks' mean after 12"]
+    for line, key in zip(found[2:], (POOLED, MACRO), strict=True):
         runs = {method: [Run("tiny_qwen2", method, seed) for seed in (1, 2)] for method in ("tepo", "grpo")}
         a, b = ([scored_twice.scores[Checkpoint(run, 12), key].value for run in of] for of in runs.values())
         assert line["difference"] == pytest.approx(sum(filter(None, a)) / 2 - sum(filter(None, b)) / 2)
-    text = compare.text("tepo", "grpo", found, 0)
-    assert re.findall(r"^\| tiny_qwen2 \| (.*?) \|", text, re.M)[2:] == [
-        "score after 12, percent", "benchmarks' mean after 12, percent"
-    ]  # fmt: skip
+    assert "| tiny_qwen2 | benchmarks' mean after 12, percent | 2 |" in compare.text("tepo", "grpo", found, 0)
 
 
 def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() -> None:
@@ -321,17 +308,13 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
     assert (mixed.benchmark, mixed.main) == (key, of_csv.main)
 
     c = of_csv.main.comparison
-    sides = [compare_scores.read(lines[name])[""] for name in "ab"]
-    sampled = [y * (1 - y) / (k - 1) for one in sides for y, k, _ in one.rows.values()]
-    assert of_csv.main.floor == pytest.approx(max(0.0, c.se**2 - math.fsum(sampled) / c.n**2))
-    fewer = dict(list(sides[1].rows.items())[1:])
-    (half,) = compare_scores.lines({"": sides[0]}, {"": sides[1]._replace(rows=fewer)})
-    assert half.problems == f"{c.n - 1} of {c.n}, {c.n}"
-    lone = {"": sides[0]._replace(rows=dict(list(sides[0].rows.items())[:1]))}
-    assert (
-        compare_scores.lines({"x": sides[0], "y": lone[""]}, {"x": sides[1], "y": lone[""]})[-1].main.comparison.low
-        is None
-    )
+    x, y = (compare_scores.read(lines[name])[""] for name in "ab")
+    sampled = sum((rows.share * (1 - rows.share) / (rows.samples - 1)).sum() for rows in (x.rows, y.rows))
+    assert of_csv.main.floor == pytest.approx(max(0.0, c.se**2 - sampled / c.n**2))
+    (fewer,) = compare_scores.lines({"": x}, {"": y._replace(rows=y.rows[1:])})
+    assert fewer.problems == f"{c.n - 1} of {c.n}, {c.n}"
+    lone = x._replace(rows=x.rows[:1])
+    assert compare_scores.lines({"x": x, "y": lone}, {"x": y, "y": lone})[-1].main.comparison.low is None
 
 
 def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) -> None:
@@ -378,16 +361,10 @@ def test_unequal_sets_are_not_paired_and_a_correlation_narrows(command: Command)
     binomial = 0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60
     assert (line.problems, line.cases[0].comparison.se ** 2) == ("30 and 60", pytest.approx(binomial))
     assert line.cases[2].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
-    wide, narrow = (
-        compare_scores.lines(
-            compare_scores.read("0.4:30:32"), compare_scores.read("aime24=0.3:30:32"), correlation=value
-        )[0].main.comparison.se
-        for value in (0.0, 0.99)
-    )
-    assert narrow < wide / 2
+    wide, narrow = (by_problem("0.4:30:32", "aime24=0.3:30:32", correlation=r)[0].main.comparison for r in (0.0, 0.99))
+    assert narrow.se < wide.se / 2
     _, out, _ = command(compare.main, "0.367:30:32", "0.346:30:32", "--correlation", "0", "--spread", "2")
-    assert "a + b = 2;" in out
-    assert "correlate at 0." in out
+    assert "a + b = 2; on the same problems those of A and B correlate at 0." in out
 
 
 @pytest.mark.parametrize(

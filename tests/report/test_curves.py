@@ -140,7 +140,7 @@ def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> Non
 
 def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
     """The row of a method and measure in convergence_methods.csv."""
-    rows = convergence.over_methods(tree, learning_curves.measures(tree))
+    rows = convergence.over_methods(tree, [learning_curves.measure_run(tree, run) for run in tree.runs])
     (row,) = (row for row in rows if (row["method"], row["measure"]) == (method, measure))
     return row
 
@@ -172,15 +172,7 @@ def test_an_unfinished_seed_is_not_a_pair(tree: Tree) -> None:
     assert found["difference"] == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
     assert (found["p"], found["difference_how"]) == (None, "one seed: no method-level interval")
     assert over_seeds(tree, "gspo", "area")["difference_how"] == "no seed in common: not compared"
-
-
-def test_a_measure_by_model_and_seed_is_that_of_the_finished_runs(tree: Tree) -> None:
-    (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
-    found = learning_curves.by_model_and_seed(tree, "tepo", "area")
-    assert found == {("tiny_qwen2", 1): value(tree, "tepo", 1, "area")}
-    assert learning_curves.by_model_and_seed(tree, "tepo", "area", models=()) == {}
-    assert learning_curves.reference("tepo@hot") == "grpo@hot"
-    assert learning_curves.reference("tepo+beta=1") == "grpo"
+    assert learning_curves.reference("tepo+beta=1@hot") == "grpo@hot"
 
 
 ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")

@@ -210,22 +210,22 @@ def without_rollout(number: str) -> Change:
 
 
 BROKEN: Mapping[str, tuple[Change, str]] = {
-    "a rollout is missing": (without_rollout("3"), "rollout 3 is missing: after rollout 2 comes 4"),
-    "the first rollout is missing": (without_rollout("1"), "rollout 1 is missing: after rollout 0 comes 2"),
-    "an update is missing": (lambda lines: lines[:5] + lines[6:], "update 4 is missing: line 6 has update 5"),
-    "an update stands twice": (lambda lines: lines[:5] + lines[4:], "update 4 is missing: line 6 has update 3"),
+    "a rollout is missing": (without_rollout("3"), "after rollout 2 comes '4', expected 3"),
+    "the first rollout is missing": (without_rollout("1"), "after rollout 0 comes '2', expected 1"),
+    "an update is missing": (lambda lines: lines[:5] + lines[6:], "line 6: update is '5', expected 4"),
+    "an update stands twice": (lambda lines: lines[:5] + lines[4:], "line 6: update is '3', expected 4"),
     "a column is missing": (without_column("grad_norm"), "column wanted: unknown value 'grad_norm'"),
     "no rollouts": (without_column("rollout"), "column wanted: unknown value 'rollout'"),
     "a value is not a number": (with_value(5, "grad_norm", "oops"), "line 5: grad_norm is 'oops', not a finite number"),
     "a value is nan": (with_value(6, "grad_norm", "nan"), "line 6: grad_norm is 'nan', not a finite number"),
     "a value is infinite": (with_value(2, "reward", "inf"), "line 2: reward is 'inf', not a finite number"),
-    "a rollout is no number": (with_value(3, "rollout", "x"), "line 3: rollout is 'x', not a whole number"),
-    "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', not a whole number"),
+    "a rollout is no number": (with_value(3, "rollout", "x"), "after rollout 1 comes 'x', expected 2"),
+    "an update is negative": (with_value(2, "update", "-1"), "line 2: update is '-1', expected 0"),
     "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 13"),
-    "shorter than its record says": (lambda lines: lines[:-2], "holds 3 rollouts, its run.json speaks of 4"),
+    "shorter than its record says": (lambda lines: lines[:-2], "has rewards of 3 rollouts, its run.json has 4"),
     "no reward in a rollout": (
         lambda lines: with_value(7, "reward", "")(with_value(6, "reward", "")(lines)),
-        "rollout 3: reward is empty",
+        "has rewards of 3 rollouts, its run.json has 4",
     ),
     "there are no rows": (lambda lines: lines[:1], "holds no rows"),
     "there is nothing": (lambda lines: [], "is empty"),
@@ -239,7 +239,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree) -> None:
         path.write_bytes(whole)
         change_curve(mine, change)
         with pytest.raises(BenchError) as error:
-            learning_curves.measures(mine)
+            [learning_curves.measure_run(mine, run) for run in mine.runs]
         assert str(error.value).startswith(str(path)), case
         assert words in str(error.value), case
     path.unlink()

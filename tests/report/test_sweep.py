@@ -15,10 +15,8 @@ from core.errors import CorruptInputError
 from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
-from evals import learning_curves
 from evals.stats import compare
 from evals.tree import Tree
-from report import compare as compare_methods
 from report import convergence, draw, figures, frontier, page, sweep
 from report import rows as table_rows
 from report import tables as filling
@@ -165,14 +163,6 @@ def test_fresh_seeds_have_a_block_of_their_own_with_the_baseline_at_its_own_valu
     ]  # fmt: skip
 
 
-def test_a_difference_takes_each_method_at_the_value_that_is_compared(both: Tree) -> None:
-    for compared, at in (("chosen", "@high"), ("own", "")):
-        found, _ = compare_methods.pairs([both], "tepo", "grpo", compared)
-        assert {(pair.a.method, pair.b.method, pair.a.seed) for pair in found} == {
-            (f"tepo{at}", f"grpo{at}", seed) for seed in TEST
-        }
-
-
 def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_path: Path) -> None:
     """Runs that select are not evaluated: no row, no aggregate, and a page of curves."""
 
@@ -304,7 +294,6 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     figure = figures.figure("2")
     lines = [run for line in figure.lines for run in figures.planned(figure, line, tree)]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
-    assert {seed for _, seed in learning_curves.by_model_and_seed(tree, "tepo", "area")} == set(SELECT)
     convergence.write(tree)
     with open(tree.layout.figures / "convergence_methods.csv", encoding="utf-8", newline="") as stream:
         assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
