@@ -234,9 +234,9 @@ class Runs:
         if by_seed.keys() == b[model].keys():
             return compare_seeds(by_seed, b[model], bounds=bounds, clusters=self.tree.clean_models(model))
         values = [list(side[0].values()) for side in sides]
-        (mean, *x), (other, *y) = map(intervals.seed_variance, values)
-        sizes, value = [*map(len, values)], float(mean - other)
-        se, df = intervals.welch([(x[0] / sizes[0]) ** 0.5, (y[0] / sizes[1]) ** 0.5], [x[1], y[1]])
+        (x, _), (y, _) = map(intervals.seed_mean, values)
+        sizes, value = [*map(len, values)], float(x.value - y.value)
+        se, df = intervals.welch([x.se, y.se], [x.df, y.df])
         if min(sizes) < 2 or se < ROUNDING:
             return Comparison(difference=value, how=ONE_SEED if min(sizes) < 2 else EQUAL_SEEDS, n=min(sizes))
         how = "Welch's t over seeds"
