@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core import errors
-from core.errors import ConfigError, MissingInputError, Parser, real, unknown, whole
+from core.errors import ConfigError, MissingInputError, Parser, real, unknown
 from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
@@ -215,7 +215,7 @@ def _trees(args: Any) -> int:
 
     common = compare_trees.overlap(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
     found = compare_trees.differences(common)
-    print(compare_trees.text(common, found, 12 if args.largest is None else args.largest))
+    print(compare_trees.text(common, found))
     if args.csv:
         write_text(args.csv, to_csv(compare_trees.HEADER, found))
     return int(any(row["moved"] == "yes" for row in found))
@@ -231,7 +231,7 @@ def _scores(args: Any) -> int:
 
 OF = {  # the options of each form; --csv belongs to the first two
     "METHOD METHOD --results TREE": (_methods, ("compared", "benchmarks", "csv")),
-    "TREE TREE": (_trees, ("largest", "csv")),
+    "TREE TREE": (_trees, ("csv",)),
     "scores over problems": (_scores, ("spread", "correlation")),
 }
 
@@ -259,7 +259,6 @@ def main() -> int:
     add("--results", nargs="+", type=Path, metavar="TREE", help="results/<scale>, or several")
     add("--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value")
     add("--benchmarks", nargs="+", metavar="KEY", help="methods: instead of the benchmarks' averages")
-    add("--largest", type=whole(0), metavar="N", help="trees: rows of the table (12)")
     add("--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution")
     add("--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties")
     add("--csv", type=Path, metavar="FILE", help="methods and trees: write every line there too")

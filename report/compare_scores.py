@@ -29,7 +29,7 @@ from report.markdown import bracketed, markdown_table
 # and embedded_models (sets with 4 samples a problem), different models .14 to .54.
 CORRELATION = 0.9
 PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
-MOST, LARGEST = 10**6, 16 * 2**20  # problems or samples; bytes of a file
+MOST = 10**6  # problems or samples
 TYPED = re.compile(r"(?:([\w.+-]+)=)?([^:=]+):(\d+):(\d+)")
 FORMS = "a tree, TREE:MODEL, FILE.csv, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
 ALL = "all, by responses"
@@ -92,8 +92,6 @@ def _checkpoint(tree: Tree, name: str) -> Side:
 
 
 def _csv(path: Path) -> Side:
-    if (size := path.stat().st_size) > LARGEST:
-        raise CorruptInputError(f"{path}: {size} bytes; at most {LARGEST} are read")
     header, *cells = csv_lines(path, "table of answers", read_text(path, "table of answers").lstrip("\ufeff")) or [[]]
     columns = PRINTED if "score" in header else PROBLEM
     for column in columns:

@@ -18,7 +18,7 @@ from evals.tree import Tree
 from report.compare import contrast
 from report.markdown import markdown_table
 
-LISTED = 12  # of the names that only one side has
+LISTED = 12  # names that only one side has, and differences; --csv has all
 MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
@@ -112,7 +112,7 @@ def _over_problems(b: Any = None, a: Any = None) -> dict[str, Any]:
     return {"low": float(low), "high": float(high), "p": p, "how": "the two scores' own intervals"}
 
 
-def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> str:
+def text(common: Overlap, found: Sequence[Mapping[str, Any]]) -> str:
     """Return what only one side has, what is equal, the largest differences, and the verdict."""
     names, lines = [_names(tree) for tree in common.trees], []
     for name, tree, ours, theirs in zip("AB", common.trees, names, names[::-1], strict=True):
@@ -132,7 +132,7 @@ def text(common: Overlap, found: Sequence[Mapping[str, Any]], largest: int) -> s
     rows = [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
          "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * (row["moved"] == "yes"))
-        for row in found[:largest]
+        for row in found[:LISTED]
     ]  # fmt: skip
     lines += [f"{len(found)} figures differ; the largest, by their intervals:", ""]
     lines += [*markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:"), ""]

@@ -74,7 +74,7 @@ def compare_scores(
         errors = score_errors(a, b, spread, correlation)
         cases = [(of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores"), floor) for total, floor in errors]
         return (a, b), tuple(_case(*case) for case in cases)
-    rows_a, rows_b = a.rows.align(b.rows, join="inner", axis=0)
+    rows_a, rows_b = a.rows.sort_index().align(b.rows, join="inner", axis=0)
     if rows_a.empty:
         raise CorruptInputError(f"no problem in common: the first are {a.rows.index[0]!r} and {b.rows.index[0]!r}")
     copies, n = rows_a["copies"], len(rows_a)

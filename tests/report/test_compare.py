@@ -225,6 +225,8 @@ def test_what_cannot_be_compared_is_said() -> None:
     other.matrix["settings"]["training.learning_rate"] = 2e-4
     with pytest.raises(ConfigError, match=r"training.learning_rate: 0.0002, but .* has 0.0001"):
         compare.pairs([tuned, other], "tepo", "grpo")
+    with pytest.raises(ConfigError, match="base is not a run: it can only be subtracted; write it second"):
+        compare.pairs([embedded], "base", "tepo")
     with pytest.raises(MissingInputError, match="sweep: this tree has none"):
         compare.pairs([embedded], "tepo", "grpo", "chosen")
 
@@ -244,15 +246,12 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
     kept = pd.read_csv(open_tree(KEPT / "smollm").layout.scores).query("benchmark == 'syn_q_words'")
     after, before = (kept[kept.method == method].score.to_numpy() for method in ("tepo", "base"))
     assert (len(after), len(before)) == (4, 1)
-    found, _ = compare.pairs([open_tree(KEPT / "smollm")], "tepo", "base")
-    (line,) = compare.lines(found, ["syn_q_words"])
+    (line,) = compare.lines(compare.pairs([open_tree(KEPT / "smollm")], "tepo", "base")[0], ["syn_q_words"])
     test = stats.ttest_1samp(after - before, 0)
+    assert line["measure"] == "syn_q_words after 8"
     assert [line["difference"], line["p"]] == pytest.approx([after.mean() - before[0], test.pvalue], rel=1e-9)
-    assert "syn_q_words after 8, percent" in compare.text("tepo", "base", [line], 0)
     found, _ = compare.pairs([open_tree(KEPT / "embedded")], "tepo", "base")
     assert all(pair.b == Run(pair.a.model, "base", pair.a.seed) for pair in found)
-    with pytest.raises(ConfigError, match="base is not a run: it can only be subtracted; write it second"):
-        compare.pairs([open_tree(KEPT / "embedded")], "base", "tepo")
 
 
 def test_curves_say_enough_where_nothing_is_scored_yet(scored_copy: Tree, command: Command) -> None:

@@ -38,12 +38,14 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
         for n, value in enumerate(reward)
         for minibatch in (0, 1)
     ]  # fmt: skip
+    finish(folder, rows, PLANNED, collapsed_at)
+
+
+def finish(folder: Path, rows: list[dict[str, Any]], planned: int, collapsed_at: int | None) -> None:
+    """A curve and its record."""
     synthetic.write_csv(folder / "curve.csv", rows)
-    record = {
-        "spec": {"training": {"rollouts": PLANNED}},
-        "collapsed_at": collapsed_at,
-        "cpu_seconds": 2.0 * len(reward),
-    }
+    seconds = 2.0 * int(rows[-1]["rollout"])
+    record = {"spec": {"training": {"rollouts": planned}}, "collapsed_at": collapsed_at, "cpu_seconds": seconds}
     (folder / "run.json").write_text(json.dumps(record))
 
 

@@ -228,7 +228,7 @@ BROKEN: Mapping[str, tuple[Change, str]] = {
         "has rewards of 3 rollouts, its run.json has 4",
     ),
     "there are no rows": (lambda lines: lines[:1], "holds no rows"),
-    "there is nothing": (lambda lines: [], "is empty"),
+    "there is nothing": (lambda lines: [], "holds no rows"),
 }
 
 

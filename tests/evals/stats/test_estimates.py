@@ -1,7 +1,6 @@
 """The formulas of one checkpoint, of differences and of families, against the textbook, scipy and brute force."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,19 +210,11 @@ def test_the_mean_over_clean_models_by_hand() -> None:
     assert (e.value, e.n, e.how) == (pytest.approx(1.3 / 3), 3, "Wilson-t over 3 clean models, 5 seeds")
     expected = stats.ttest_1samp([0.2, 0.4, 0.7], 0.0)
     assert (c.p, c.df, c.how) == (pytest.approx(expected.pvalue), 2, "paired t over 3 clean models, 5 seeds")
+    assert (
+        compare_seeds(value, zero, clusters=dict.fromkeys(value, 0)).how == "paired t over 5 seeds of one clean model"
+    )
     chances, _ = chances_of_being_best({"a": value, "b": zero}, clusters)
     assert chances["a"] == pytest.approx(1 - c.p / 2, abs=0.01)
-
-
-def test_with_as_many_clean_models_as_seeds_nothing_changes() -> None:
-    """Bit for bit; and seeds of one clean model are about that one, as those of a hub model are."""
-    rng = np.random.default_rng(5)
-    a, b = ({seed: float(rng.random()) for seed in range(1, 9)} for _ in range(2))
-    for clusters in ({seed: seed % 8 for seed in a}, dict.fromkeys(a, 0)):
-        alone = " of one clean model" * (len({*clusters.values()}) == 1)
-        c, plain = compare_seeds(a, b, clusters=clusters), compare_seeds(a, b)
-        assert c == replace(plain, how=plain.how + alone)
-        assert ranks({"a": a, "b": b}, clusters) == ranks({"a": a, "b": b})
 
 
 def test_a_choice_is_made_again_and_widens_an_interval() -> None:
@@ -308,19 +299,6 @@ def test_no_problems_lie_outside_the_bounds_and_some_reach_them() -> None:
     assert 30 * least == pytest.approx(variance(*ends, 32, 32))
     opposite = np.array([1.0, 0, 0]), np.array([0.0, 1, 0]), np.array([p, p - gap, 1 - 2 * p + gap])
     assert 30 * most == pytest.approx(variance(*opposite, 32, 32))
-
-
-@pytest.mark.parametrize(("problems", "k"), [(30, 32), (500, 1)])
-def test_of_problems_as_assumed_the_difference_varies_as_is_stated(problems: int, k: int) -> None:
-    """Beta difficulties with a + b = .73; a share of the problems, the correlation, is equally hard for both."""
-    rng, correlation = np.random.default_rng([12, problems, k]), 0.8
-    p, other = rng.beta(0.4 * SPREAD, 0.6 * SPREAD, (2, 4000, problems))
-    q = np.where(rng.random(p.shape) < correlation, p, other)
-    y, z = (rng.binomial(k, chance).mean(1) / k for chance in (p, q))
-    total, floor = score_errors(Score(0.4, problems, k), Score(0.4, problems, k), SPREAD, correlation)[1]
-    assert (y - z).var() == pytest.approx(total, rel=0.07)  # three standard errors
-    if k > 1:
-        assert (p - q).mean(1).var() == pytest.approx(floor, rel=0.07)
 
 
 def test_the_parts_of_a_score_are_unbiased_and_the_samples_needed_have_the_power() -> None:

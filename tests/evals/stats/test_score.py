@@ -161,16 +161,8 @@ def _record(path: Path, **entries: Any) -> None:
     write_json(record, value)
 
 
-def _rehash(path: Path) -> None:
-    _record(path, sha256=sha256_file(path))
-
-
 def _set(**cells: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     return lambda data: [data[0] | cells, *data[1:]]
-
-
-def _drop(name: str) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
-    return lambda data: [{k: v for k, v in r.items() if k != name} for r in data]
 
 
 BROKEN: dict[str, tuple[Callable[[Path, Path], object], str]] = {
