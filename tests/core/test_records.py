@@ -138,8 +138,8 @@ def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str], monk
 
 
 LIGHT = (  # read on login nodes without torch, in every job of a cluster, and by commands before they hand over
-    "methods.catalog, models.registry, workflow.plan, evals.placebo, evals.benchmark, models.build, models.prompts, "
-    "models.recipe, paper.printed"
+    "methods.catalog, methods.adapters.trl, models.registry, workflow.plan, evals.placebo, evals.benchmark, "
+    "models.build, models.prompts, models.recipe, paper.printed"
 )
 
 

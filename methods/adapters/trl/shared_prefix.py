@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from core.files import read_json
-from methods.parts.entropy import logp_and_entropy
 from methods.sampling import CLASSES
 
 if TYPE_CHECKING:
@@ -106,6 +105,8 @@ def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
 
 def score(model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float) -> tuple[Tensor, ...]:
     """Return log-probs and entropies (n, C) of responses of C = width tokens, 0 at padding."""
+    from methods.parts.entropy import logp_and_entropy
+
     valid = mask[:, -width:].bool()
     hidden = states(model, ids, mask, width)
     found = logp_and_entropy(hidden, model.lm_head.weight, ids[:, -width:][valid], temperature=temperature)
