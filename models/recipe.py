@@ -183,8 +183,13 @@ WEIGHTS = "model.safetensors"
 
 def hash_of(recipe: Recipe | Start) -> str:
     """Return 12 hex digits over the recipe and the code that determines the weights."""
-    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + code().hash
+    text = json.dumps(recipe.model_dump(mode="json"), sort_keys=True) + _code_hash()
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@cache  # a plan has many bases, and what this process imported does not change
+def _code_hash() -> str:
+    return code().hash
 
 
 @cache
