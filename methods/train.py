@@ -54,11 +54,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default=0.0,
         help="seconds to wait while another process trains this run (default 0)",
     )
-    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)
 
 
-def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_only: bool = False) -> int:
+def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core import lock
     from methods import adapters, catalog
@@ -68,14 +67,11 @@ def execute(text: str, out: Path, stop: StopRequest, *, wait: float = 0.0, plan_
     spec = read(text)
     run = RunFolder(out, spec)
     # before the adapter is loaded: a finished run must not require its trainer to be installed
-    if not plan_only and run.finished():
+    if run.finished():
         return _already(out)
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
-    plan = adapter.preflight(spec)
-    if plan_only:
-        print("\n".join(plan.lines()))
-        return 0
+    adapter.preflight(spec)
     with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
         if run.finished():  # again: the process that held the lock may have finished it
             return _already(out)
@@ -119,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     stop = StopRequest()
     stop.install()
     try:
-        return execute(args.spec, args.out, stop, wait=args.wait, plan_only=args.plan)
+        return execute(args.spec, args.out, stop, args.wait)
     except BusyError as error:
         print(f"error: {error}", file=sys.stderr)
         return STOPPED

@@ -252,7 +252,7 @@ def _refusal(asked: Asked, planned: Planned) -> str | None:
     try:
         run = spec.check(asked.specification(planned, "base", "prompts"), "config")
         method = catalog.parse(run.method)
-        adapter(run.trainer).plan(run.training, method)
+        adapter(run.trainer).check(run.training, method)
         if run.trainer != "verl" or run.training.device != "cuda":
             return None
         need = asked.need(planned)

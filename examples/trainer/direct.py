@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
 from methods import catalog
-from methods.adapters import Outcome, Plan, checked, resolved
+from methods.adapters import Outcome, checked, resolved
 from methods.batch import Batch
 from methods.training import movement, rollouts
 from methods.training.curve import Recorder
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
 
 
-def plan(training: Training, method: Method) -> Plan:
-    t = training
+def check(t: Training, method: Method) -> None:
     if t.filter == "refill":
         raise ConfigError("spec: training.filter: 'refill': not done by trainer direct; allowed: oversample")
     if t.micro_batches > 1:
@@ -35,15 +34,13 @@ def plan(training: Training, method: Method) -> Plan:
     if method.needs & {"ref_logp", "full_logp"}:
         needs = ", ".join(sorted(method.needs))
         raise ConfigError(f"spec: method: {method.key} needs {needs}: not done by trainer direct")
-    return Plan.of(t, trainer={})
 
 
-def preflight(spec: Spec) -> Plan:
+def preflight(spec: Spec) -> None:
     if spec.placebo is not None:
         raise ConfigError(f"spec: placebo: {spec.placebo!r}: not done by trainer direct")
-    sizes = plan(spec.training, catalog.parse(spec.method))
-    rollouts.check_inputs(spec, sizes.prompts_drawn)
-    return sizes
+    check(spec.training, catalog.parse(spec.method))
+    rollouts.check_inputs(spec, spec.training.prompts_drawn)
 
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:

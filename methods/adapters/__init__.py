@@ -2,12 +2,12 @@
 
 An adapter is a module `methods.adapters.<trainer>` with three functions:
 
-    plan(training, method) -> Plan
-        Return what the trainer will do, with every derived number. Raise for settings that are impossible: a method
-        whose scope forbids the requested split, a setting that this trainer does not support. No torch, no files.
-    preflight(spec) -> Plan
-        Return the same for a run about to start. Also raise for what can be checked without loading a model: a wrong
-        trainer version, missing or too few inputs. No torch.
+    check(training, method)
+        Raise for settings that are impossible: a method whose scope forbids the requested split, a setting that this
+        trainer does not support. No torch, no files.
+    preflight(spec)
+        Raise the same for a run about to start, and for what can be checked without loading a model: a wrong trainer
+        version, missing or too few inputs. No torch.
     train(spec, run, stop) -> Outcome
         Train until the end, a collapse or `stop`; write every row to `run.curve`, every requested checkpoint to
         `run.checkpoint(step)`, and states to resume from to `run.state`. Resuming after a kill at any moment gives the
@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,30 +43,6 @@ if TYPE_CHECKING:
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Plan of a run: sizes in prompts, sequences and updates, and the trainer's settings for them."""
-
-    prompts_drawn: int  # per rollout
-    sequences_drawn: int  # per rollout
-    sequences_per_minibatch: int
-    updates_per_rollout: int
-    updates: int
-    trainer: Mapping[str, int]  # the trainer's settings that follow from these
-
-    @classmethod
-    def of(cls, t: Training, trainer: Mapping[str, int], prompts_drawn: int | None = None) -> Plan:
-        """Return the plan of these settings. prompts_drawn: if it is not the specification's."""
-        drawn = prompts_drawn or t.prompts_drawn
-        sequences = drawn * t.samples_per_prompt
-        return cls(drawn, sequences, t.rows_per_minibatch, t.updates_per_rollout, t.updates, trainer)
-
-    def lines(self) -> list[str]:
-        """Return one human-readable `name = value` per derived number."""
-        values = asdict(self)
-        return [f"{name} = {value}" for name, value in (values | values.pop("trainer")).items()]
 
 
 @dataclass(frozen=True)
@@ -99,9 +75,9 @@ def loggers(run: Path) -> list[str]:
 
 
 class Adapter(Protocol):
-    def plan(self, training: Training, method: Method) -> Plan: ...
+    def check(self, training: Training, method: Method) -> None: ...
 
-    def preflight(self, spec: Spec) -> Plan: ...
+    def preflight(self, spec: Spec) -> None: ...
 
     def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...
 

@@ -11,9 +11,8 @@ import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from methods import catalog
-from methods.adapters import adapter
+from methods.adapters import adapter, trl, verl
 from methods.adapters.verl import config as verl_config
-from methods.adapters.verl import plan
 from methods.training import spec as specs
 from methods.training.spec import Spec
 from tests.adapters import worlds
@@ -75,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_refused_is_one_clear_line(case: str, tmp_path: Path) -> None:
     changes, message = REFUSED[case]
     with pytest.raises(ConfigError, match=message) as error:
-        planned(tmp_path, **changes)
+        preflight(tmp_path, **changes)
     assert "\n" not in str(error.value)
 
 
@@ -97,24 +96,22 @@ def test_what_the_architecture_page_shows_is_accepted() -> None:
     assert specs.read(text).training.updates_per_rollout == 8
 
 
-def planned(world: Path, **changes: Any) -> Any:
+def preflight(world: Path, **changes: Any) -> Spec:
     spec = specs.check(worlds.spec(world, **changes))
-    return adapter(spec.trainer).preflight(spec)
+    adapter(spec.trainer).preflight(spec)
+    return spec
 
 
-def test_plan_derives_the_trainers_sizes(world: Path) -> None:
-    made = planned(world, micro_batches=2)
-    assert (made.prompts_drawn, made.sequences_drawn, made.sequences_per_minibatch) == (6, 24, 8)
-    assert made.trainer == {
-        "per_device_train_batch_size": 6,
-        "steps_per_generation": 4,
-        "num_iterations": 2,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 8,
-    }
-    made = planned(world, trainer="verl", filter="none", prompts_per_rollout=4)
-    assert (made.prompts_drawn, made.sequences_drawn, made.updates) == (4, 16, 8)
-    assert made.trainer["ppo_mini_batch_size"] == 2
+def test_trl_gets_equal_micro_batches(world: Path) -> None:
+    spec = preflight(world, micro_batches=2)
+    given = trl.arguments(spec, catalog.parse("tepo"), world / "state")
+    wanted = {
+        "per_device_train_batch_size": 6, "steps_per_generation": 4, "num_iterations": 2,
+        "gradient_accumulation_steps": 2, "max_steps": 8,
+    }  # fmt: skip
+    assert {name: given[name] for name in wanted} == wanted
+    t = spec.training.model_copy(update={"samples_per_prompt": 3, "minibatches": 4})
+    assert trl.prompts_drawn(t) == 8, "24 sequences in 8 micro-batches"
 
 
 def prompts(count: int, more: str = "") -> list[dict[str, str]]:
@@ -214,9 +211,9 @@ def test_verl_accepts_every_kind_of_run_of_the_paper() -> None:
     for name in sorted({*methods.values(), *models.values()}):
         spec = paper_spec(name)
         made = verl_config.compose(verl_config.overrides(spec, FILES))
-        planned = plan(spec.training, catalog.parse(spec.method))
+        verl.check(spec.training, catalog.parse(spec.method))
         assert made.actor_rollout_ref.actor.ppo_mini_batch_size * made.actor_rollout_ref.rollout.n == 128, name
-        assert planned.updates_per_rollout == 4, name
+        assert spec.training.updates_per_rollout == 4, name
         assert made.trainer.nnodes * made.trainer.n_gpus_per_node == (16 if "14b" in name else 8), name
         # methods of scope batch too: their statistics are gathered over all micro-batches
         assert made.actor_rollout_ref.actor.use_dynamic_bsz, name
@@ -226,6 +223,7 @@ def test_verl_accepts_every_kind_of_run_of_the_paper() -> None:
 def test_statistics_over_a_minibatch_are_gathered_over_gpus_and_micro_batches() -> None:
     training = paper_spec(TEPO).training
     for key in ("clip_cov", "kl_cov", "tepo_steer", "top_entropy"):
-        assert plan(training, catalog.parse(key)).trainer["ppo_max_token_len_per_gpu"] == 20480
+        assert verl_config.packs_by_tokens(training, catalog.parse(key))
         split = training.model_copy(update={"cov_scope": "microbatch"})
-        assert plan(split, catalog.parse(key)).trainer["ppo_micro_batch_size_per_gpu"] == 2
+        assert not verl_config.packs_by_tokens(split, catalog.parse(key))
+        assert verl_config.micro_batch_rows(split, catalog.parse(key)) == 2

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, Plan, Reward, checked, loggers, resolved
+from methods.adapters import TRL_VERSION, Outcome, Reward, checked, loggers, resolved
 from methods.adapters.trl import shared_prefix
 from methods.method import Method
 from methods.training import rollouts
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 ONLY: dict[str, object] = {"nodes": 1, "gpus_per_node": 1, "tensor_parallel": 1, "attention": "sdpa"}
 
 
-def plan(training: Training, method: Method) -> Plan:
-    """Return TRL's sizes for ours; raise `ConfigError` for what TRL does not support."""
-    t = training
+def check(t: Training, method: Method) -> None:
+    """Raise `ConfigError` for what TRL does not support."""
     for name, allowed in ONLY.items():
         if getattr(t, name) != allowed:
             raise ConfigError(
@@ -41,33 +40,29 @@ def plan(training: Training, method: Method) -> Plan:
             f"spec: training.micro_batches: {t.micro_batches} would split a minibatch, but {method.key} divides by "
             "the tokens of a micro-batch; allowed: 1, or cov_scope: microbatch"
         )
-    # TRL counts in micro-batches: a rollout is split into `steps_per_generation` of them, all of the same size. So the
-    # prompts of a rollout are rounded up until their sequences can be split into equal parts.
+
+
+def prompts_drawn(t: Training) -> int:
+    """Return the prompts of a rollout, rounded up until their sequences can be split into equal micro-batches.
+
+    TRL counts in micro-batches: a rollout is split into `steps_per_generation` of them, all of the same size.
+    """
     micro_batches = t.minibatches * t.micro_batches
     multiple = micro_batches // math.gcd(micro_batches, t.samples_per_prompt)
-    drawn = -(-t.prompts_drawn // multiple) * multiple
-    settings = {
-        "per_device_train_batch_size": drawn * t.samples_per_prompt // micro_batches,
-        "steps_per_generation": micro_batches,
-        "num_iterations": t.passes,
-        "gradient_accumulation_steps": t.micro_batches,
-        "max_steps": t.updates,
-    }
-    return Plan.of(t, settings, drawn)
+    return -(-t.prompts_drawn // multiple) * multiple
 
 
-def preflight(spec: Spec) -> Plan:
-    """Return the plan without loading a model. Raises `ConfigError` or `MissingInputError` with one line."""
+def preflight(spec: Spec) -> None:
+    """Raise `ConfigError` or `MissingInputError` with one line for a run that cannot start. Loads no model."""
     installed = version("trl")
     if installed != TRL_VERSION:
         raise ConfigError(f"environment: trl: version {installed!r} is installed; allowed: {TRL_VERSION}")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("environment: WORLD_SIZE: the trl adapter runs in one process; groups must not be spread")
-    sizes = plan(spec.training, catalog.parse(spec.method))
-    rollouts.check_inputs(spec, sizes.prompts_drawn)
+    check(spec.training, catalog.parse(spec.method))
+    rollouts.check_inputs(spec, prompts_drawn(spec.training))
     if spec.training.shared_prefix:
         shared_prefix.check(spec.base)
-    return sizes
 
 
 # Read once, when TRL and the hub client are imported. Without these variables TRL sends a ping.
@@ -104,7 +99,6 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
     from methods.adapters.trl.trainer import MethodTrainer, Recorder
 
     t, method = spec.training, catalog.parse(spec.method)
-    sizes = plan(t, method)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     # If jobs share the cores, a second thread mostly spins: 3 to 4 times slower on a busy machine (measured).
@@ -117,7 +111,7 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
     prompts = rollouts.prompts(spec)
     tokenizer = transformers.AutoTokenizer.from_pretrained(spec.base, padding_side="left")
     rollouts.check_readable(spec, [row["prompt"] for row in prompts], tokenizer)
-    drawn = rollouts.order(len(prompts), t.rollouts * sizes.prompts_drawn, spec.seed)
+    drawn = rollouts.order(len(prompts), t.rollouts * prompts_drawn(t), spec.seed)
 
     def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
         """Call the reward with TRL's arguments. None, for a response that was not graded, drops its group."""
@@ -130,7 +124,7 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
         prompts=prompts,
         model=str(spec.base),
         reward_funcs=scored,
-        args=GRPOConfig(**arguments(spec, sizes, method, run.state)),
+        args=GRPOConfig(**arguments(spec, method, run.state)),
         # the whole run's prompts, in order: one epoch
         train_dataset=Dataset.from_list(rollouts.rows_of(prompts, drawn)),
         processing_class=tokenizer,
@@ -139,17 +133,21 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
     return trainer
 
 
-def arguments(spec: Spec, sizes: Plan, method: Method, folder: Path) -> dict[str, Any]:
+def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
     """Return keyword arguments of `GRPOConfig` that differ from the defaults of the pinned TRL.
 
     TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. Arguments of TRL's
     loss keep their defaults: our loss replaces it.
     """
     t = spec.training
-    cpu = t.device == "cpu"
+    cpu, micro_batches = t.device == "cpu", t.minibatches * t.micro_batches
     report_to = loggers(folder.parent)
     return {
-        **sizes.trainer,
+        "per_device_train_batch_size": prompts_drawn(t) * t.samples_per_prompt // micro_batches,
+        "steps_per_generation": micro_batches,
+        "num_iterations": t.passes,
+        "gradient_accumulation_steps": t.micro_batches,
+        "max_steps": t.updates,
         "output_dir": str(folder),
         "seed": spec.seed,
         "data_seed": spec.seed,

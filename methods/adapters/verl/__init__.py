@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog
-from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome, Plan
-from methods.adapters.verl.config import Files, check_cpus, compose, micro_batch_rows, overrides, packs_by_tokens
+from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome
+from methods.adapters.verl.config import Files, check_cpus, compose, overrides
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from methods.training.run_folder import RunFolder
 
 
-def plan(training: Training, method: Method) -> Plan:
-    """Return verl's sizes for ours; raise `ConfigError` for what verl does not support."""
-    t = training
+def check(t: Training, method: Method) -> None:
+    """Raise `ConfigError` for what verl does not support."""
     longest = t.max_prompt_tokens + t.max_completion_tokens
     gpus = f"{t.nodes} x {t.gpus_per_node} GPUs"
     parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
@@ -52,32 +51,15 @@ def plan(training: Training, method: Method) -> Plan:
     for problem, found in refused.items():
         if found:
             raise ConfigError(f"spec: {problem}")
-    settings = {
-        "nnodes": t.nodes,
-        "n_gpus_per_node": t.gpus_per_node,
-        "train_batch_size": t.prompts_per_rollout,
-        "ppo_mini_batch_size": t.prompts_per_rollout // t.minibatches,
-        "ppo_epochs": t.passes,
-        "sequences_per_minibatch_and_gpu": t.rows_per_minibatch // t.gpus,
-    }
-    if packs_by_tokens(t, method):
-        settings["ppo_max_token_len_per_gpu"] = t.max_tokens_per_gpu
-    else:
-        settings["ppo_micro_batch_size_per_gpu"] = micro_batch_rows(t, method)
-    return Plan.of(t, settings | {"total_training_steps": t.rollouts})
 
 
-def preflight(spec: Spec) -> Plan:
-    """Return the plan; raise a one-line `ConfigError` (unsupported settings) or `MissingInputError`.
-
-    verl's version is checked in `train`, not here, because `--plan` must work where verl is not installed.
-    """
+def preflight(spec: Spec) -> None:
+    """Raise a one-line `ConfigError` (unsupported settings) or `MissingInputError`; `train` checks verl's version."""
     if spec.placebo is not None:
         # A placebo needs all responses of a draw at once; verl's reward workers score each response separately.
         raise ConfigError(f"spec: placebo: {spec.placebo!r}: the verl adapter trains on true rewards only")
-    sizes = plan(spec.training, catalog.parse(spec.method))
-    rollouts.check_inputs(spec, sizes.prompts_drawn)
-    return sizes
+    check(spec.training, catalog.parse(spec.method))
+    rollouts.check_inputs(spec, spec.training.prompts_drawn)
 
 
 def check_versions(device: str) -> None:
