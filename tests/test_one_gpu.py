@@ -20,7 +20,6 @@ from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
 from tests.models.test_prompts import parquet
-from tests.slurm.conftest import commands
 from tests.workflow.conftest import copy_of, run_snakemake
 from workflow import cost
 from workflow.matrix import Matrix
@@ -36,6 +35,14 @@ CONFIGS = {
 MODELS = {"q7": "qwen2.5_0.5b", "q14": "qwen2.5_1.5b"}  # who stands in which place of Table 1
 with open(ROOT / "paper/tables/rows.csv", encoding="utf-8", newline="") as stream:
     TABLE1 = [row for row in csv.DictReader(stream) if row["row"].startswith("T1.") and row["kind"] == "run"]
+
+
+def commands(page: Path, heading: str) -> list[str]:
+    """The lines of a section that a reader types: those of `console` blocks that start with `$ `."""
+    text = page.read_text(encoding="utf-8")
+    (text,) = (part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(f"{heading}\n"))
+    blocks = re.findall(r"^```console\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
 @pytest.mark.parametrize("card", CARDS)

@@ -18,7 +18,7 @@ from core.layout import Results
 from methods.training import spec as specs
 from models import registry, wheel
 from tests.merged_config import load
-from tests.slurm.conftest import commands
+from tests.test_one_gpu import commands
 from tests.workflow.conftest import ROOT, checkout
 from workflow import cost
 from workflow.matrix import Matrix

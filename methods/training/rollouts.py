@@ -189,7 +189,7 @@ class SamplerCheck:
         elif self.first:
             usual = (max(values) for values in zip(*self.first, strict=True))
             bounds = zip(usual, (GAP, UNCORRELATED), strict=True)
-            most = tuple(min(max(TIMES * x, least), wide) for x, (least, wide) in bounds)  # type: ignore[assignment]
+            most = tuple(min(max(TIMES * x, least), wide) for x, (least, wide) in bounds)
         if found[0] > most[0] and found[1] > most[1]:
             raise SamplerError(
                 f"{self.where}: rollout {row['rollout']}: the sampler has another policy than the trainer: "

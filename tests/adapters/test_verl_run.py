@@ -66,11 +66,6 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def untimed(curve: Path) -> list[dict[str, str]]:
-    rows = read_growing_csv(curve)
-    return [{name: value for name, value in row.items() if not name.startswith("seconds_")} for row in rows]
-
-
 def left_over(started: list[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Those still there after waiting so long."""
     return psutil.wait_procs(started, timeout=seconds)[1]
@@ -147,7 +142,7 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     while not (newest / "SHA256SUMS").is_file():  # written last: from then on the state is whole
         assert first.poll() is None, said(out)[-3000:]
         time.sleep(0.01)
-    before = untimed(out / "state/curve.csv")
+    before = numbers(out / "state")
     children = descendants(first)
     first.kill()
     first.wait()
@@ -173,7 +168,7 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     assert left_over([*own, *children], 90) == []
     assert str(moments) in said(out)
 
-    after = untimed(out / "curve.csv")
+    after = numbers(out)
     assert after[: len(before)] == before
     sampled = {int(row["groups_sampled"]) for row in after}
     assert min(sampled) >= 6

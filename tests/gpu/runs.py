@@ -194,22 +194,13 @@ def data(place: Place) -> Path:
 
 
 def evaluate(place: Place) -> Figures:
-    """Check 5."""
+    """Check 5. What a second call draws, and a call after a kill, does not depend on the engine: CPU tests have it."""
     from evals import store
 
     out, other, graded = (place.folder / name for name in ("samples", "samples again", "grades"))
     for folder in (out, other, graded):
         shutil.rmtree(folder, ignore_errors=True)
     generate(place, out, *BENCHMARKS)
-    slots = finished(out)
-    generate(place, out, *BENCHMARKS)
-    again = sum(finished(out)[slot] != when for slot, when in slots.items())
-    # as a kill between two benchmarks leaves it: one is finished, the other is not, and there is no record of the whole
-    (out / "samples.json").unlink()
-    (second,) = (slot for slot in slots if slot.name.startswith(BENCHMARKS[1]))
-    shutil.rmtree(second)
-    generate(place, out, *BENCHMARKS)
-    half = sum(finished(out)[slot] != when for slot, when in slots.items())
     generate(place, other, *BENCHMARKS)
     record = store.read_record(out / "samples.json")
     texts, repeated = (texts_of(folder / f"{BENCHMARKS[0]}.parquet") for folder in (out, other))
@@ -217,18 +208,11 @@ def evaluate(place: Place) -> Figures:
     subprocess.run([sys.executable, "-m", "evals.grade", *words], check=True)
     rows = sum(pq.read_metadata(graded / f"{key}.parquet").num_rows for key in BENCHMARKS)
     return {
-        "drawn_again_by_a_second_call": again,
-        "drawn_again_after_half": half,
         "equal_texts": sum(a == b for a, b in zip(texts, repeated, strict=True)) / len(texts),
         "distinct_fraction": record[BENCHMARKS[0]].get("distinct_fraction"),
         "graded_rows_missing": sum(record[key]["rows"] for key in BENCHMARKS) - rows,
         "greedy_equal_to_transformers": greedy(place) if place.cuda else None,
     }
-
-
-def finished(out: Path) -> dict[Path, int]:
-    """Slot -> when its record was written, in nanoseconds: a slot that is drawn again gets a new one."""
-    return {path.parent: path.stat().st_mtime_ns for path in (out / ".work").glob("*/done.json")}
 
 
 def texts_of(path: Path) -> list[str]:

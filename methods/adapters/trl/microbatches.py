@@ -83,8 +83,7 @@ class MicroBatch:
 
     def with_old(self, logp: Tensor, entropy: Tensor | None, full_logp: Tensor | None) -> MicroBatch:
         """Return it with the values of the policy that sampled it."""
-        old = {"old_logp": logp, "old_entropy": entropy, "old_full_logp": full_logp}
-        return replace(self, rows=replace(self.rows, **old))
+        return replace(self, rows=replace(self.rows, old_logp=logp, old_entropy=entropy, old_full_logp=full_logp))
 
     def batch(
         self,

@@ -24,13 +24,10 @@ if TYPE_CHECKING:
 DATA = ("methods/adapters/verl/config.yaml",)
 OURS = ROOT / DATA[0]
 
-# Names under which the adapter's parts are registered with verl.
-TRAINER = "methods"
-ADVANTAGE = "methods"
+# Names in config.yaml under which the adapter's parts are registered with verl.
+TRAINER = ADVANTAGE = "methods"
 AGENT_LOOP = "methods_prompt"
 CPU_ROLLOUT = "transformers"
-REWARD_FUNCTION = "compute_score"
-REWARD_METRIC = "acc"  # a key that the reward function returns
 
 # Tokens whose logits the output head holds at one time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
 # are slower, because each reads the whole head.
@@ -93,12 +90,7 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
     return {
         "name": spec.name,
         "cuda": cuda,
-        "trainer": TRAINER,
-        "advantage": ADVANTAGE,
-        "agent_loop": AGENT_LOOP,
-        "reward_function": REWARD_FUNCTION,
         "reward_module": str(ROOT / "methods/adapters/verl/dataset.py"),  # verl loads it by path
-        "reward_metric": REWARD_METRIC,
         "external_lib": EXTERNAL_LIB[t.device],
         "rollout_engine": "vllm" if cuda else CPU_ROLLOUT,
         "workers": 8 if cuda else 1,  # of sampling, and of rewards
