@@ -39,9 +39,9 @@ COMPUTES = {
         "evals/generation/{}.py",
     ),
     "grade": (
-        "evals/grading/__init__.py", "evals/grading/decide.py", "evals/grading/expressions.py",
+        "evals/grading/__init__.py", "evals/grading/boxes.py", "evals/grading/decide.py", "evals/grading/expressions.py",
         "evals/grading/grader.py", "evals/grading/normalise.py", "evals/grading/numbers.py", "evals/grading/pool.py",
-        "evals/grading/structure.py", "evals/grading/symbolic.py", "evals/grading/worker.py",
+        "evals/grading/readings.py", "evals/grading/structure.py", "evals/grading/symbolic.py", "evals/grading/worker.py",
     ),
     "adopt": ("evals/adopt.py",),
     "score": ("evals/score.py", "evals/stats/*.py"),

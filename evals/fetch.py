@@ -25,7 +25,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.files import read_jsonl, write_text
 from evals import data
 from evals.benchmark import Benchmark, Item, Row, Source, select
-from evals.grading.normalise import last_box
+from evals.grading.boxes import last_box
 
 # At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
 INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from evals.grading.normalise import last_box
+from evals.grading.boxes import last_box
 
 Placebo = Callable[[Sequence[float], Sequence[str], int], list[float]]
 Name = Literal["coin", "format", "inverted", "shuffled"]  # as a variant of the configuration names it

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from core.errors import CorruptInputError
 from evals.grading import Grade, Verdict
+from evals.grading.boxes import last_box
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question
-from evals.grading.normalise import last_box
 
 _GRADER: dict[int, Grader] = {}  # by process: a forked child must not read its parent's pipes
 # verl scores responses in several threads, and a grader serves one caller at a time. Reentrant, because a trainer that

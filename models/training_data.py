@@ -20,7 +20,7 @@ from core.files import write_json, write_text
 from core.provenance import sha256_file
 from evals.data import item_id
 from evals.fetch import from_hub
-from evals.grading.normalise import last_box
+from evals.grading.boxes import last_box
 
 Row = Mapping[str, Any]
 

@@ -8,14 +8,26 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 
 from core.errors import ConfigError
 from evals.grading import Rule, structure
-from evals.grading.normalise import LONGEST_ANSWER, WHERE, balanced, choice, last_box, normalise, without_noun, words
+from evals.grading.boxes import balanced, last_box
+from evals.grading.normalise import LONGEST_ANSWER, WHERE, choice, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
+from evals.grading.readings import beside_number
 
 _NUMERIC = ("integer", "decimal", "scientific", "exact")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")  # 2,500 and 1,234,567; not 1,25
+# 2,500, 1,234,567 and, as in India, 12,34,567; not 1,25
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+|(?:,\d{2})+,\d{3})(?![\d,])")
+_ROW = re.compile(r"\\begin\{([pbB]?matrix)\}([^\\]*&[^\\]*)\\end\{\1\}")
+_UNIT_VECTOR = re.compile(
+    r"([-+]?)((?:\([^()]*\)|[^-+()])*?)(?:\\(?:vec|hat|widehat) ?\{?)?\\?([ijk])(?:math)?\}?(?=[-+]|$)"
+)
+LONGEST_SUM = 200  # characters of a sum of unit vectors: finding one takes quadratic time
+_ALL_BUT = re.compile(
+    r"(?:\\mathbb\{R\}(?:-|\\setminus ?)\\\{(.+)\\\}|\(?(?:all)?realnumbers?except(.+?)\)?|[A-Za-z]\\neq ?(.+))"
+)
 _NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with their base
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
@@ -144,12 +156,11 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 
 
 def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
-    """Return a raw answer without the noun behind its number, and the decision of the cheap stages on it.
+    """Return the reading of a raw answer beside a number (`readings`), and the decision of the cheap stages on it.
 
-    None unless the gold is a number and there is a noun. Like bare units, not in `normalise`: beside a symbolic gold
-    the word may be letters.
+    None unless the gold is a number and there is such a reading.
     """
-    if gold.kind not in _NUMERIC or (rest := without_noun(answer)) is None:
+    if gold.kind not in _NUMERIC or (rest := beside_number(answer)) is None:
         return None
     text = normalise(rest)
     decision = decide(gold, text)
@@ -166,7 +177,8 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     undecided = False
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
-    for reading in (*_readings(answer, gold.kind == "decimal"), *bare):
+    others = [made for made in (_as_point(answer), _all_but(answer)) if made] if expected.form else []
+    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *others):
         one_number = numeric and number(reading) is not None
         parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -183,6 +195,29 @@ def _readings(answer: str, decimal: bool) -> list[str]:
         return [joined, answer.replace(",", ".")]
     ordinal = _ORDINAL.fullmatch(answer)
     return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))
+
+
+def _as_point(answer: str) -> str | None:
+    r"""Return the point that a row, or a sum of the unit vectors i, j, k in their order, is: `3i-k` is (3,0,-1)."""
+    if row := _ROW.fullmatch(answer):
+        return f"({row[2].replace('&', ',')})"
+    terms = list(_UNIT_VECTOR.finditer(answer[:LONGEST_SUM]))
+    letters = [term[3] for term in terms]
+    if len(terms) < 2 or "".join(term[0] for term in terms) != answer or letters != sorted(set(letters)):
+        return None
+    members = {term[3]: term[1].replace("+", "") + (term[2].removesuffix("\\cdot ") or "1") for term in terms}
+    return f"({','.join(members.get(letter, '0') for letter in 'ijk'[: 3 if 'k' in letters else 2])})"
+
+
+def _all_but(answer: str) -> str | None:
+    r"""Return the union of intervals of `\mathbb{R}-\{3\}`, `\text{all real numbers except }3` and `x\neq3`."""
+    found = _ALL_BUT.fullmatch(answer)
+    ends = structure.split(next(filter(None, found.groups()))) if found else []
+    values = [number(end) for end in ends]
+    if not ends or None in values:
+        return None
+    ordered = [end for _, end in sorted(zip((value.value for value in values if value), ends, strict=True))]
+    return "\\cup".join(f"({low},{high})" for low, high in pairwise(["-\\infty", *ordered, "\\infty"]))
 
 
 def as_intervals(gold: str, answer: str) -> tuple[str, str]:
@@ -225,7 +260,9 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     gold_sides = structure.sides(gold)
     answer_sides = _renamed(gold_sides, structure.sides(answer))
     if len(gold_sides) > 1 and len(answer_sides) > 1:
-        return (gold_sides[-1], answer_sides[-1]) if gold_sides[:-1] == answer_sides[:-1] else None
+        heads = gold_sides[0], answer_sides[0]  # f(x)=2x is y=2x
+        same = len(gold_sides) == len(answer_sides) == 2 and "y" in heads and any(map(_HEAD.fullmatch, heads))
+        return (gold_sides[-1], answer_sides[-1]) if same or gold_sides[:-1] == answer_sides[:-1] else None
     if len(gold_sides) > 1:
         calculated = number(gold_sides[-1]) is not None  # z=1+1=2, but not 0=a+b
         named = all(structure.NAMES.fullmatch(side) or (calculated and number(side)) for side in gold_sides[:-1])
@@ -369,7 +406,7 @@ def agreement(value: Fraction) -> Fraction:
 # Angles
 
 _TURN = re.compile(r"(?:\\circ|\\degree|°|(?<![A-Za-z])deg(?:ree)?s?(?![A-Za-z]))")
-_TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+_TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc|cis)(?![A-Za-z])")
 
 
 def in_degrees(text: str) -> bool:

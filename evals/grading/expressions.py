@@ -22,6 +22,7 @@ _FUNCTIONS = {
         r"\w+", "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth exp log ln lg"
     )
 }
+_FUNCTIONS["\\cis"] = lambda angle: sympy.cos(angle) + sympy.I * sympy.sin(angle)
 _INVERSES = {sympy.sin: sympy.asin, sympy.cos: sympy.acos, sympy.tan: sympy.atan}
 _CONSTANTS = {"e": sympy.E, "i": sympy.I, "\\pi": sympy.pi, "\\infty": sympy.oo}
 _ACCENT = re.compile(r"\\(?:vec|hat|widehat|bar|overline|tilde|overrightarrow)")

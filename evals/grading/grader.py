@@ -11,8 +11,9 @@ from functools import cache
 from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
+from evals.grading.boxes import last_box
 from evals.grading.decide import Gold, angles, counted, decide
-from evals.grading.normalise import LONGEST_ANSWER, clean, last_box
+from evals.grading.normalise import LONGEST_ANSWER, clean
 from evals.grading.pool import QUICK, Answer, Pool, Task
 
 # Packages that can change a verdict; those on percentages differ between versions of antlr4.

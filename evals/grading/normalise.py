@@ -1,4 +1,4 @@
-r"""Extract the answer from a response (its last box); normalise golds and answers to one canonical text.
+r"""Normalise golds and answers to one canonical text.
 
 Typesetting must not matter, content must. Nothing is computed and nothing is repaired. Delimiters,
 spacing, sizes, thousands separators, degree signs and units written as text are removed; `\dfrac` becomes `\frac`,
@@ -7,84 +7,14 @@ spacing, sizes, thousands separators, degree signs and units written as text are
 
 import math
 import re
-from collections import deque
+import unicodedata
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 
+from evals.grading.boxes import balanced, last_box
+
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
-
-# The answer of a response: the content of its last box, or of the boxes that its last sentence joins.
-#
-# A box is required. If the last number in prose counted without one, "There are 3 cases." would answer 3.
-
-_BOX = re.compile(
-    r"\\(?:boxed|fbox)\s*(?:\{|([-+]?(?:\d+(?:[.,/]\d+)*|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})))"  # \boxed 5 too
-)
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# Allowed between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
-# value. Between members of a list also a few words before them, or only list marks.
-_MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
-_NAME = r"[A-Za-z](?:_\w+)? ?= ?"
-_JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
-_JOINED_IN_LIST = re.compile(rf"(?:[^.!?=]{{0,40}}?{_JOINED.pattern}|[ *\d.-]*(?:{_NAME})?)")
-_NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\])({_NAME})", re.DOTALL)
-LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
-
-
-def last_box(text: str, *, several: bool = False) -> str | None:
-    r"""Return the content of the last non-empty `\boxed{...}` or `\fbox{...}`, or of several joined by "and", "or" or a
-    comma. None without one, or when the last is unbalanced; empty when all are.
-
-    A model's reasoning, before `</think>` or after an unclosed `<think>`, is not an answer. An escaped brace (`\{`)
-    does not count. Of nested boxes the inner one is the last. several: the answer is a list, whose members may be
-    in boxes with names or words between them. Linear in the text's length.
-
-    >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}.")
-    '\\frac{1}{2}'
-    >>> last_box(r"\boxed{3} and $\boxed{4}$"), last_box(r"\boxed{3} no: \boxed{4")
-    ('3 \\text{ and } 4', None)
-    """
-    text = text.rpartition("</think>")[2].partition("<think>")[0]
-    found: list[str] = []  # contents, from the last, with the words between them
-    names: list[str] = []
-    start = end = len(text)
-    empty = None
-    for box in reversed(deque(_BOX.finditer(text), MOST_BOXES)):
-        inside = box[1] or balanced(text, box.end(), end)
-        content = (inside or "").strip()
-        if inside is None and not found:
-            return None
-        if found:
-            gap = text[box.end() + (0 if box[1] else len(inside or "") + 1) : start]
-            linking = _JOINED_IN_LIST if several else _JOINED
-            link = content and len(gap) <= LONGEST_GAP and linking.fullmatch(_MARKS.sub(" ", gap))
-            if not link:
-                break
-            found.append(r" \text{ or } " if link[1] else r" \text{ and } ")
-        if content:
-            start = box.start()
-            name = _NAMED.fullmatch(_MARKS.sub(" ", text[max(0, start - 30) : start]))
-            names.append(name[1] if name else "")
-            found.append(content)
-        end, empty = box.start(), ""
-    if len(names) < 2 or (len(set(names)) > 1 and not several):
-        return found[0] if found else empty  # of different quantities the last is the answer
-    found[::2] = [name + content for name, content in zip(names, found[::2], strict=True)]
-    return "".join(reversed(found))
-
-
-def balanced(text: str, start: int, end: int | None = None) -> str | None:
-    """Return the text from `start` to the brace that closes the one before it, or None if none does before `end`."""
-    depth = 1
-    for token in _BRACE.finditer(text, start, len(text) if end is None else end):
-        if token.group() == "{":
-            depth += 1
-        elif token.group() == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start : token.start()]
-    return None
-
 
 # The canonical text
 
@@ -94,22 +24,36 @@ _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\
 _SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
-# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters disappear.
-_SYMBOLS = str.maketrans(
+# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters, marks of
+# direction and signs of currencies disappear.
+_GREEK = {
+    chr(at): unicodedata.name(chr(at)).split() for at in (*range(0x3B1, 0x3CA), 0x393, 0x394, 0x398, 0x3A6, 0x3A9)
+}
+SYMBOLS = str.maketrans(
     {
+        **{chr(0xFEE0 + at): chr(at) for at in range(0x21, 0x7F)},
+        **dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)), ""),
+        **dict.fromkeys("€£¥₹₩₽₺₫₴₦₱₪₡฿¢￥￡￦", ""),
+        **{
+            letter: f"\\{getattr(words[-1], 'lower' if words[1] == 'SMALL' else 'capitalize')()} "
+            for letter, words in _GREEK.items()
+        },
         "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
         "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
-        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "％": "%", "，": ",", "（": "(", "）": ")", "\u00a0": " ",
-        "\u2009": " ", "\u202f": " ", "\u200b": "", "\ufeff": "", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ",
+        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "\u00a0": " ", "\u3000": " ", "⩽": r"\leq ", "⩾": r"\geq ",
+        "\u2009": " ", "\u202f": " ", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ", "‐": "-", "‑": "-", "⁄": "/",
+        "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ", "\u2126": r"\Omega ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
         "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
-        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ", "€": "", "£": "",
-        "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∨": r"\lor ", "∧": r"\land ",
+        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ",
+        "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
 # 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, where TeX would end a bare root after its first digit
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
-_ROOT_SIGN = re.compile(r"√\s*(\d+(?:\.\d+)?)")
+_SUBSCRIPT = re.compile("[₀-₉]+")
+_FRACTION_SIGN = re.compile("[¼-¾⅐-⅞]")  # ⅔
+_ROOT_SIGN = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
 # Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
 # `\le` does not match inside `\left`.
 _LOOKS = re.compile(
@@ -126,21 +70,27 @@ _SPELLINGS = {
     r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
 }  # fmt: skip
 # Commands that print their argument as it is.
-_WRAPPER = (
+WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
-_TEXT = re.compile(rf"{_WRAPPER}\s*\{{([^{{}}]*)\}}")
+_TEXT = re.compile(rf"{WRAPPER}\s*\{{([^{{}}]*)\}}")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # a single one
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
 # The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not with more than one letter,
 # and without a command not before a letter or sign: it may then be a factor.
 _CHOICE = re.compile(
-    rf"^(?:{_WRAPPER}\s*\{{\s*\(([A-E])\)[.:]?\s*\}}[\s~]*|({_WRAPPER}\s*\{{)\s*\(([A-E])\)[.:]?\s*"
-    r"|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
+    rf"^(?:{WRAPPER}\s*\{{\s*\(?([A-E])(?:\)[.:]?|[.:])\s*\}}[\s~]*"
+    rf"|({WRAPPER}\s*\{{)\s*\(?([A-E])(?:\)[.:]?|[.:])\s*|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
     r"(?![\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z]))(?=.)"
-    r"(?!.*\([A-E]\))",
+    r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
+    re.DOTALL,
+)
+# Beside a gold that is a letter: E: a score, B) 5, \text{Option E}
+_LETTERED = re.compile(
+    rf"^(?:{WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:[).:]|\s*\}}?$)"
+    r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
     re.DOTALL,
 )
 # Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}. Not a condition, a
@@ -150,25 +100,47 @@ _NO_ANNOUNCEMENT = (
     r"(?![^{}]*(?<![A-Za-z])(?:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
 )
 _LEAD = re.compile(
-    rf"^(?:{_WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
-    rf"|({_WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
+    rf"^(?:{WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"|({WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
+_ONES = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
+    "|eighteen|nineteen"
+)
+_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, not a unit
 _FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
     "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
     "millionth": "10^{-6}", "billionth": "10^{-9}",
 }  # fmt: skip
+# 2\text{ thirds}; one third only at the end: 12 sixth graders. 12\text{ and a half} is a mixed number.
+_PARTS = {
+    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
+    "ninth": 9,
+}  # fmt: skip
+_PART_WORD = rf"({'|'.join(_PARTS)})(?:s(?![A-Za-z])|(?=[\s.}}]*$))"
+# Words of quantity, negation, comparison and arithmetic: text with one is not a unit behind a number.
+_NOT_A_UNIT = (
+    rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{_ONES}|{_TENS})(?!-?[A-Za-z])|half|halves|(?:{'|'.join(_PARTS)})s|tens|scores?"
+    r"|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except|excluding"
+    r"|wrong|incorrect|more|less|greater|fewer|larger|smaller|higher|lower|least|most|than|or so|or above|or below"
+    r"|plus|minus|multiplied|divided|added|subtracted|raised|to the|twice|doubled|tripled|halved|factorial)(?![A-Za-z])"
+    r"|n't(?![A-Za-z]))|\s*(?:squared|cubed)|[^{}(]*(?<![\w^.-])\d)"
+)
+_UNIT_LETTER = "[mgsNJKVWACFhlLTHdMuDGPBÅ]"
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
-    r"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{[^{}]*\}"
+    rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
+    rf"{_NOT_A_UNIT}[^{{}}]*)\}}"
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
-    r"|\\mathrm\s*\{(?:\s*[mgsNJKVWACFhlLTH]\s*|[^{}]{2,})\}"  # \mathrm{e} and \mathrm{i} are numbers
+    # \mathrm{e} and \mathrm{i} are numbers
+    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{_NOT_A_UNIT}[^{{}}]{{2,}})\}}"
     # m s^{-2}: with an exponent in braces; not of a letter that is not a unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
     r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
@@ -183,32 +155,15 @@ _UNIT_WORDS = re.compile(
     r"mph|lbs?|grams?|kilograms?|lit(?:er|re)s?)(?:\s*\^\s*(?:\{\s*\d\s*\}|\d))?\s*$",
     re.IGNORECASE,
 )
-# A number with the noun that it counts, beside a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
-_COUNTED_NOUN = re.compile(
-    rf"({_WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
-    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
-    re.DOTALL,
-)
-# Words behind a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
-_NO_NOUN = re.compile(
-    r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
-    r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
-    r"|dozens?|gross|tens|ones|(?:hundred|thousand|[a-z]+illion)(?:th)?s?|lakhs?|crores?|percent(?:age|s)?|pct|permille"
-    r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth|quarter)s?"
-    r"|half|halves|factorial|squared|cubed|doubled?|tripled?|halved|twice|fold|modulo?|plus|minus|times|over|per|divided"
-    r"|multiplied|raised|power|add(?:ed)?|subtract(?:ed)?|less|more|greater|fewer|least|most|than|not|never|and|but|for"
-    r"|from|into|between|through|except|without|unless|when|where|with|equals?|base",
-    re.IGNORECASE,
-)
 # `1 \text{ and } 2` is the list 1,2
 _CONJUNCTION = re.compile(
-    rf",?\s*(?:{_WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
+    rf",?\s*(?:{WRAPPER}\s*\{{\s*,?\s*(and|or)\s*\}}|(?<![A-Za-z\\])(and|or)(?![A-Za-z])|\\(land|lor)(?![A-Za-z]))\s*",
     re.IGNORECASE,
 )
 # The name before a member of a list: \text{Anna: } 18, Ben: 14, (a) 18
 _BETWEEN = r"(^\s*|[,;]\s*|(?<![A-Za-z])and(?:\s*\})?\s*)"
 _VALUE = r"(?=[-+.\d\\(])"
-_LABEL = re.compile(rf"{_BETWEEN}(?:{_WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
+_LABEL = re.compile(rf"{_BETWEEN}(?:{WRAPPER}\s*\{{\s*)?([A-Za-z][A-Za-z ]*?)\s*(?:\}}\s*:|:\s*\}}|:)\s*{_VALUE}")
 _PART = re.compile(rf"{_BETWEEN}\(([a-h]|i{{1,3}}|iv)\)\s*{_VALUE}")
 _TRAILING = ".,;:"
 _COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -231,7 +186,7 @@ WHERE = "\\where "
 LONGEST_CONDITIONED = 600  # characters of a text in which a condition, or a noun, is looked for
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
-    rf"[\s,;(]*(?:{_WRAPPER}\s*\{{[\s,(]*)?"
+    rf"[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
     r"(?:(?<![A-Za-z\\])(?:where|with|for|given|provided)(?![A-Za-z])|\\forall(?![A-Za-z]))(.*)"
     rf"|\s*[,;(][\s(]*((?:[A-Za-z]\s*,\s*)*[A-Za-z]\s*(?:{_STATES}).*)",
     re.DOTALL | re.IGNORECASE,
@@ -257,11 +212,6 @@ _SAID = {
     "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
     "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
-_ONES = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
-    "|eighteen|nineteen"
-)
-_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({_ONES[5:48]}))?|({_ONES})")
 
 
@@ -280,15 +230,32 @@ _TYPESETTING = _rules(
     (_DELIMITERS.pattern, ""),
     (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
     (_LOOKS.pattern, ""),
+    (r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}", r"\\\1 "),
     (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
     (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: the rules below are quadratic in a run of them
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
     (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
     (r"<\s?=|=\s?<", r"\\leq "),
     (r">\s?=", r"\\geq "),
+    # degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
+    (rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?", lambda m: f"{_minutes(m)}^\\circ "),
+    (r"\*\* ?(-?\d+(?:\.\d+)?|[A-Za-z]|\((?:[^()]|\([^()]*\))*\))", r"^{\1}"),  # 2**10
     (r"(?<=\s)!=", r"\\neq "),  # directly after a number or letter it is a factorial: 5!=120
     (r"(?<=\d)\s*\.{3}", r"\\ldots "),
 )
+# Rows of a matrix, in one spelling
+_ROWS = _rules(
+    (r"\\\\\s*\[[^\[\]]*\]|\\(?:cr|tabularnewline)(?![A-Za-z])", r"\\\\"),
+    (r"\\hline(?![A-Za-z])", ""),
+    (r"(?<=\{)smallmatrix(?=\})", "pmatrix"),
+)
+_ESCAPES = _rules((r"\\\\(?=[A-Za-z])", r"\\"))
+_SYSTEM = re.compile(
+    r"(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
+    r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?",
+    re.DOTALL,
+)
+_SIGN = r"(?:[=<>]|\\[lgn]eq(?![A-Za-z]))"
 _UNITS = _rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
     # 2.5 M_\odot as a whole: a mass, luminosity or radius in solar units
@@ -298,11 +265,11 @@ _UNITS = _rules(
     ),
     # 231_{\text{five}}, 231_{(5)}, 231 \text{ (base 5)}, 231 \text{ in base } 5
     (
-        rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{_WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
+        rf"^([^{{}}]*\d\)?)\s*(?:_|(?=[a-z\\\s{{(]*base))[\s{{]*(?:{WRAPPER}\s*\{{)?[\s(]*(?:(?:in\s+)?base[\s}}-]*)?"
         r"(\d+|[a-z]+)[\s)}]*$",
-        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else _counted(m[2])) else m[0],
+        lambda m: f"{m[1]}_{{{value}}}" if (value := m[2] if m[2].isdigit() else counted(m[2])) else m[0],
     ),
-    (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:percent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
+    (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:per ?cent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
 _WORDS = _rules(
     # 4:30 p.m., 6\text{ p.m.}; preceded by an hour, as 361\text{ pm} are picometres
@@ -310,11 +277,19 @@ _WORDS = _rules(
         rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
         lambda m: f"{m[1]}{m[2].lower()}m",
     ),
-    (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{_WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
-    (rf"^(\d+)\s*(?:{_WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
+    (rf"^(\d+)\s*\^\s*(?:\{{\s*)?(?:{WRAPPER}\s*\{{\s*)?(st|nd|rd|th)[\s}}]*$", r"\1\2"),  # 12^{th}
+    (rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
     (
-        rf"(?<=[\d}}])\s*({_WRAPPER}\s*\{{)?\s*(?i:({'|'.join(_FACTORS)})s?)(?![A-Za-z])",
+        rf"(?<=\d)\s*({WRAPPER}\s*\{{)?\s*and (?:an? |({_ONES}) ){_PART_WORD}",
+        lambda m: f"\\frac{{{counted(m[2] or 'one')}}}{{{_PARTS[m[3]]}}}{m[1] or ' '}",
+    ),
+    (
+        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*{_PART_WORD}",
+        lambda m: f"\\cdot\\frac{{1}}{{{_PARTS[m[2]]}}}{m[1] or ' '}",
+    ),
+    (
+        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*(?i:({'|'.join(_FACTORS)})s?)(?![A-Za-z])",
         lambda m: f"\\cdot{_FACTORS[m[2].lower()]}{m[1] or ' '}",
     ),
 )
@@ -323,9 +298,11 @@ _MATHEMATICS = _rules(
     # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
     (
         r"(?<![A-Za-z\\])(?:(?:np|math|sp|sympy|numpy)\.)?"
-        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])",
+        r"(arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|cis|log|ln|exp|sqrt|pi|infty)(?![A-Za-z])",
         r"\\\1 ",
     ),
+    (r"(?<![A-Za-z\\])cbrt ?\(([^()]*)\)", r"\\sqrt[3]{\1}"),
+    (r"\\(?:mathcal|mathscr) ?\{ ?O ?\}", "O"),
     (r"\\sqrt\s*(\d)", r"\\sqrt{\1}"),
     (r"(?s)^.*\\frac.*$", lambda m: braced_fractions(m[0])),
     # One blank stays between a command and a letter, and between two numbers, which are then not one number.
@@ -343,6 +320,7 @@ _MATHEMATICS = _rules(
 _ENDINGS = _rules(
     # a sign in front of a value, without a left side or with a single letter: `= 211`, `x \approx 468`
     (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
+    (r"^(-?\d*\.\d*)(?:\((\d+)\)|\\(?:overline|bar) ?(\d))$", r"\1\\overline{\2\3}"),  # 0.(6), 0.8\bar3
     (r"^(\d*\.\d*)\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?$", r"\1\\overline{\2\3\4}"),  # 0.\dot{2}\dot{7}
     # 0.1666\ldots: a period is printed twice, one digit three times
     (r"^(\d*\.\d{0,20}?)(?:(\d)\2{2,}|(\d{2,12}?)\3+)\\ldots$", r"\1\\overline{\2\3}"),
@@ -384,18 +362,22 @@ def normalise(text: str, radians: bool = False) -> str:
     if text.isascii() and text.isdigit():  # most answers
         return text
     text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
-    text = _ROOT_SIGN.sub(r"\\sqrt{\1}", text).translate(_SYMBOLS).strip()
+    if not text.isascii():
+        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m)}}}", text)
+        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m).split("⁄")), text)
+        text = _ROOT_SIGN.sub(r"\1{\2}", text)
+    text = text.translate(SYMBOLS).strip()
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
         text = last_box(text, several=True) or text
-    if "\\begin" not in text:  # a doubled backslash is an escaped command, except as a matrix row break
-        text = re.sub(r"\\\\(?=[A-Za-z])", lambda _: "\\", text)
+    # a doubled backslash is an escaped command, except as a matrix row break
+    text = _applied(_ROWS if "\\begin" in text else _ESCAPES, text)
     # Mark lists by `;` and join digit groups first: later steps remove the spacing that distinguishes them.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text, condition = _parted(_applied(_TYPESETTING, text))
+    text, condition = _parted(_SYSTEM.sub(_system, _applied(_TYPESETTING, text)))
     # Units and words: after the spellings, because the commands around them locate them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
@@ -442,12 +424,35 @@ def _built(match: re.Match[str]) -> str:
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
 
 
+def _ascii(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", match[0])
+
+
+def _system(match: re.Match[str]) -> str:
+    r"""Rewrite lines of equations, aligned at their signs, as a list; `\\ &= 5` continues the line above."""
+    rows: list[str] = []
+    for row in (row.strip() for row in match[2].split("\\\\")):
+        cells = re.sub(rf"&\s*(?={_SIGN})|(?<=[=<>])\s*&", "", row).strip()
+        if "&" in cells or (row and not re.search(_SIGN, cells)):
+            return match[0]  # a matrix, or a function by cases
+        if rows and re.match(_SIGN, cells):
+            rows[-1] += cells
+        elif row:
+            rows.append(cells)
+    return ",".join(rows)
+
+
+def _minutes(angle: re.Match[str]) -> str:
+    degrees = Fraction(int(angle[1]) * 3600 + int(angle[2]) * 60 + int(angle[3] or 0), 3600)
+    return str(degrees) if degrees.denominator == 1 else f"\\frac{{{degrees.numerator}}}{{{degrees.denominator}}}"
+
+
 def _reduced(numbers: list[int]) -> str:
     divisor = math.gcd(*numbers) or 1
     return ":".join(str(number // divisor) for number in numbers)
 
 
-def _counted(words: str) -> str | None:
+def counted(words: str) -> str | None:
     """Return the digits of a number word below a hundred: `twenty-one` is 21."""
     found = _COUNTED.fullmatch(words.strip().lower())
     if not found:
@@ -456,29 +461,11 @@ def _counted(words: str) -> str | None:
     return str(tens + _ONES.split("|").index(found[2] or found[3] or "zero"))
 
 
-def without_noun(answer: str) -> str | None:
-    r"""Return a raw answer without the noun that its number counts; None where it does not end in one.
-
-    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as `12 abc`.
-
-    >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
-    ('12', '\\text{7}', None)
-    """
-    found = _COUNTED_NOUN.fullmatch(answer) if len(answer) <= LONGEST_CONDITIONED else None
-    if not found or bool(found[1]) != bool(found[4]):
-        return None
-    for word in re.split(r"[\s-]+", found[3].lower()):
-        # four sorted letters in text are a word: 12 boys
-        product = list(word) == sorted(word) and not (found[1] and len(word) > 3)
-        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word) or _COUNTED.fullmatch(word):
-            return None
-    return (found[1] or "") + found[2] + (found[4] or "")
-
-
 def choice(answer: str) -> str | None:
     """Return the letter of a choice before its content, in a raw answer; None without one."""
-    match = _CHOICE.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
-    return match and (match[1] or match[3] or match[4])
+    answer = _SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip()
+    match = _CHOICE.match(answer) or _LETTERED.match(answer)
+    return match and next(filter(None, (*match.groups()[:1], *match.groups()[2:])), None)
 
 
 def words(text: str) -> str:
@@ -493,7 +480,7 @@ def _without_text(text: str) -> str:
     said = _TEXT.sub(r"\1", text)
     if said.replace(" ", "").replace("-", "").isalpha():
         names = (name for pattern, name in _SAID.items() if re.fullmatch(pattern, words(said)))
-        if known := _counted(_UNIT_WORDS.sub("", said)) or next(names, None):
+        if known := counted(_UNIT_WORDS.sub("", said)) or next(names, None):
             return known
     if whole and not _STARTS_NUMBER.match(whole.group(1)):
         inner = words(_ARTICLE.sub("", whole.group(1)) if _ARTICLE.match(whole.group(1)) else text)

@@ -247,7 +247,8 @@ def compare(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
             return False
     if gold.ordered and answer.ordered:
         # With two members the bracket determines an interval's ends; with more, ( and [ may both enclose a vector.
-        if gold.form != answer.form and len(gold.members) == len(answer.members):
+        vectors = {gold.form, answer.form} == {"()", "[]"} and len(gold.members) > 2
+        if gold.form != answer.form and len(gold.members) == len(answer.members) and not vectors:
             return None if {gold.form[0], answer.form[0]} == {"(", "["} and len(gold.members) > 2 else False
         return _ordered(gold, answer, leaf)
     if LIST in (gold.form, answer.form) and (gold.ordered or answer.ordered):

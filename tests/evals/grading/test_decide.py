@@ -16,9 +16,10 @@ from core.errors import ConfigError
 from evals import placebo, reward
 from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
+from evals.grading.boxes import last_box
 from evals.grading.decide import decide, gold
 from evals.grading.grader import Grade, Grader, Question, cheap_grade
-from evals.grading.normalise import LONGEST_ANSWER, last_box, normalise
+from evals.grading.normalise import LONGEST_ANSWER, normalise
 from evals.grading.numbers import number
 from evals.grading.structure import DEEPEST, parse
 from evals.reward import boxed
@@ -48,6 +49,20 @@ BOXES = {
     r"<think>\boxed{1}</think> \boxed{2}": "2",
     r"<think>\boxed{1}</think> It is one.": None,
     r"<think>\boxed{1}, but": None,
+    **{
+        rf"{opens} \boxed{{1}} {closes} It is \boxed{{2}}. {opens} Or \boxed{{3}}": "2"
+        for opens, closes in (
+            ("<thinking>", "</thinking>"),
+            ("<reasoning>", "</reasoning>"),
+            ("<seed:think>", "</seed:think>"),
+            ("[THINK]", "[/THINK]"),
+            ("◁think▷", "◁/think▷"),
+            ("<|begin_of_thought|>", "<|end_of_thought|>"),
+            ("<|START_THINKING|>", "<|END_THINKING|>"),
+            ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+        )  # fmt: skip
+    },
+    r"<|channel|>commentary<|message|> \boxed{1}": None,
     "There are 3 cases.": None,
     r"\boxed{5} no, \boxed{6": None,
     r"\boxed": None,

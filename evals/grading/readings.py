@@ -1,0 +1,93 @@
+r"""Read a raw answer beside a gold that is a number, where words, currencies and signs around it mean nothing.
+
+These readings are not in `normalise`: beside a symbolic gold a word may be letters. They are tried where the answer as
+it stands is not the gold, so they only accept.
+"""
+
+import re
+
+from evals.grading.normalise import LONGEST_CONDITIONED, SYMBOLS, WRAPPER, counted
+
+_BLANK = r"(?:\s|~|\\[ ,;:!])*"
+_NAMES = "USD?|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|CAD?|AUD?|HKD?|NZD?|Rs\\.?"  # of currencies
+_RULES = tuple(
+    (re.compile(pattern, re.DOTALL), made)
+    for pattern, made in (
+        (r"^\s*\\(?:implies|to|(?:long)?(?:[Rr]ight|[Ll]ongright)arrow|therefore)(?![A-Za-z])", ""),
+        (
+            rf"^\s*{WRAPPER}\s*\{{\s*(?i:thus|so|hence|therefore|then|finally|exactly|precisely|just|only|about"
+            r"|approximately|(?:a )?total(?: of)?)\s*[,:]?\s*\}",
+            "",
+        ),
+        (rf"^\s*(?:{WRAPPER}\s*\{{\s*(?i:negative|minus)\s*\}}|(?i:negative|minus)\s){_BLANK}(?=[\d.\\])", "-"),
+        (rf"^\s*(?:{WRAPPER}\s*\{{\s*(?:{_NAMES})\s*\}}|(?:{_NAMES})(?![A-Za-z])){_BLANK}\\?\$?(?=\s*-?[\d.])", ""),
+        (r"\\(?:yen|euro|EUR|pounds|rupee|text(?:sterling|euro|yen|won))(?![A-Za-z])", ""),
+        (rf"(?<=[\d}}]){_BLANK}(?:{_NAMES})\s*$", ""),
+        # units with a Greek letter: \Omega, k\Omega, \mu\text{m}
+        (rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?[kMGTmnp]?\s*\}}?\s*\\(?:Omega|AA|ohm)(?![A-Za-z])[\s}}]*$", ""),
+        (
+            rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?\\(?:mu|micro)(?![A-Za-z])\s*(?:{WRAPPER}\s*\{{)?"
+            r"\s*[a-zA-Z]{1,3}[\s}]*$",
+            "",
+        ),
+        # 1 \text{ and } \frac14 is a mixed number; a list keeps its comma
+        (rf"^(\s*-?\d+)\s*(?:{WRAPPER}\s*\{{\s*and\s*\}}|\sand\s)\s*(?=\\[dt]?frac)", r"\1"),
+    )
+)
+_REPEATED = re.compile(r"(\s*(\d+)\s*)\(([A-Za-z -]+)\)\s*")  # 5 (five)
+
+# A number with the noun that it counts, beside a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
+_COUNTED_NOUN = re.compile(
+    rf"({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
+    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
+    re.DOTALL,
+)
+# Words behind a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
+_NO_NOUN = re.compile(
+    r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
+    r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
+    r"|dozens?|gross|scores?|tens|ones|(?:hundred|thousand|[a-z]+illion)(?:th)?s?|lakhs?|crores?|percent(?:age|s)?|pct|permille"
+    r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth|quarter)s?"
+    r"|half|halves|factorial|squared|cubed|doubled?|tripled?|halved|twice|fold|modulo?|plus|minus|times|over|per|divided"
+    r"|multiplied|raised|power|add(?:ed)?|subtract(?:ed)?|less|more|greater|fewer|least|most|than|not|never|and|but|for"
+    r"|from|into|between|through|except|without|unless|when|where|with|equals?|base",
+    re.IGNORECASE,
+)
+
+
+def beside_number(answer: str) -> str | None:
+    r"""Return a raw answer without what means nothing beside a number; None where nothing is to be left out.
+
+    >>> beside_number("Rs. 12"), beside_number("5 (five)"), beside_number(r"\text{Thus, } 12 ways"), beside_number("12")
+    ('12', '5', '12', None)
+    """
+    if len(answer) > LONGEST_CONDITIONED:
+        return None
+    before = text = answer.translate(SYMBOLS).strip()
+    for pattern, made in _RULES:
+        text = pattern.sub(made, text)
+    text = text.strip()
+    repeated = _REPEATED.fullmatch(text)
+    if repeated and counted(repeated[3]) == repeated[2]:
+        text = repeated[2]
+    text = without_noun(text) or text
+    return None if text == before else text
+
+
+def without_noun(answer: str) -> str | None:
+    r"""Return a raw answer without the noun that its number counts; None where it does not end in one.
+
+    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as `12 abc`.
+
+    >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
+    ('12', '\\text{7}', None)
+    """
+    found = _COUNTED_NOUN.fullmatch(answer)
+    if not found or bool(found[1]) != bool(found[4]):
+        return None
+    for word in re.split(r"[\s-]+", found[3].lower()):
+        # four sorted letters in text are a word: 12 boys
+        product = list(word) == sorted(word) and not (found[1] and len(word) > 3)
+        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word) or counted(word):
+            return None
+    return (found[1] or "") + found[2] + (found[4] or "")
