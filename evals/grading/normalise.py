@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading.boxes import balanced, last_box
+from evals.grading.quantities import FACTORS, NOT_A_UNIT, ONES, PART_WORD, PARTS, counted
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
@@ -105,42 +106,17 @@ _LEAD = re.compile(
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
-_ONES = (
-    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen"
-    "|eighteen|nineteen"
-)
-_TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
-# 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, not a unit
-_FACTORS = {
-    "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
-    "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
-    "millionth": "10^{-6}", "billionth": "10^{-9}",
-}  # fmt: skip
-# 2\text{ thirds}; one third only at the end: 12 sixth graders. 12\text{ and a half} is a mixed number.
-_PARTS = {
-    "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
-    "ninth": 9,
-}  # fmt: skip
-_PART_WORD = rf"({'|'.join(_PARTS)})(?:s(?![A-Za-z])|(?=[\s.}}]*$))"
-# Words of quantity, negation, comparison and arithmetic: text with one is not a unit behind a number.
-_NOT_A_UNIT = (
-    rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{_ONES}|{_TENS})(?!-?[A-Za-z])|half|halves|(?:{'|'.join(_PARTS)})s|tens|scores?"
-    r"|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except|excluding"
-    r"|wrong|incorrect|more|less|greater|fewer|larger|smaller|higher|lower|least|most|than|or so|or above|or below"
-    r"|plus|minus|multiplied|divided|added|subtracted|raised|to the|twice|doubled|tripled|halved|factorial)(?![A-Za-z])"
-    r"|n't(?![A-Za-z]))|\s*(?:squared|cubed)|[^{}(]*(?<![\w^.-])\d)"
-)
 _UNIT_LETTER = "[mgsNJKVWACFhlLTHdMuDGPBÅ]"
 _RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
     rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
-    rf"{_NOT_A_UNIT}[^{{}}]*)\}}"
+    rf"{NOT_A_UNIT}[^{{}}]*)\}}"
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     # \mathrm{e} and \mathrm{i} are numbers
-    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{_NOT_A_UNIT}[^{{}}]{{2,}})\}}"
+    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{NOT_A_UNIT}[^{{}}]{{2,}})\}}"
     # m s^{-2}: with an exponent in braces; not of a letter that is not a unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
     r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
@@ -212,7 +188,6 @@ _SAID = {
     "infinitelymany(?:solutions)?|infinit[ey]": r"\infty",
     "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
-_COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({_ONES[5:48]}))?|({_ONES})")
 
 
 # Rules applied in this order: pattern and replacement.
@@ -281,16 +256,16 @@ _WORDS = _rules(
     (rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
     (
-        rf"(?<=\d)\s*({WRAPPER}\s*\{{)?\s*and (?:an? |({_ONES}) ){_PART_WORD}",
-        lambda m: f"\\frac{{{counted(m[2] or 'one')}}}{{{_PARTS[m[3]]}}}{m[1] or ' '}",
+        rf"(?<=\d)\s*({WRAPPER}\s*\{{)?\s*and (?:an? |({ONES}) ){PART_WORD}",
+        lambda m: f"\\frac{{{counted(m[2] or 'one')}}}{{{PARTS[m[3]]}}}{m[1] or ' '}",
     ),
     (
-        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*{_PART_WORD}",
-        lambda m: f"\\cdot\\frac{{1}}{{{_PARTS[m[2]]}}}{m[1] or ' '}",
+        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*{PART_WORD}",
+        lambda m: f"\\cdot\\frac{{1}}{{{PARTS[m[2]]}}}{m[1] or ' '}",
     ),
     (
-        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*(?i:({'|'.join(_FACTORS)})s?)(?![A-Za-z])",
-        lambda m: f"\\cdot{_FACTORS[m[2].lower()]}{m[1] or ' '}",
+        rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*(?i:({'|'.join(FACTORS)})s?)(?![A-Za-z])",
+        lambda m: f"\\cdot{FACTORS[m[2].lower()]}{m[1] or ' '}",
     ),
 )
 _MATHEMATICS = _rules(
@@ -450,15 +425,6 @@ def _minutes(angle: re.Match[str]) -> str:
 def _reduced(numbers: list[int]) -> str:
     divisor = math.gcd(*numbers) or 1
     return ":".join(str(number // divisor) for number in numbers)
-
-
-def counted(words: str) -> str | None:
-    """Return the digits of a number word below a hundred: `twenty-one` is 21."""
-    found = _COUNTED.fullmatch(words.strip().lower())
-    if not found:
-        return None
-    tens = 10 * (_TENS.split("|").index(found[1]) + 2) if found[1] else 0
-    return str(tens + _ONES.split("|").index(found[2] or found[3] or "zero"))
 
 
 def choice(answer: str) -> str | None:

@@ -6,7 +6,8 @@ it stands is not the gold, so they only accept.
 
 import re
 
-from evals.grading.normalise import LONGEST_CONDITIONED, SYMBOLS, WRAPPER, counted
+from evals.grading.normalise import LONGEST_CONDITIONED, SYMBOLS, WRAPPER
+from evals.grading.quantities import counted
 
 _BLANK = r"(?:\s|~|\\[ ,;:!])*"
 _NAMES = "USD?|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|CAD?|AUD?|HKD?|NZD?|Rs\\.?"  # of currencies
