@@ -74,19 +74,6 @@ def test_the_evaluated_average_exceeds_the_bases_interval(matrix: dict, scores: 
         assert average.loc[run.method, "low"] > average.loc["base", "high"], run.method
 
 
-def test_methods_share_everything_that_is_not_the_method(matrix: dict) -> None:
-    records = [json.loads((RESULTS.run(run) / "run.json").read_text()) for run in runs(matrix)]
-    shared = {(record["inputs"]["base"], record["inputs"]["prompts"]) for record in records}
-    assert len(shared) == 1, "one base, one prompt file"
-    first = [pd.read_csv(RESULTS.run(run) / "curve.csv").iloc[0] for run in runs(matrix)]
-    assert len({row["reward"] for row in first}) == 1, (
-        "same weights, prompts and sampling: the first rollout is one and the same"
-    )
-    assert len({row["entropy"] for row in first}) == 1
-    last = [pd.read_csv(RESULTS.run(run) / "curve.csv").iloc[-1] for run in runs(matrix)]
-    assert len({row["entropy"] for row in last}) == len(last), "and then the methods differ"
-
-
 QUICK, DATA = ROOT / "results/quick", ROOT / "results/cache/benchmarks"
 
 
@@ -146,14 +133,6 @@ def test_both_averages(row: str, table: dict[str, Any]) -> None:
     assert pooled != macro
     assert cell(table, row, "avg_pooled").value == pytest.approx(float(pooled), abs=1e-12)
     assert cell(table, row, "avg_macro").value == pytest.approx(float(macro), abs=1e-12)
-
-
-@pytest.mark.parametrize(("column", "benchmarks"), [("amc", ("syn_add2q",)), ("avg_pooled", ALL)])
-def test_the_difference_and_what_it_is_made_of(column: str, benchmarks: tuple[str, ...], table: dict[str, Any]) -> None:
-    tepo, grpo = ([right(method, 4, key) for key in benchmarks] for method in ("tepo", "grpo"))
-    expected = share(*tepo) - share(*grpo)
-    assert cell(table, "T1.9", column).value == pytest.approx(float(expected), abs=1e-12)
-    assert cell(table, "T1.8", column).versus == pytest.approx(float(expected), abs=1e-12)
 
 
 def test_what_was_learnt_stands_above_the_table(table: dict[str, Any]) -> None:

@@ -231,12 +231,6 @@ def test_pages_stay_small() -> None:
     assert CHANGELOG.stat().st_size <= 8 * 1024
 
 
-def test_numbers_have_their_leading_zero() -> None:
-    kept = [page for page in MARKDOWN if page.parent.name != "notebook" or page.stem == "smollm"]
-    found = {page.name: re.findall(r".{0,9}(?<![\w./])\.\d.{0,9}", page.read_text("utf-8")) for page in kept}
-    assert {name: numbers for name, numbers in found.items() if numbers} == {}
-
-
 # --- Numbers ----------------------------------------------------------------------------------------------------------
 
 # Numbers of a page are those that a command prints: the page names the command, and it is run on the kept trees.
@@ -301,20 +295,3 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
     assert TABLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}
     assert {name: found for name, found in wrong.items() if found} == {}
-
-
-OUTPUT = "| tiny | area | 24 (8 + 8) | 0.617 | +0.0914 [+0.0755, -0.106] | 8.8e-12 |\n| tiny | final | 5,901 | 0.5 |"
-PRINTED = ("+0.0914 [0.0755, −0.106]", "0.091 [0.076, -0.106]", "24 pairs, p 8.8e-12", "5,901", "no number")
-# another number, sign, order, two lines, fewer digits, a digit that was not printed
-NOT_PRINTED = ("0.092", "-0.091", "0.0755, 0.0914", "0.617, 0.5", "0.06", "0.09140")
-
-
-def test_a_number_that_is_not_printed_is_found() -> None:
-    page = "| area | 0.617 | {} | `python -m x` |\n"
-    found = {cell: list(unprinted(page.format(cell), lambda command: OUTPUT)) for cell in PRINTED + NOT_PRINTED}
-    assert found == {cell: [f"python -m x: {cell}"] * (cell in NOT_PRINTED) for cell in found}
-    assert list(unprinted("| x | y | `python -m x` |", lambda command: "")) == ["python -m x: no number in its row"]
-    shared = "| row | x | `python -m x` |\n|---|---|---|\n| area | 0.617 | 24 |\n| final | 5,902 | |\n"
-    shared += "\n| b | 1 | `python -m y` |\n"
-    outputs = {"python -m x": OUTPUT, "python -m y": "1"}
-    assert list(unprinted(shared, outputs.__getitem__)) == ["python -m x: 5,902"]

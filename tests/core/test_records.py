@@ -7,7 +7,6 @@ import copy
 import importlib
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -37,7 +36,6 @@ from core.files import (
     write_text,
 )
 from core.layout import Checkpoint, Results, Run
-from core.progress import Progress
 from core.provenance import ROOT, sha256_file
 from evals import data, learning_curves, store
 from evals.scores import read_rows
@@ -67,19 +65,6 @@ def test_the_old_file_stays_when_its_writer_fails_as_that_of_json_does_for_nan(t
         write_json(path, {"x": float("nan")})
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path], "no temporary file may stay behind"
-
-
-def test_files_are_as_open_as_the_umask_lets_them_which_other_threads_never_see_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = os.umask(0o027)
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "umask", None)
-            write_text(tmp_path / "a.json", "{}")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_a_missing_file_is_named_and_a_bad_row_by_its_line(tmp_path: Path) -> None:
@@ -113,30 +98,6 @@ def test_checkpoint_paths_round_trip_and_others_are_refused() -> None:
             Run("m", name, 1)
 
 
-CPUS = {  # what the kernel says -> what the environment of a record does
-    "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nmodel\t\t: 18\n": "AMD EPYC, family 25, model 17",
-    "processor\t: 0\nBogoMIPS\t: 50.00\n": None,
-}
-
-
-def test_a_processor_is_named_with_its_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two AMD EPYC of different generations rounded differently, and their records called them alike."""
-    for cpuinfo, said in CPUS.items():
-        monkeypatch.setattr(provenance.Path, "read_text", lambda path, cpuinfo=cpuinfo, **_: cpuinfo)
-        assert provenance._cpu() == said
-
-
-def test_progress_always_prints_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.progress.EVERY", 1e9)
-    progress = Progress("job", 3)
-    for done in (1, 2, 3):
-        progress.update(done, reward=0.5, missing=None)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["[job] 1/3", "[job] 3/3"]
-    assert "reward 0.5" in lines[-1]
-    assert "missing" not in lines[-1]
-
-
 LIGHT = (  # read on login nodes without torch, in every job of a cluster, and by commands before they hand over
     "methods.catalog, methods.adapters.trl, models.registry, workflow.plan, evals.placebo, evals.benchmark, "
     "models.build, models.prompts, models.recipe, paper.printed"
@@ -163,23 +124,6 @@ def test_a_users_error_and_what_the_system_refuses_are_one_line_and_exit_code_2(
         assert stop.value.code == 2
         assert said.startswith(f"error: {path}: ")
         assert said.count("\n") == 1
-
-
-def test_an_error_of_a_library_is_no_error_of_the_system() -> None:
-    """Only the system's own have a number and a text; what a library calls OSError may be a bug of ours."""
-
-    def fail() -> None:
-        raise OSError("Unable to load weights")
-
-    with pytest.raises(OSError, match="Unable to load weights"):
-        errors.run(fail)
-
-
-def test_a_reader_that_has_enough_is_no_error() -> None:
-    code = "from core import errors\nerrors.run(lambda: [print(n, flush=True) for n in range(100000)] and None)"
-    line = f"{sys.executable} -c '{code}' | head -n 1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True, cwd=provenance.ROOT)
-    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_signs_outside_the_encoding_of_a_terminal_are_shown_as_escapes() -> None:
@@ -232,6 +176,8 @@ def test_json_and_yaml_that_cannot_be_read_are_named(tmp_path: Path) -> None:
             path.write_bytes(raw)
             with pytest.raises(kind, match=rf"^{path}: [^\n]*$"):
                 read(path)
+    path.write_bytes(b"a: 3e-5\nb: 0x1F")
+    assert read_yaml(path) == {"a": 3e-5, "b": 31}, "an exponent without a dot is a number"
 
 
 def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: Path) -> None:
@@ -392,17 +338,11 @@ def page_of_runs(path: Path) -> None:
             runs.groups(found, [summary]), runs.facts(found, [summary]), runs.warnings(found, [summary], [])
 
 
-def plan_shown(path: Path) -> None:
-    found = Tree(path.parent)
-    show.progress(found)
-    runs._training(found.matrix.get("training") or {})
-
-
 AT = Checkpoint(RUN, 12).path.as_posix()
 READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads it
     f"runs/{RUN.path.as_posix()}/run.json": page_of_runs,
     f"runs/{RUN.path.as_posix()}/curve.csv": learning_curves.read_curve,
-    "matrix.json": plan_shown,
+    "matrix.json": lambda path: show.progress(Tree(path.parent)),
     f"samples/{AT}/samples.json": store.read_record,
     f"grades/{AT}/grades.json": lambda path: store.entry_of(store.read_record(path), path, "syn_as3"),
     "manifest.json": lambda path: read_manifest(path.parent),
@@ -482,10 +422,6 @@ def damages(draw: st.DrawFn, content: bytes, suffix: str, value: Any = None) -> 
     return "\n".join(lines).encode()
 
 
-def put(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_works_or_names_the_file_in_one_line(name: str, tree: Tree) -> None:
     path = (tree.root / name).resolve()
@@ -505,7 +441,7 @@ def test_a_reader_works_or_names_the_file_in_one_line(name: str, tree: Tree) -> 
             path.unlink()
             path.mkdir()
         else:
-            put(path, content)
+            path.write_bytes(content)
         try:
             reader(path)
         except BenchError as error:
@@ -520,6 +456,6 @@ def test_a_reader_works_or_names_the_file_in_one_line(name: str, tree: Tree) -> 
     try:
         damaged()
     finally:
-        put(path, stored_content)
+        path.write_bytes(stored_content)
     assert said, "nothing was refused"
     assert [line for line in said if "\n" in line or line in ("", "None")] == []

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import typing
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -122,26 +121,6 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
         assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
 
 
-def test_an_exponent_without_a_dot_is_a_number_in_a_file_too(tmp_path: Path) -> None:
-    (tmp_path / "over.yaml").write_text("training: {learning_rate: 3e-5}\n")
-    assert load([EMBEDDED, tmp_path / "over.yaml"])["training"]["learning_rate"] == 3e-5
-
-
-def test_files_in_the_wrong_order_are_said(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("scale: mine\ntraining: {passes: 1}\nmethods: [gpg]\n")
-    (line,) = configuration.replaced([tmp_path / "bad.yaml", QUICK])
-    assert re.search(r"config/quick.yaml replaces scale of .*bad.yaml: the last --configfile wins", line)
-    assert configuration.replaced([EMBEDDED]) == []
-
-
-def test_what_no_rule_can_start_is_refused_before_any_training() -> None:
-    """A server has one model and an address, and no rule hands an address on; a revision is a word of a shell line."""
-    with pytest.raises(ConfigError, match=r"evaluation\.backend: unknown value 'openai'; allowed: hf, vllm"):
-        load([EMBEDDED], {"evaluation": {"backend": "openai"}})
-    with pytest.raises(ConfigError, match=r"prompts\.revision: must match pattern .*, got 'main; rm x'"):
-        load(files_of("one_gpu"), {"prompts": {"revision": "main; rm x"}})
-
-
 def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,12 +184,6 @@ def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick
     assert written["settings"]["variants.coin.reward"] == "coin"
 
 
-def typed(**given: Any) -> Namespace:
-    usual: dict[str, Any] = {"targets": [], "configfile": None, "config": None, "executor": "local", "dryrun": False}
-    usual |= {"quiet": None, "verbose": False, "printshellcmds": False, "max_jobs_per_timespan": None}
-    return Namespace(**usual | {"software_deployment_method": set()} | given)
-
-
 @pytest.mark.parametrize(
     ("entries", "config"),
     [
@@ -226,17 +199,6 @@ def test_snakemake_reads_a_converted_entry_as_what_was_meant(entries: list[str],
     assert parse_config(once) == config
     # A job's own Snakemake gets the converted entries; converting these again would change nothing.
     assert [command_line.converted_entry(entry) for entry in once] == once
-
-
-class _Conda:
-    name = "CONDA"
-
-
-def test_a_dry_run_needs_no_conda_and_no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line.shutil, "which", lambda name: None)
-    args = typed(dryrun=True, executor="slurm", software_deployment_method={_Conda()})
-    command_line.check_arguments(args)
-    assert args.software_deployment_method == set()
 
 
 QUICK_TREE = ("--configfile", "config/quick.yaml")

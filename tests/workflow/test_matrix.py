@@ -330,8 +330,3 @@ def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: s
 def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path, swept: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         planned_sweep(tmp_path, swept, ["grpo", "tepo"], [1, 2])
-
-
-def test_names_of_variants_are_folder_names_and_tell_values_apart() -> None:
-    made = sweep.variant_name({"learning_rate": 2.5e-4, "gradient_clip": 1.0, "weight_decay": 0.1, "rollouts": 64})
-    assert made == "learning_rate-25e-5_gradient_clip-1e0_weight_decay-1e-1_rollouts-64"
