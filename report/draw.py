@@ -4,7 +4,7 @@ Equal data gives equal bytes: files contain neither dates nor random ids.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
@@ -13,7 +13,8 @@ from typing import Any
 INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
 
 # Colour, dash pattern (on, off, ...; empty: solid), width in points; figures.yaml gives each line's index here.
-STYLES: tuple[tuple[str, tuple[float, ...], float], ...] = (
+Look = tuple[str, tuple[float, ...], float]
+STYLES: tuple[Look, ...] = (
     ("#0072b2", (), 1.5),
     ("#d55e00", (), 2.2),
     ("#009e73", (5, 1.6), 1.5),
@@ -56,62 +57,69 @@ SETTINGS: Any = {
 IN_TEX: Any = {"font.sans-serif": ["STIXGeneral", "DejaVu Sans"], "pdf.fonttype": 42}
 
 
-def looks() -> list[tuple[str, tuple[float, ...], float]]:
-    """Return STYLES, then its colours with the other dash patterns: enough distinct looks for a readable chart."""
+def looks(keys: Iterable[str], given: Mapping[str, int]) -> dict[str, Look]:
+    """Return one look for each key: that of figures.yaml (`given`: position in STYLES), else the next one that no
+    figure uses. After STYLES come its colours with the other dash patterns: enough distinct looks for a readable chart.
+    """
     coloured = STYLES[:-1]
     more = [
         (colour, coloured[(place + turn) % len(coloured)][1], width)
         for turn in range(1, len(coloured))
         for place, (colour, _, width) in enumerate(coloured)
     ]
-    return list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: some rotations repeat a look
+    every = list(dict.fromkeys([*STYLES, *more]))  # two patterns are solid: some rotations repeat a look
+    free = cycle(look for place, look in enumerate(every) if place not in given.values())
+    return {key: every[given[key]] if key in given else next(free) for key in dict.fromkeys(keys)}
 
 
-def style(look: tuple[str, tuple[float, ...], float], scale: float = 1.0) -> dict[str, Any]:
+def style(look: Look, scale: float = 1.0) -> dict[str, Any]:
     """Return a look as matplotlib's arguments; `scale` multiplies the width."""
     colour, dashes, width = look
     return {"color": colour, "linewidth": scale * width} | ({"dashes": dashes} if dashes else {})
 
 
-def axes(rows: int, columns: int, row_height: float, legend: Sequence[str]) -> tuple[Any, Any, int]:
-    """Return a figure, its grid of axes, and the number of legend entries per line. Heights are in inches."""
+def picture(
+    rows: int,
+    columns: int,
+    row_height: float,
+    styles: Mapping[str, Mapping[str, Any]],
+    words: str,
+    fill: Callable[[Any], None],
+) -> dict[str, bytes]:
+    """Return a picture as `svg`, `png` and `pdf` bytes: a grid of axes that `fill` draws on, with words above and a
+    legend (title -> style) below. row_height: in inches."""
     import matplotlib
     from matplotlib.figure import Figure
-
-    matplotlib.use("agg")  # compute nodes have no display
-    widths = [len(label) + HANDLE_CHARACTERS for label in legend]
-    abreast = len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
-    height = 0.37 + rows * row_height - (-len(widths) // abreast) * LEGEND_ROW
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axis in grid.ravel():
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, grid, abreast
-
-
-def finished(figure: Any, words: str, styles: Mapping[str, Any], abreast: int) -> dict[str, bytes]:
-    """Return the picture as `svg`, `png` and `pdf` bytes, with words above and a legend (title -> style) below."""
-    import matplotlib
     from matplotlib.lines import Line2D
     from PIL import Image
 
-    figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
-    figure.legend(
-        [Line2D([], [], **look) for look in styles.values()],
-        list(styles),
-        loc="outside lower center",
-        ncols=abreast,
-        handlelength=3.2,  # long enough to show a dash pattern twice
-        columnspacing=1.6,
-    )
+    matplotlib.use("agg")  # compute nodes have no display
+    widths = [len(label) + HANDLE_CHARACTERS for label in styles]
+    abreast = len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
+    height = 0.37 + rows * row_height - (-len(widths) // abreast) * LEGEND_ROW
     svg, png, pdf, small = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
-    figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
-    figure.set_layout_engine("none")  # keep positions equal in all three; each save would solve the layout again
-    figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
-    Image.open(png).convert("RGB").quantize(COLOURS).save(small, format="png", optimize=True)
-    with matplotlib.rc_context(IN_TEX):
-        origin = {"CreationDate": None, "Creator": None, "Producer": None}
-        figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axis in grid.ravel():
+            axis.spines[["top", "right"]].set_visible(False)
+        fill(grid)
+        figure.suptitle(words, x=0.995, ha="right", fontsize=TEXT, color=SOFT)
+        figure.legend(
+            [Line2D([], [], **look) for look in styles.values()],
+            list(styles),
+            loc="outside lower center",
+            ncols=abreast,
+            handlelength=3.2,  # long enough to show a dash pattern twice
+            columnspacing=1.6,
+        )
+        figure.savefig(svg, format="svg", facecolor=PAPER, metadata={"Date": None, "Creator": None})
+        figure.set_layout_engine("none")  # keep positions equal in all three; each save would solve the layout again
+        figure.savefig(png, format="png", facecolor=PAPER, dpi=160, metadata={"Software": None})
+        Image.open(png).convert("RGB").quantize(COLOURS).save(small, format="png", optimize=True)
+        with matplotlib.rc_context(IN_TEX):
+            origin = {"CreationDate": None, "Creator": None, "Producer": None}
+            figure.savefig(pdf, format="pdf", facecolor=PAPER, metadata=origin)
     return {"svg": svg.getvalue(), "png": small.getvalue(), "pdf": pdf.getvalue()}
 
 
@@ -133,46 +141,31 @@ def frontier(
     rows: of frontier.csv; points without movement are not drawn. matched: of matched.csv. models: key -> title.
     baseline: title of the method that the others are compared with, drawn black. given: `report.figures.given()`.
     """
-    import matplotlib
-
-    drawn = [row for row in rows if row["movement"] is not None]
     keys = list(dict.fromkeys(row["model"] for row in rows))
-    titles = list(dict.fromkeys(row["title"] for row in rows))
-    styles = line_styles(rows, baseline, given)
-    with matplotlib.rc_context(SETTINGS):
-        figure, grid, abreast = axes(len(keys), 2, max(PANEL, METHOD * len(titles)), titles)
+    titles = {row["title"]: row["row"] for row in rows}
+    found = looks(titles.values(), {**given, "": len(STYLES) - 1})  # black is the baseline's
+    styles = {title: style(found[row], 0.8) for title, row in titles.items()}
+    if baseline in styles:
+        styles[baseline] = {"color": INK, "linewidth": 2.4, "zorder": 4}
+
+    def fill(grid: Any) -> None:
         for (axis, beside), key in zip(grid, keys, strict=True):
             _differences(beside, [row for row in matched if row["model"] == key], baseline)
+            drawn = [row for row in rows if row["model"] == key and row["movement"] is not None]
             for title, look in styles.items():
-                line = [row for row in drawn if (row["model"], row["title"]) == (key, title)]
-                line.sort(key=lambda row: row["movement"])
-                axis.plot(*_points(line), marker="o", markersize=3, **look)
-                axis.plot(
-                    *_points([row for row in line if row["own"] == "yes"]), "o", markersize=6, color=look["color"]
-                )
+                line = sorted((row for row in drawn if row["title"] == title), key=lambda row: row["movement"])
+                own = [row for row in line if row["own"] == "yes"]
+                for of, marker in ((line, {"markersize": 3, **look}), (own, {"markersize": 6, "linestyle": ""})):
+                    x, y = [row["movement"] for row in of], [100 * row["area"] for row in of]
+                    axis.plot(x, y, marker="o", **{"color": look["color"], **marker})
             axis.set_xscale("log")
             axis.set_title(models[key], loc="left")
             axis.set_xlabel("movement: KL of a rollout, nats a token")
             axis.set_ylabel("area under the reward curve, %")
             axis.grid()
-        return finished(figure, f"large points: the scale's own settings; {scale} scale", styles, abreast)
 
-
-def _points(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    return [row["movement"] for row in rows], [100 * row["area"] for row in rows]
-
-
-def line_styles(
-    rows: Sequence[Mapping[str, Any]], baseline: str, given: Mapping[str, int]
-) -> dict[str, dict[str, Any]]:
-    """Return title -> line style: black for the baseline, the others as in every picture of the page.
-
-    A method without a look in figures.yaml gets an unused one: the overview shows both pictures.
-    """
-    own = {row["title"]: STYLES[given[row["row"]]] for row in rows if row["row"] in given}
-    free = cycle(look for place, look in enumerate(looks()) if look[0] != INK and place not in given.values())
-    styles = {title: style(own.get(title) or next(free), 0.8) for title in dict.fromkeys(row["title"] for row in rows)}
-    return styles | ({baseline: {"color": INK, "linewidth": 2.4, "zorder": 4}} if baseline in styles else {})
+    words = f"large points: the scale's own settings; {scale} scale"
+    return picture(len(keys), 2, max(PANEL, METHOD * len(titles)), styles, words, fill)
 
 
 def _differences(axis: Any, rows: Sequence[Mapping[str, Any]], baseline: str) -> None:

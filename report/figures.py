@@ -5,7 +5,7 @@ figures/<key>.json           scale, models, and omissions
 figures/<key>.{svg,png,pdf}  the picture
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from core import errors
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, MissingInputError, Parser, unknown
-from core.files import atomic, json_text, read_yaml, to_csv
+from core.files import json_text, read_yaml, to_csv, write_all
 from core.layout import Run
 from core.provenance import ROOT
 from evals.learning_curves import read_curve
@@ -58,18 +58,16 @@ class Figure:
 
     key: str
     title: str
-    panels: Mapping[str, str]  # id -> key of the quantity
-    quantities: Mapping[str, Quantity]
+    panels: Mapping[str, tuple[str, Quantity]]  # id -> key of the quantity, and the quantity
     lines: Mapping[str, int]  # configured method name -> position in `draw.STYLES`
     model: str  # slot
     paper: str  # the paper's model of that slot
-    source: str
 
 
-def figure(key: str, path: Path | str = FIGURES) -> Figure:
-    """Return figure `key` (`figure2`, or `2` for short); raises ConfigError as `figures`, or for an unknown key."""
-    by_key = {one.key: one for one in figures(path)}
-    return by_key.get(f"figure{key}") or _known(by_key, key, str(path), "figures")
+def figure(key: str) -> Figure:
+    """Return figure `key` (`figure2`, or `2` for short); raises ConfigError for an unknown key."""
+    by_key = {one.key: one for one in figures()}
+    return by_key.get(f"figure{key}") or _known(by_key, key, str(FIGURES), "figures")
 
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
@@ -84,13 +82,14 @@ def figures(path: Path | str = FIGURES) -> list[Figure]:
     for name, style in file.lines.items():
         _known(free, str(style), where, f"lines.{name}: style that no other line has")
         del free[str(style)]
+    found = []
     for key, entry in file.figures.items():
-        for id, quantity in entry.panels.items():
-            _known(file.quantities, quantity, where, f"figures.{key}.panels.{id}")
-    return [
-        Figure(key, entry.title, entry.panels, file.quantities, file.lines, file.model, paper, where)
-        for key, entry in file.figures.items()
-    ]
+        panels = {
+            id: (quantity, _known(file.quantities, quantity, where, f"figures.{key}.panels.{id}"))
+            for id, quantity in entry.panels.items()
+        }
+        found.append(Figure(key, entry.title, panels, file.lines, file.model, paper))
+    return found
 
 
 def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
@@ -141,50 +140,42 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    notes: dict[str, list[str]] = {}
-    finished: dict[str, list[Run]] = {}
-    for name in figure.lines:
-        wanted = planned(figure, name, tree)
-        if not wanted:
-            notes.setdefault("Not trained here", []).append(name)
-        for run in wanted:
-            if tree.record(run) is None:
-                notes.setdefault("Not drawn, not finished", []).append(run.path.as_posix())
-            else:
-                finished.setdefault(name, []).append(run)
-    if not finished:
-        if runs(figure, tree):
-            raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}; run snakemake")
+    wanted = {name: planned(figure, name, tree) for name in figure.lines}
+    records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
+    if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
         raise ConfigError(
-            f"{figure.source}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows "
+            f"{FIGURES}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows "
             f"{', '.join(figure.lines)} with {figure.paper}; planned are {', '.join(tree.methods) or 'no method'} with "
-            f"{have or 'no model'}"
+            f"{have}"
         )
-    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for found in finished.values() for run in found}
-    ended = {run: at for run in curves if (at := (tree.record(run) or {}).get("collapsed_at")) is not None}
-    for run, rollout in ended.items():
-        where = f"{run.path.as_posix()} at rollout {rollout}"
-        notes.setdefault("Collapsed, training stopped there", []).append(where)
+    finished = {run: record for run, record in records.items() if record is not None}
+    if not finished:
+        raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}; run snakemake")
+    curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for run in finished}
+    ended = {run: record["collapsed_at"] for run, record in finished.items() if record.get("collapsed_at") is not None}
+    notes = {
+        "Not trained here": [name for name, of_line in wanted.items() if not of_line],
+        "Not drawn, not finished": [run.path.as_posix() for run in records if run not in finished],
+        "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
+    }
     found = []
-    for panel, key in figure.panels.items():
-        quantity = figure.quantities[key]
-        for name, of_line in finished.items():
+    for panel, (key, quantity) in figure.panels.items():
+        for name in figure.lines:
+            of_line = [run for run in wanted[name] if run in finished]
+            if not of_line:
+                continue
+            series = {run.seed: curves[run].series(quantity.columns, quantity.aggregate) for run in of_line}
             by_seed = {
-                run.seed: [
-                    None if value is None else value * quantity.scale
-                    for value in curves[run].series(quantity.columns, quantity.aggregate)
-                ]
-                for run in of_line
+                seed: [None if value is None else value * quantity.scale for value in values]
+                for seed, values in series.items()
             }
-            first = of_line[0]
-            title = str(tree.methods[first.method]["title"])
+            title = str(tree.methods[of_line[0].method]["title"])
             place = {"figure": figure.key, "panel": panel, "quantity": key, "unit": quantity.label, "line": name}
-            place |= {"model": first.model, "method": first.method, "title": title}
-            rows = [place | point for point in points(by_seed)]
+            place |= {"model": of_line[0].model, "method": of_line[0].method, "title": title}
             ends = {run.seed: ended[run] for run in of_line if run in ended}
-            found.append(Line(panel, name, title, by_seed, ends, rows))
-    return found, [f"{reason}: {', '.join(what)}." for reason, what in notes.items()]
+            found.append(Line(panel, name, title, by_seed, ends, [place | point for point in points(by_seed)]))
+    return found, [f"{reason}: {', '.join(what)}." for reason, what in notes.items() if what]
 
 
 def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
@@ -195,11 +186,12 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
     rows = []
     for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
         known = [value for value in values if value is not None]
-        whole, several = len(known) == len(values), len(values) > 1
-        ends = {"low": min(known), "high": max(known)} if whole and several else {"low": None, "high": None}
-        mean = fmean(known) if whole else None
-        band = "smallest to largest seed" if whole and several else ""
-        rows.append({"rollout": rollout, "value": mean, **ends, "seeds": len(known), "band": band})
+        row = {"rollout": rollout, "value": None, "low": None, "high": None, "seeds": len(known), "band": ""}
+        if len(known) == len(values):
+            row["value"] = fmean(known)
+            if len(known) > 1:
+                row |= {"low": min(known), "high": max(known), "band": "smallest to largest seed"}
+        rows.append(row)
     return rows
 
 
@@ -208,17 +200,15 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
 
 def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
     """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
-    import matplotlib
-    from matplotlib.ticker import MaxNLocator
-
     styles = {line.title: draw.style(draw.STYLES[figure.lines[line.name]]) for line in found}
-    with matplotlib.rc_context(draw.SETTINGS):
-        picture, grid, abreast = draw.axes(-(-len(figure.panels) // ACROSS), ACROSS, ROW, list(styles))
+
+    def fill(grid: Any) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         for place, (axis, panel) in enumerate(zip(grid.ravel(), figure.panels, strict=False)):
-            quantity = figure.quantities[figure.panels[panel]]
-            for line in found:
-                if line.panel == panel:
-                    _draw(axis, line, styles[line.title])
+            _, quantity = figure.panels[panel]
+            for line in (line for line in found if line.panel == panel):
+                _draw(axis, line, styles[line.title])
             axis.set_title(f"({'abcdefgh'[place]}) {quantity.title}", loc="left")
             axis.set_xlabel(AXIS)
             axis.set_ylabel(quantity.label)
@@ -230,54 +220,49 @@ def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
                 axis.set_ylim(-0.03 * axis.get_ylim()[1], axis.get_ylim()[1])
         for axis in grid.ravel()[len(figure.panels) :]:
             axis.set_visible(False)
-        return draw.finished(picture, words, styles, abreast)
+
+    return draw.picture(-(-len(figure.panels) // ACROSS), ACROSS, ROW, styles, words, fill)
 
 
 def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
     """Draw mean and range; where a run collapsed, which ends the mean, draw every seed and mark its end."""
-    nan = float("nan")  # matplotlib leaves a gap in the line
-    if line.ended:
-        for seed, values in line.by_seed.items():
-            axis.plot(
-                range(1, len(values) + 1), [nan if v is None else v for v in values], **style | {"linewidth": 1.0}
-            )
-            if seed in line.ended:
-                axis.plot(len(values), values[-1], marker="x", markersize=6, color=style["color"], zorder=5)
-        return
-    x = [row["rollout"] for row in line.rows]
-    mean, low, high = ([nan if row[end] is None else row[end] for row in line.rows] for end in ("value", "low", "high"))
-    axis.plot(x, mean, **style)
-    axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+    def numbers(values: Iterable[float | None]) -> list[float]:
+        return [float("nan") if value is None else value for value in values]  # matplotlib leaves a gap in the line
+
+    for seed, values in line.by_seed.items() if line.ended else ():
+        axis.plot(range(1, len(values) + 1), numbers(values), **style | {"linewidth": 1.0})
+        if seed in line.ended:
+            axis.plot(len(values), values[-1], marker="x", markersize=6, color=style["color"], zorder=5)
+    if not line.ended:
+        mean, low, high = (numbers(row[end] for row in line.rows) for end in ("value", "low", "high"))
+        x = [row["rollout"] for row in line.rows]
+        axis.plot(x, mean, **style)
+        axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def write(figure: Figure, tree: Tree) -> tuple[list[Path], list[str]]:
     """Write `figures/<key>.{csv,json,svg,png,pdf}`; return the paths, and what could not be drawn."""
     found, notes = lines(figure, tree)
     model = str((tree.model_for(figure.model, figure.paper) or {})["title"])  # a drawn line implies a model
-    counts = sorted({len(line.by_seed) for line in found})
-    words = f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seed{'s' if counts[-1] > 1 else ''}"
-    words = f"mean and range of {words}" if counts[-1] > 1 else words
+    least, most = (end(len(line.by_seed) for line in found) for end in (min, max))
+    words = f"{least} to {most} seeds" if least < most else f"{most} seed{'s' if most > 1 else ''}"
+    words = f"mean and range of {words}" if most > 1 else words
     words += "; ×: collapsed" if any(line.ended for line in found) else ""
-    files: dict[str, bytes] = {
-        "csv": to_csv(HEADER, (row for line in found for row in line.rows)).encode(),
-        "json": json_text({"scale": tree.scale, "models": [model], "notes": notes}).encode(),
+    files: dict[str, str | bytes] = {
+        "csv": to_csv(HEADER, (row for line in found for row in line.rows)),
+        "json": json_text({"scale": tree.scale, "models": [model], "notes": notes}),
         **picture(figure, found, f"{words}; {tree.scale} scale, {model}"),
     }
-    paths = []
-    for kind, content in files.items():
-        with atomic(path := tree.layout.figures / f"{figure.key}.{kind}") as temporary:
-            temporary.write_bytes(content)
-        paths.append(path)
-    return paths, notes
+    return write_all({tree.layout.figures / f"{figure.key}.{kind}": data for kind, data in files.items()}), notes
 
 
 def main() -> None:
     parser = Parser(description="Draw a figure of report/figures.yaml from finished runs.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), entropy")
-    parser.add_argument("--spec", type=Path, default=FIGURES, help="another specification file of the same form")
     args = parser.parse_args()
-    paths, notes = write(figure(args.figure, args.spec), open_tree(args.results))
+    paths, notes = write(figure(args.figure), open_tree(args.results))
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
 
 

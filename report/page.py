@@ -1,7 +1,7 @@
 """`python -m report.page --results results/quick`: the report, one HTML file and the responses next to it.
 
-`report.html` needs no network; `report.data/` holds the responses and pictures that it loads on demand. Every number
-comes from a file that another command wrote; a missing file is reported with its command.
+`report.html` needs no network; `report.data/` holds the responses that it loads on demand. Every number comes from a
+file that another command wrote; a missing file is reported with its command.
 """
 
 import os
@@ -18,7 +18,7 @@ from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
 from core.layout import BASE, REFERENCE, SNAKEMAKE_REPORT, Results, split
 from core.provenance import ROOT
-from evals.scores import MACRO, POOLED, read_rows
+from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
 from paper import verdicts
 from report import assets, captions, draw, figures, markdown, responses, rows, runs, tables
@@ -34,73 +34,80 @@ VIEWS = (
 )
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 TEPO = "tepo"  # the paper's method, by its configured name
-DOCUMENTS = {name: f"docs/notebook/{name}.md" for name in ("audit", "readings")}
+DOCUMENTS = {
+    "audit": "Audit of the printed tables",
+    "readings": "Readings: where the paper can be read in more than one way",
+}
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not include
 
 # Curves.
 
 DIGITS = 4  # significant digits in the page: more than a screen shows, at half the bytes
 DASH = 3  # pixels on the screen per unit of the printed pattern
-START = 6  # methods shown at first; more are distinguishable, but not readable at a glance
 FRONT = 4  # lines of the overview's chart
-PERCENT = 100.0
+FRESH = "fresh"  # key of the settings of a sweep's fresh seeds, where each method is at its chosen value
+COLOURS = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # light and dark values: style.css
 
 
 class Panel(NamedTuple):
+    """A chart. column: `series` of convergence_bands.csv."""
+
     title: str
-    column: str  # `series` of convergence_bands.csv
+    column: str
     unit: str
-    scale: float = 1.0  # PERCENT: of a fraction
+    scale: float = 1.0
 
 
 PANELS = (
-    Panel("Reward", "reward", "% right", PERCENT),
+    Panel("Reward", "reward", "% right", 100.0),
     Panel("Entropy", "entropy", "nats per token"),
-    Panel("Clipped tokens", "clip_fraction_tokens", "%", PERCENT),
+    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100.0),
     Panel("KL to the old policy", "kl_old", "nats per token"),
     Panel("Gradient norm", "grad_norm", "before clipping"),
     Panel("Response length", "response_tokens", "tokens"),
     Panel("Time", "seconds", "seconds per rollout"),
-    Panel("Tokens under the mask", "mask_fraction", "%", PERCENT),
+    Panel("Tokens under the mask", "mask_fraction", "%", 100.0),
     Panel("KL of a rollout", "kl_step", "nats per token"),
     Panel("KL to the base model", "kl_base", "nats per token"),
     Panel("Update norm", "update_norm", "L2"),
     Panel("Effective step", "effective_step", "learning rates"),
-    Panel("Clipped updates", "grad_clipped", "%", PERCENT),
+    Panel("Clipped updates", "grad_clipped", "%", 100.0),
 )
 
 
 def dynamics(tree: Tree) -> dict[str, Any]:
-    """Return the data of the charts: panels, lines with their values by panel, and the lines of the overview.
+    """Return the data of the charts: panels, lines with their values by panel, the choice of settings, and `front`: the
+    places of the overview's lines.
 
-    A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval. The
-    overview shows a sweep's fresh seeds, on which its chosen values are compared.
+    A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        needed = ("model", "method", "fresh", "series", "mean", "low", "high")
-        path = tree.layout.figures / "convergence_bands.csv"
-        by_rollout = read_csv(path, "the curves over seeds", needed)
+    path = tree.layout.figures / "convergence_bands.csv"
     scales = {panel.column: panel.scale for panel in PANELS}
-    found: dict[tuple[str, str, bool], dict[str, Any]] = {}
-    with cells_of(path):
-        for row in by_rollout:
-            if row["series"] not in scales:
-                continue
-            key = row["model"], row["method"], row["fresh"] == "yes"
-            series = found.setdefault(key, {}).setdefault(row["series"], {"mean": [], "low": [], "high": []})
-            for end, values in series.items():
-                values.append(_rounded(row[end], scales[row["series"]]))
-    for values in (series for line in found.values() for series in line.values()):
-        if not any(value is not None for value in values["low"]):  # fewer than three seeds
-            del values["low"], values["high"]
-    looks = _looks(list(found), tree)
-    drawn = {key: _line(key, values, looks[key[:2]], tree) for key, values in found.items()}
-    lines = [line for key, line in drawn.items() if not key[2]] or list(drawn.values())
-    for group in {(line["model"], line["variant"]) for line in lines}:
-        of_group = [line for line in lines if (line["model"], line["variant"]) == group]
-        for line in sorted(of_group, key=lambda line: not line["given"])[START:]:
-            line["shown"] = False
+    found: dict[tuple[str, str, str], dict[str, dict[str, list[float | None]]]] = {}
+    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+        needed = ("model", "method", "fresh", "series", "mean", "low", "high")
+        for row in read_csv(path, "the curves over seeds", needed):
+            key = row["model"], row["method"], row["fresh"]
+            for end in needed[4:] if row["series"] in scales else ():
+                value = float(f"{float(row[end]) * scales[row['series']]:.{DIGITS}g}") if row[end] else None
+                found.setdefault(key, {}).setdefault(row["series"], {}).setdefault(end, []).append(value)
+    given = {split(tree.method_for(name) or name)[0]: place for name, place in figures.given().items()}
+    looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
+    lines = []
+    # Lines of the figures first: the first ones are shown at once.
+    for (model, method, fresh), values in sorted(found.items(), key=lambda item: split(item[0][1])[0] not in given):
+        name, variant = split(method)
+        colour, dashes, width = looks[name]
+        settings = FRESH if fresh == "yes" else variant or ""
+        title = str(tree.methods[method]["title"])
+        title = title.removesuffix(f", {variants.get(settings)}")  # the form shows the settings
+        look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
+        lines.append(
+            {"model": model, "method": name, "settings": settings, "title": title, "look": look, "values": values}
+        )
+    there = {line["settings"] for line in lines}
+    names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
         "panels": [
             {"id": panel.column, "title": panel.title, "label": panel.unit}
@@ -108,65 +115,25 @@ def dynamics(tree: Tree) -> dict[str, Any]:
             if any(panel.column in line["values"] for line in lines)
         ],
         "lines": lines,
-        "front": _front(drawn, tree),
-        "variants": [
-            ("", "the scale's own"),
-            *((v, variants[v]) for v in variants if any(v == x["variant"] for x in lines)),
-        ],
+        "settings": [(key, name) for key, name in names.items() if key in there],
+        "front": _front(lines, FRESH if FRESH in there else "", tree),
     }
 
 
-def _rounded(text: str, scale: float) -> float | None:
-    return float(f"{float(text) * scale:.{DIGITS}g}") if text else None
-
-
-def _looks(keys: Sequence[tuple[str, str, bool]], tree: Tree) -> dict[tuple[str, str], int]:
-    """Return each line's index in `draw.looks()`: that of figures.yaml, else the next that no figure uses."""
-    given = {split(tree.method_for(name) or name)[0]: place for name, place in figures.given().items()}
-    looks: dict[tuple[str, str], int] = {}
-    for model in dict.fromkeys(key[0] for key in keys):
-        methods = dict.fromkeys(split(method)[0] for of, method, _ in keys if of == model)
-        free = (place for place in range(len(draw.looks())) if place not in given.values())
-        places = {method: given[method] if method in given else next(free, 0) for method in methods}
-        looks |= {(of, method): places[split(method)[0]] for of, method, _ in keys if of == model}
-    return looks
-
-
-def _line(key: tuple[str, str, bool], values: dict[str, Any], place: int, tree: Tree) -> dict[str, Any]:
-    model, method, _ = key
-    name, variant = split(method)
-    colour, dashes, width = draw.looks()[place]
-    colours = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # light and dark values: style.css
-    title = str(tree.methods[method]["title"])
-    if variant:  # the form shows the settings
-        title = title.removesuffix(f", {tree.matrix['variants'][variant]['title']}")
-    look = {"colour": colours[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
-    given = place in figures.given().values()
-    return {
-        "model": model, "method": name, "variant": variant or "", "title": title, "look": look,
-        "given": given, "shown": True, "values": values,
-    }  # fmt: skip
-
-
-def _front(drawn: Mapping[tuple[str, str, bool], dict[str, Any]], tree: Tree) -> list[dict[str, Any]]:
-    """Return the reward of GRPO/DAPO, TEPO and the methods with the largest area, for the first model.
-
-    Values are at the scale's own settings; after a sweep at the chosen ones, on seeds that were not used to choose.
-    """
-    fresh = any(key[2] for key in drawn)
-    model = next((key[0] for key in drawn), "")
+def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
+    """Return the places of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
+    model = next((line["model"] for line in lines), "")
     names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
 
-    def order(line: Mapping[str, Any]) -> tuple[int, float]:
-        area = sum(value or 0.0 for value in line["values"]["reward"]["mean"])
-        return (names.index(line["method"]) if line["method"] in names else len(names)), -area
+    def order(place: int) -> tuple[int, float]:
+        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
+        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
 
-    chosen = [
-        line | {"values": {"reward": line["values"]["reward"]}, "shown": True}
-        for key, line in drawn.items()
-        if key[0] == model and key[2] == fresh and (fresh or not line["variant"]) and "reward" in line["values"]
+    wanted = (model, settings)
+    found = [
+        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
     ]
-    return sorted(chosen, key=order)[:FRONT]
+    return sorted(found, key=order)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -174,8 +141,7 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
     found = []
     for figure in figures.offered(tree):
         with written_by(f"python -m report.figures --results {tree.root} --figure {figure.key}"):
-            path = tree.layout.figures / f"{figure.key}.json"
-            notes = read_json(path, "the notes of the figure")["notes"]
+            notes = read_json(tree.layout.figures / f"{figure.key}.json", "the notes of the figure")["notes"]
         number = figure.key.removeprefix("figure")
         title = f"Figure {number}: {figure.title}" if number != figure.key else figure.title
         found.append({"key": figure.key, "title": title, "words": [*captions.paragraphs(figure.key), *notes]})
@@ -193,23 +159,17 @@ def _claims(tree: Tree) -> dict[str, Any]:
     """Return the verdicts of claims.csv for the template; decided: those that runs of this tree decide."""
     with written_by(f"python -m paper.claims --results {tree.root}"):
         found = verdicts.read(tree.root / "claims.csv")
-    lines = []
-    anchors: set[str] = set()
+    anchors: set[str] = set()  # ids are unique in the page
     for row in found:
-        source = f"{row['source']}, {row['setting']}" if row["setting"] else row["source"]
-        anchor = "" if row["id"] in anchors else row["id"]  # ids are unique in the page
-        lines.append(
-            row | {"anchor": anchor, "source": source, "figure": verdicts.figure(row), "beside": verdicts.beside(row)}
-        )
+        row["anchor"] = "" if row["id"] in anchors else row["id"]
         anchors.add(row["id"])
-    decided = [line for line in lines if line["source"] == verdicts.RUNS and line["verdict"] in verdicts.DECIDED]
-    return {"rows": lines, "decided": decided, "rule": verdicts.RULE, "meaning": verdicts.MEANING}
+        row |= {"figure": verdicts.figure(row), "beside": verdicts.beside(row)}
+    decided = [row for row in found if row["source"] == verdicts.RUNS and row["verdict"] in verdicts.DECIDED]
+    return {"rows": found, "decided": decided, "rule": verdicts.RULE, "meaning": verdicts.MEANING}
 
 
-def _documents() -> dict[str, str]:
-    """Return the pages behind the claims as HTML, by name."""
-    pages = {name: read_text(ROOT / path, "page of docs/") for name, path in DOCUMENTS.items()}
-    return {name: assets.section(_LINK.sub(r"\1", text)) for name, text in pages.items()}
+def _document(name: str) -> str:
+    return assets.section(_LINK.sub(r"\1", read_text(ROOT / f"docs/notebook/{name}.md", "page of docs/")))
 
 
 # Tables. `report.view` decides what a cell shows; this part adds links and tooltips.
@@ -229,30 +189,22 @@ def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
 
 
 def _table(table: Mapping[str, Any], tree: Tree, linked: Container[str]) -> dict[str, Any]:
-    slots = [column["slot"] for column in table["columns"]]
-    order = sorted(slots, key=lambda slot: LEADING.index(slot) if slot in LEADING else len(LEADING))
     labels = {row["id"]: row["name"] for block in table["blocks"] for row in block["rows"]}
     blocks = []
     for block in table["blocks"]:
-        ran = [row for row in block["rows"] if row["ran"]]
         absent = [row["name"] for row in block["rows"] if not row["ran"]]
         caption = f"{block['head']}; {tree.scale} scale. {block['baseline']}"
         caption += f" Not run at this scale: {', '.join(absent)}." if absent else ""
-        lines = []
-        for row in ran:
-            cells = {
-                slot: cell | {"href": _address(cell, linked), "behind": _behind(cell, labels)}
-                for slot, cell in row["cells"].items()
-            }
-            lines.append(
-                {"id": row["id"], "label": row["label"], "kind": row["kind"], "seeds": row["seeds"], "cells": cells}
-            )
-        if lines:
-            blocks.append({"title": block["title"], "model": block["model"], "caption": caption, "rows": lines})
+        ran = [row for row in block["rows"] if row["ran"]]
+        for cell in (cell for row in ran for cell in row["cells"].values()):
+            cell |= {"href": _address(cell, linked), "behind": _behind(cell, labels)}
+        if ran:
+            blocks.append({"title": block["title"] or block["model"], "caption": caption, "rows": ran})
+    order = {slot: place for place, slot in enumerate(LEADING)}
     return {
         "key": table["key"],
         "heading": table["heading"],
-        "columns": [column for slot in order for column in table["columns"] if column["slot"] == slot],
+        "columns": sorted(table["columns"], key=lambda column: order.get(column["slot"], len(order))),
         "blocks": blocks,
         "notes": [*table["errors"], *captions.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]],
         "file": f"tables/table{table['key']}.tidy.csv",
@@ -264,16 +216,14 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
     paths = [checkpoint.path.as_posix() for checkpoint in cell["runs"]]
     if not cell["measured"] or cell["kind"] == "delta" or not paths or paths[0] not in linked:
         return ""
-    query = {"left": paths[0]}
-    if cell["benchmark"] not in (None, POOLED, MACRO):
-        query["benchmark"] = cell["benchmark"]
-    return "samples?" + urlencode(query, safe="/=@")
+    benchmark = {} if cell["benchmark"] in (None, POOLED, MACRO) else {"benchmark": cell["benchmark"]}
+    return "samples?" + urlencode({"left": paths[0], **benchmark}, safe="/=@")
 
 
-def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
-    """Return the tooltip of a number. labels: of the table's rows."""
+def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Return the tooltip of a number, in lines. labels: of the table's rows."""
     if cell["value"] is None:
-        return []
+        return ""
     seeds = f"Seed{'s' if len(cell['seeds']) > 1 else ''} {', '.join(map(str, cell['seeds']))}" if cell["seeds"] else ""
     if cell["kind"] == "base":
         seeds = f"Untrained{seeds and ': '}{seeds.lower()}"
@@ -288,54 +238,33 @@ def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
     if cell["printed"] is not None and not cell["comparable"]:
         printed = markdown.percent(cell["printed"])
         lines.append(f"The paper prints {printed}, for another model or other problems: not comparable.")
-    return [line for line in lines if line]
+    return "\n".join(filter(None, lines))
 
 
 def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
     """Return the table of a tree without runs, such as one of `evals.run`: a row per checkpoint."""
-    titles = {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
-    titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"} | titles
+    titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
+    titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
     lines = []
     for checkpoint in tree.checkpoints:
         cells = {}
         for key in titles:
             score = tree.scores.get((checkpoint, key))
-            measured = score is not None and score.value is not None
-            cell = {
-                "measured": measured,
-                "kind": "base",
-                "runs": (checkpoint,),
-                "benchmark": key,
-                "mark": "",
-                "paper": "",
-            }
-            cell |= {"text": markdown.percent(score.value) if score and measured else "not run", "interval": ""}
-            if score is not None and score.low is not None and score.high is not None:
-                cell["interval"] = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
-            behind = [f"{score.level.capitalize()} level: {score.how}"] if score and measured else []
-            cells[key] = cell | {"href": _address(cell, linked), "behind": behind}
+            cell = {"measured": False, "kind": "base", "runs": (checkpoint,), "benchmark": key, "text": "not run"}
+            cell |= {"mark": "", "paper": "", "interval": "", "behind": ""}
+            if score is not None and score.value is not None:
+                cell |= {"measured": True, "text": markdown.percent(score.value)}
+                cell["behind"] = f"{score.level.capitalize()} level: {score.how}"
+                if score.low is not None and score.high is not None:
+                    cell["interval"] = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
+            cells[key] = cell | {"href": _address(cell, linked)}
         name = checkpoint.run.model if checkpoint.run.method == BASE else runs.title(checkpoint, tree)
         lines.append({"id": checkpoint.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
     caption = f"{tree.matrix['note']} Percent of responses that are right, with the 95 % interval."
-    return {
-        "key": "scores",
-        "heading": "Scores",
-        "columns": [{"slot": key, "heading": title, "stands_for": ""} for key, title in titles.items()],
-        "blocks": [{"title": "Scores", "model": "", "caption": caption, "rows": lines}],
-        "notes": [],
-        "file": "scores.csv",
-    }
-
-
-def _details(tree: Tree) -> dict[str, Any]:
-    """Return the values next to the scores, one text per checkpoint and benchmark: a page may have thousands."""
-    found: dict[str, dict[str, str]] = {}
-    for path, benchmark, *numbers in markdown.detail_lines(read_rows(tree.layout.scores)):
-        found.setdefault(path, {})[benchmark] = " / ".join(numbers[2:])
-    keys = [str(entry["key"]) for entry in tree.benchmarks]
-    return {
-        "note": markdown.DETAILS_NOTE, "cell": " / ".join(markdown.DETAILS[4:]), "benchmarks": keys, "rows": found,
-    }  # fmt: skip
+    columns = [{"slot": key, "heading": title, "stands_for": ""} for key, title in titles.items()]
+    blocks = [{"title": "Scores", "caption": caption, "rows": lines}]
+    table = {"key": "scores", "heading": "Scores", "columns": columns, "blocks": blocks}
+    return table | {"notes": [], "file": "scores.csv"}
 
 
 # The page.
@@ -350,43 +279,27 @@ def build(root: Path) -> str:
     browser = responses.view(tree)
     data = browser.pop("data")
     linked = data["samples"]["checkpoints"]
-    context: dict[str, Any] = {"matrix": tree.matrix, "folder": assets.FOLDER, "lead": captions.lead(tree.matrix)}
-    context |= {"details": _details(tree), "native": SNAKEMAKE_REPORT, **browser}
+    context: dict[str, Any] = {"matrix": tree.matrix, "lead": captions.lead(tree.matrix), **browser}
+    context |= {"native": SNAKEMAKE_REPORT, "reading": captions.paragraphs("tables"), "documents": DOCUMENTS}
     if tree.runs:
-        summaries = runs.summaries(tree)
-        tables = _tables(tree, linked)
-        curves = dynamics(tree)
-        context |= {
-            "views": VIEWS,
-            "claims": _claims(tree),
-            "documents": _documents(),
-            "dynamics": curves,
-            "figures": _figures(tree),
-            "facts": runs.facts(tree, summaries),
-            "groups": runs.groups(tree, summaries),
-            "sweep": _sweep(tree),
-            "frontier": bool(tree.matrix.get("sweep")),
-        }
-        data["dynamics"] = {name: curves[name] for name in ("panels", "lines", "front")}
+        summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
+        context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
+        context |= {"facts": runs.facts(tree, summaries), "groups": runs.groups(tree, summaries), "dynamics": curves}
+        data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
         summaries, tables = [], [_scores(tree, linked)]
         context |= {"views": [view for view in VIEWS if view[0] in EVALUATED], "claims": None, "groups": []}
-        context |= {"dynamics": {"front": []}, "sweep": "", "frontier": False}
+        context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
-    sentences: dict[str, int] = {}  # tooltips of all tables, with the cells' numbers
-    for cell in (
-        cell for table in tables for block in table["blocks"] for row in block["rows"] for cell in row["cells"].values()
-    ):
-        lines = filter(None, cell.get("behind", ()))
-        cell["behind"] = " ".join(str(sentences.setdefault(one, len(sentences))) for one in lines)
-    data["behind"] = list(sentences)
-    context |= {"tables": tables, "warnings": runs.warnings(tree, summaries, missing)}
-    context["reading"] = captions.paragraphs("tables")
     script = assets.script()
     parts = {"style": assets.style(), "before": assets.BEFORE, "script": script, "data": assets.data(data)}
     template = markdown.environment(assets.HTML, autoescape=True).get_template("page.html.j2")
     return template.render(
-        context | {name: Markup(text) for name, text in parts.items()}, policy=assets.policy(assets.BEFORE, script)
+        context | {name: Markup(text) for name, text in parts.items()},
+        tables=tables,
+        warnings=runs.warnings(tree, summaries, missing),
+        document=_document,
+        policy=assets.policy(assets.BEFORE, script),
     )
 
 

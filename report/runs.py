@@ -25,65 +25,50 @@ HIDING = {
 
 @dataclass(frozen=True)
 class Summary:
-    """A planned run. Rewards are fractions; None: not finished, or not defined."""
+    """A planned run; record: its run.json, None while it is not finished."""
 
     run: Run
     title: str
     differs: tuple[str, ...]  # from GRPO/DAPO, slot by slot
-    planned: int | None  # rollouts; the area is over these
-    rollouts: int | None  # trained: fewer where it collapsed
-    area: float | None  # under the reward curve
-    record: Mapping[str, Any] | None  # run.json
+    area: float | None  # under the reward curve, a fraction
+    record: Mapping[str, Any] | None
 
     @property
     def environment(self) -> Mapping[str, Any]:
         return (self.record or {}).get("environment") or {}
 
     @property
-    def collapsed_at(self) -> int | None:
-        return (self.record or {}).get("collapsed_at")
-
-    @property
     def state(self) -> str:
         if self.record is None:
             return "not finished"
-        collapsed = "finished" if self.collapsed_at is None else f"collapsed at rollout {self.collapsed_at}"
-        return str(self.record.get("no_update") or collapsed)
+        at = self.record.get("collapsed_at")
+        return str(self.record.get("no_update") or ("finished" if at is None else f"collapsed at rollout {at}"))
 
 
 def summaries(tree: Tree) -> list[Summary]:
     """Return one summary per planned run, in the matrix's order, from the files of `report.convergence`."""
-    with written_by(f"python -m report.convergence --results {tree.root}"):
-        curves = _by_run(tree, "convergence.csv", ("planned", "rollouts", "area"))
-        losses = _by_run(tree, "convergence_runs.csv", ("differs",))
-        with cells_of(tree.layout.figures / "convergence.csv"):
-            return _summaries(tree, curves, losses)
-
-
-def _summaries(
-    tree: Tree, curves: Mapping[Run, Mapping[str, str]], losses: Mapping[Run, Mapping[str, str]]
-) -> list[Summary]:
+    areas, differs = _by_run(tree, "convergence.csv", "area"), _by_run(tree, "convergence_runs.csv", "differs")
+    with cells_of(tree.layout.figures / "convergence.csv"):
+        numbers = {run: float(text) if text else None for run, text in areas.items()}
     return [
         Summary(
             run=run,
             title=str(tree.methods[run.method]["title"]),
-            differs=tuple(filter(None, losses[run]["differs"].split("; "))),
-            planned=int(curves[run]["planned"] or 0) or None,
-            rollouts=int(curves[run]["rollouts"] or 0) or None,
-            area=float(curves[run]["area"]) if curves[run]["area"] else None,
+            differs=tuple(filter(None, differs[run].split("; "))),
+            area=numbers[run],
             record=tree.record(run),
         )
         for run in tree.runs
     ]
 
 
-def _by_run(tree: Tree, name: str, columns: Sequence[str]) -> dict[Run, dict[str, str]]:
+def _by_run(tree: Tree, name: str, column: str) -> dict[Run, str]:
     path = tree.layout.figures / name
-    rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", *columns))
-    with cells_of(path):
-        found = {Run(row["model"], row["method"], int(row["seed"])): row for row in rows}
-    if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
-        raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
+    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+        rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", column))
+        found = {Run(row["model"], row["method"], int(row["seed"])): row[column] for row in rows}
+        if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
+            raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
     return found
 
 
@@ -120,54 +105,57 @@ def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
 
 def groups(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
     """Return the runs by model, a row per method; a sweep's fresh seeds come before those that choose its values."""
+    last = {checkpoint.run: checkpoint.path.as_posix() for checkpoint in tree.checkpoints}
     found: dict[str, dict[str, list[Summary]]] = {}
     for summary in sorted(runs, key=lambda one: not tree.is_fresh(one.run)):
         part = ", seeds that choose the values" if tree.matrix.get("sweep") else ""
         part = ", fresh seeds" if tree.is_fresh(summary.run) else part
         group = found.setdefault(model_title(summary.run.model, tree) + part, {})
         group.setdefault(summary.run.method, []).append(summary)
-    return [{"title": title, "rows": [_row(of, tree) for of in methods.values()]} for title, methods in found.items()]
+    return [{"title": title, "rows": [_row(of, last) for of in methods.values()]} for title, methods in found.items()]
 
 
-def _row(runs: Sequence[Summary], tree: Tree) -> dict[str, Any]:
+def _row(runs: Sequence[Summary], last: Mapping[Run, str]) -> dict[str, Any]:
     """Return a method's line: each seed, and the mean area over them unless a seed has none."""
     areas = [summary.area for summary in runs if summary.area is not None]
-    seconds = [summary.record.get("wall_seconds") for summary in runs if summary.record]
-    last = {checkpoint.run: checkpoint for checkpoint in tree.checkpoints}
+    seconds = [(summary.record or {}).get("wall_seconds") or 0.0 for summary in runs]
     return {
         "title": runs[0].title,
         "key": runs[0].run.method,
         "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0].differs),
         "differs": runs[0].differs,
         "area": f"{100 * fmean(areas):.2f}" if len(areas) == len(runs) else "–",
-        "seconds": f"{math.fsum(filter(None, seconds)):.0f}" if any(seconds) else "–",
-        "bad": [f"seed {s.run.seed}: {s.state}" for s in runs if s.state != "finished"],
+        "seconds": f"{math.fsum(seconds):.0f}" if any(seconds) else "–",
+        "bad": [f"seed {one.run.seed}: {one.state}" for one in runs if one.state != "finished"],
         "seeds": [
             {
-                "seed": s.run.seed,
-                "area": "–" if s.area is None else f"{100 * s.area:.2f}",
-                "bad": s.state != "finished",
-                "checkpoint": last[s.run].path.as_posix() if s.run in last else None,
+                "seed": one.run.seed,
+                "area": "–" if one.area is None else f"{100 * one.area:.2f}",
+                "bad": one.state != "finished",
+                "checkpoint": last.get(one.run),
             }
-            for s in runs
+            for one in runs
         ],
     }
 
 
-# Facts about the runs.
-
-
 def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
-    finished = [s for s in runs if s.record is not None]
+    finished = [run for run in runs if run.record is not None]
+    records = [run.record or {} for run in finished]
     titles = [str(method["title"]) for method in tree.methods.values()]
     models = [
         f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
         for model in tree.models
     ]
-    seconds = math.fsum((s.record or {}).get("wall_seconds") or 0.0 for s in finished)
-    times = sorted(datetime.fromisoformat(at) for s in finished if (at := (s.record or {}).get("finished_at")))
+    seconds = math.fsum(record.get("wall_seconds") or 0.0 for record in records)
+    times = sorted(datetime.fromisoformat(at) for record in records if (at := record.get("finished_at")))
     when = list(dict.fromkeys(time.strftime("%Y-%m-%d %H:%M") for time in (times[:1] + times[-1:])))
+    packages: dict[str, dict[str, None]] = {}  # where runs differ, every version
+    for made in (run.environment for run in finished):
+        for name, version in {"python": made.get("python"), **(made.get("packages") or {})}.items():
+            if version is not None:
+                packages.setdefault(str(name), {})[str(version)] = None
     return [
         ("Models", ", ".join(models)),
         ("Methods", ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed below"),
@@ -175,26 +163,23 @@ def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
         ("Training", _training(tree.matrix.get("training") or {})),
         ("Runs", f"{len(finished)} of {len(runs)} finished, {seconds:.0f} s of wall time in all"),
         ("When", f"finished {' to '.join(when)} UTC" if when else UNKNOWN),
-        ("On", "; ".join(dict.fromkeys(_machine(s.environment) for s in finished)) or UNKNOWN),
-        ("Code", "; ".join(dict.fromkeys(_commit(s.environment) for s in finished)) or UNKNOWN),
-        ("Packages", _packages([s.environment for s in finished]) or UNKNOWN),
+        ("On", "; ".join(dict.fromkeys(_machine(run.environment) for run in finished)) or UNKNOWN),
+        ("Code", "; ".join(dict.fromkeys(_commit(run.environment) for run in finished)) or UNKNOWN),
+        ("Packages", ", ".join(f"{name} {' and '.join(of)}" for name, of in sorted(packages.items())) or UNKNOWN),
     ]
 
 
 def _training(training: Mapping[str, Any]) -> str:
-    if not training:
-        return UNKNOWN
     updates = int(training.get("minibatches", 0)) * int(training.get("passes", 1))
     text = f"{training.get('rollouts')} rollouts of {training.get('prompts_per_rollout')} prompts × "
     text += f"{training.get('samples_per_prompt')} responses, {updates} updates per rollout"
     rate = training.get("learning_rate")
-    return text if rate is None else f"{text}, learning rate {rate:g}"
+    return (text if rate is None else f"{text}, learning rate {rate:g}") if training else UNKNOWN
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
-    text = f"{environment.get('cpu') or 'unknown processor'}, {environment.get('cores') or UNKNOWN} cores"
-    threads = environment.get("threads")
-    return f"{text}, {threads} thread{'s' * (str(threads) != '1')} per job" if threads else text
+    threads = f", {environment['threads']} threads per job" if environment.get("threads") else ""
+    return f"{environment.get('cpu') or 'unknown processor'}, {environment.get('cores') or UNKNOWN} cores{threads}"
 
 
 def _commit(environment: Mapping[str, Any]) -> str:
@@ -204,35 +189,22 @@ def _commit(environment: Mapping[str, Any]) -> str:
     return f"commit {str(environment['commit'])[:12]}{dirty[environment.get('dirty')]}"
 
 
-def _packages(environments: Sequence[Mapping[str, Any]]) -> str:
-    """Return the versions of the runs' packages; where runs differ, all of them."""
-    found: dict[str, dict[str, None]] = {}
-    for environment in environments:
-        versions = {"python": environment.get("python"), **(environment.get("packages") or {})}
-        for name, version in versions.items():
-            if version is not None:
-                found.setdefault(str(name), {})[str(version)] = None
-    return ", ".join(f"{name} {' and '.join(versions)}" for name, versions in sorted(found.items()))
-
-
 # Warnings to read before relying on a number.
 
 
 def warnings(tree: Tree, runs: Sequence[Summary], missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning, most serious first. missing: gaps in the tables, in sentences."""
-    idle, collapsed, unfinished, edited = [], [], [], []
-    for s in runs:
-        path = s.run.path.as_posix()
-        if s.record is None:
-            unfinished.append(f"{path}: not finished: its folder has no run.json.")
-        elif why := s.record.get("no_update"):
-            idle.append(f"{path}: {why}.")
-        if s.record and (line := s.record.get("code_warning")):
-            edited.append(f"{path}: {line}.")
-        if s.collapsed_at is not None:
-            collapsed.append(f"{path}: collapsed at rollout {s.collapsed_at} (reward near zero), and training stopped.")
-    sentences = [*idle, *collapsed, *unfinished, *missing, *_hidden_answers(tree), *_unequal_runs(tree, runs), *edited]
-    if any(s.environment.get("dirty") for s in runs):
+    states = [(run.run.path.as_posix(), run.state, run.record or {}) for run in runs]
+    sentences = [f"{path}: {state}." for path, state, record in states if record.get("no_update")]
+    sentences += [
+        f"{path}: collapsed at rollout {record['collapsed_at']} (reward near zero), and training stopped."
+        for path, _, record in states
+        if record.get("collapsed_at") is not None
+    ]
+    sentences += [f"{path}: not finished: its folder has no run.json." for path, _, record in states if not record]
+    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
+    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
+    if any(run.environment.get("dirty") for run in runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
 
@@ -246,8 +218,7 @@ def _hidden_answers(tree: Tree) -> list[str]:
         for (checkpoint, key), score in tree.scores.items():
             if key in benchmarks and (count := score.counts[verdict]):
                 counts[checkpoint.run.method, key] += count
-        if counts:
-            ((method, benchmark), most), *_ = counts.most_common(1)
+        for (method, benchmark), most in counts.most_common(1):
             sentences.append(f"{counts.total()} responses {meaning} (most: {method} on {benchmark}, {most}).")
     return sentences
 
@@ -255,19 +226,18 @@ def _hidden_answers(tree: Tree) -> list[str]:
 def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
     """Return a sentence for each input that runs should share and do not."""
     found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for s in runs:
-        if s.record is None:
-            continue
-        inputs = s.record.get("inputs") or {}
-        found.setdefault((s.run.model, s.run.variant, "prompts"), []).append(inputs.get("prompts"))
-        settings = s.record["spec"].get("training")
-        found.setdefault((s.run.model, s.run.variant, "training settings"), []).append(settings)
+    for run, record in ((one.run, one.record) for one in runs if one.record is not None):
+        inputs = record.get("inputs") or {}
         # Over all variants: runs of a seed share a base; where one base is for all seeds, all runs start from it.
-        base = tree.base(s.run.model, s.run.seed) or s.run.seed
-        found.setdefault((s.run.model, base, "base weights"), []).append(inputs.get("base"))
-    sentences = [
+        base = tree.base(run.model, run.seed) or run.seed
+        for share, what, value in (
+            (run.variant, "prompts", inputs.get("prompts")),
+            (run.variant, "training settings", record["spec"].get("training")),
+            (base, "base weights", inputs.get("base")),
+        ):
+            found.setdefault((run.model, share, what), []).append(value)
+    return [
         f"{model}: runs differ in {what}: their rows differ in more than the method."
         for (model, _, what), values in found.items()
         if any(value != values[0] for value in values)
     ]
-    return [*sentences, *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]

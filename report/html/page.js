@@ -1,14 +1,15 @@
-// The page's scripts: one view at a time, tables that sort, charts, and the browser of responses.
+// The page's scripts: one view at a time, charts, and the browser of responses.
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
+const byId = (id) => document.getElementById(id);
 
 // Create an element. Strings become text, never markup: what a model wrote is shown and cannot act.
 function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, String(value));
   }
   element.append(...children.filter((child) => child !== null && child !== undefined));
   return element;
@@ -18,9 +19,8 @@ function el(tag, attributes = {}, ...children) {
 // A page opened from disk may not fetch a file beside it, but may add it as a script, which calls `bench.arrived`.
 
 const bench = (() => {
-  const KEPT = 300; // unpacked companion files
   const waiting = new Map(); // name -> resolve
-  const files = new Map(); // name -> promise of its value, oldest first
+  const files = new Map(); // name -> promise of its value
   const address = (name) => `${data.folder}/${name.split("/").map(encodeURIComponent).join("/")}`;
   const missing = (name) => new Error(`${address(name)} cannot be read. The folder ${data.folder} has to lie beside this file; run snakemake report to write both.`);
   // It was read and differs from what was written: cut, or a byte changed (gzip carries a checksum).
@@ -30,7 +30,7 @@ const bench = (() => {
     document.head.append(el("script", { src: address(name), onload: done, onerror: () => failed(missing(name)) }));
   }
 
-  async function unpack(text) {
+  function unpack(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   }
@@ -41,10 +41,8 @@ const bench = (() => {
         waiting.set(name, resolve);
         script(`${name}.js`, () => waiting.delete(name) && reject(damaged(name)), reject);
       });
-      const value = packed.then((text) => unpack(text).catch(() => Promise.reject(damaged(name))));
-      value.catch(() => files.delete(name));
-      files.set(name, value);
-      if (files.size > KEPT) files.delete(files.keys().next().value);
+      files.set(name, packed.then((text) => unpack(text).catch(() => Promise.reject(damaged(name)))));
+      files.get(name).catch(() => files.delete(name));
     }
     return files.get(name);
   }
@@ -57,100 +55,28 @@ const bench = (() => {
   return { load, arrived, script, address, damaged };
 })();
 
-// --- Tables ----------------------------------------------------------------------------------------------------------
-
-const sorting = (() => {
-  // A cell's value: its number without interval and mark, else its text; null for a cell without a measurement.
-  function value(cell) {
-    if (cell?.classList.contains("none")) return null;
-    const text = ((cell?.querySelector("a, b") ?? cell)?.textContent ?? "").trim();
-    const number = Number(text.replace("−", "-").replace(/[%,]/g, ""));
-    return text === "" || text === "–" ? null : Number.isNaN(number) ? text : number;
-  }
-
-  // Order of two values; null comes last either way.
-  function compare(a, b, down) {
-    if (a === null || b === null) return (a === null) - (b === null);
-    const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
-    return down ? -order : order;
-  }
-
-  return { value, compare };
-})();
-
-for (const table of document.querySelectorAll("table.sortable")) {
-  const rows = [...table.tBodies[0].rows];
-  const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
-    const button = el("button", { type: "button", class: "sort" }, ...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const next = { null: "descending", descending: "ascending", ascending: null }[head.getAttribute("aria-sort")];
-      for (const other of heads) other.removeAttribute("aria-sort");
-      if (next) head.setAttribute("aria-sort", next);
-      const free = rows.filter((row) => row.dataset.last === undefined); // differences and means stay below
-      const sorted = free.toSorted((a, b) => sorting.compare(sorting.value(a.cells[column]), sorting.value(b.cells[column]), next === "descending"));
-      table.tBodies[0].append(...(next ? [...sorted, ...rows.filter((row) => row.dataset.last !== undefined)] : rows));
-    });
-  });
-}
-
-// How a number was computed, shown while it is pointed at or has the focus.
-{
-  const panel = el("div", { id: "behind", role: "tooltip", hidden: true });
-  document.body.append(panel);
-  const show = (event) => {
-    const link = event.target.closest?.("[data-behind]");
-    panel.hidden = !link;
-    if (!link) return;
-    panel.replaceChildren(...link.dataset.behind.split(" ").map((number) => el("span", {}, data.behind[number])));
-    link.setAttribute("aria-describedby", panel.id);
-    const [spot, size] = [link.getBoundingClientRect(), panel.getBoundingClientRect()];
-    const above = spot.bottom + size.height + 12 > innerHeight && spot.top > size.height + 12;
-    panel.style.left = `${Math.max(8, Math.min(spot.left, document.documentElement.clientWidth - size.width - 8))}px`;
-    panel.style.top = `${above ? spot.top - size.height - 8 : spot.bottom + 8}px`;
-  };
-  for (const kind of ["pointerover", "focusin"]) document.addEventListener(kind, show);
-  document.addEventListener("keydown", (event) => event.key === "Escape" && (panel.hidden = true));
-  for (const kind of ["hashchange", "scroll"]) addEventListener(kind, () => (panel.hidden = true), { passive: true });
-}
-
 // --- Charts ----------------------------------------------------------------------------------------------------------
 
 {
+  const SHOWN = 6; // lines at first; more are distinguishable, but not readable at a glance
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
 
-  // The interval over seeds behind a line, as long as the line is shown.
-  const band = (lines) => (chart, place) => {
-    const { low, high } = lines[place - 1] ?? {};
-    if (!low) return;
-    const edge = (values) => values.map((value, n) => (value === null ? null : [chart.valToPos(n + 1, "x", true), chart.valToPos(value, "y", true)])).filter(Boolean);
-    chart.ctx.save();
-    chart.ctx.globalAlpha = 0.13;
-    chart.ctx.fillStyle = chart.series[place].stroke();
-    chart.ctx.beginPath();
-    for (const [x, y] of [...edge(low), ...edge(high).reverse()]) chart.ctx.lineTo(x, y);
-    chart.ctx.fill();
-    chart.ctx.restore();
-  };
-
-  // Draw one quantity. lines: {title, look, shown, mean, low, high}; charts with one `key` share crosshair and toggles.
-  function draw(box, { title, label }, lines, key) {
-    const rollouts = Math.max(1, ...lines.map((line) => line.mean.length));
-    const steps = Array.from({ length: rollouts }, (_, n) => n + 1);
-    const at = (values, n) => values?.[n] ?? null;
-    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 0.6 }, ticks: { stroke: colour("--grid"), width: 0.6, size: 4 }, font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", labelSize: 18 };
-    const series = lines.map((line) => ({
-      label: line.title,
-      show: line.shown,
-      stroke: colour(line.look.colour),
-      width: line.look.width,
-      dash: line.look.dashes,
-      points: { show: false },
-      value: (_, value, __, n) => (n === null ? "–" : `${plain(value)}${at(line.low, n) === null ? "" : ` (${plain(line.low[n])} to ${plain(line.high[n])})`}`),
-    }));
-    const chart = new uPlot(
+  // Draw one quantity: three series a line, its mean and the ends of its interval. Charts of one `key` share crosshair and toggles.
+  function draw(box, panel, lines, key) {
+    const values = lines.map((line) => line.values[panel.id] ?? { mean: [], low: [], high: [] });
+    const steps = Array.from({ length: Math.max(1, ...values.map(({ mean }) => mean.length)) }, (_, n) => n + 1);
+    const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 0.6 }, ticks: { stroke: colour("--grid"), width: 0.6, size: 4 }, labelSize: 18 };
+    const series = lines.flatMap(({ title, look }, place) => {
+      const { low, high } = values[place];
+      const interval = (n) => ((low[n] ?? null) === null ? "" : ` (${plain(low[n])} to ${plain(high[n])})`);
+      const edge = { class: "edge", label: title, show: place < SHOWN, width: 0, points: { show: false } };
+      return [{ ...edge, class: "line", stroke: colour(look.colour), width: look.width, dash: look.dashes, value: (_, value, __, n) => plain(value) + (n === null ? "" : interval(n)) }, edge, edge];
+    });
+    const toggle = (chart, n, { show }) => {
+      if (show !== undefined && show !== null && n % 3 === 1) for (const end of [n + 1, n + 2]) chart.setSeries(end, { show });
+    };
+    return new uPlot(
       {
         width: Math.max(240, box.clientWidth),
         height: 240,
@@ -158,63 +84,48 @@ for (const table of document.querySelectorAll("table.sortable")) {
         scales: { x: { time: false }, y: { range: (_, low, high) => [low < 0 ? low * 1.05 : 0, high > 0 ? high * 1.05 : 1] } },
         axes: [
           { ...axis, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500], label: "step (one rollout)", size: 30 },
-          { ...axis, size: 52, label, values: (_, ticks) => ticks.map(plain) },
+          { ...axis, size: 52, label: panel.label, values: (_, ticks) => ticks.map(plain) },
         ],
         series: [{ label: "rollout" }, ...series],
-        legend: { markers: { dash: (_, n) => (lines[n - 1]?.look.dashes.length ? "dashed" : "solid") } },
-        hooks: { drawSeries: [band(lines)] },
+        bands: lines.map(({ look }, place) => ({ series: [3 * place + 3, 3 * place + 2], fill: `color-mix(in srgb, ${colour(look.colour)} 13%, transparent)` })),
+        hooks: { setSeries: [toggle] },
       },
-      [steps, ...lines.map((line) => steps.map((_, n) => at(line.mean, n)))],
+      [steps, ...values.flatMap(({ mean, high, low }) => [mean, low, high].map((ends) => steps.map((_, n) => ends[n] ?? null)))],
       box,
     );
-    const names = lines.filter((line) => line.shown).map((line) => line.title).join(", ");
-    chart.root.querySelector(".u-wrap").setAttribute("role", "img");
-    chart.root.querySelector(".u-wrap").setAttribute("aria-label", `${title}, ${label}, by rollout: ${names}`);
-    // The legend's entries are buttons for the keyboard too.
-    for (const entry of [...chart.root.querySelectorAll(".u-legend .u-series > th")].slice(1)) {
-      entry.tabIndex = 0;
-      entry.addEventListener("keydown", (event) => event.key === "Enter" && entry.click());
-    }
-    return chart;
   }
 
-  // Redraw `place` when its view is first shown, its width changes or the colours do. content: () -> [[panel, lines, box], ...]
-  function keep(place, key, content) {
+  // Redraw `place` when its view is first shown, its width changes or the colours do. content: () -> [panels, lines]
+  function keep(place, content) {
     let drawn = [];
+    let width = 0;
     const renew = () => {
       for (const chart of drawn.splice(0)) chart.destroy();
       if (place.clientWidth === 0) return;
-      const boxes = content();
-      place.replaceChildren(...boxes.map(([panel, , box]) => el("section", { class: "panel" }, el("h3", {}, panel.title), box)));
-      drawn = boxes.map(([panel, lines, box]) => draw(box, panel, lines, key));
+      const [panels, lines] = content();
+      const boxes = panels.map(() => el("div", { class: "plot" }));
+      place.replaceChildren(...panels.map(({ title }, n) => el("section", { class: "panel" }, el("h3", {}, title), boxes[n])));
+      drawn = panels.map((panel, n) => draw(boxes[n], panel, lines, place.id));
     };
-    let width = 0;
     new ResizeObserver(() => width !== (width = place.clientWidth) && renew()).observe(place);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renew);
     return renew;
   }
 
-  const values = (lines, column) => lines.map((line) => ({ ...line, ...(line.values[column] ?? { mean: [] }) }));
-  const { panels, lines, front } = data.dynamics ?? { panels: [], lines: [], front: [] };
-  const plot = (panel, of) => [panel, values(of, panel.id), el("div", { class: "plot" })];
-
-  const first = document.getElementById("front");
-  if (first) keep(first, "front", () => [plot(panels[0], front)]);
-
-  const dashboard = document.getElementById("dashboard");
-  const controls = document.getElementById("choice");
-  if (dashboard) {
-    const renew = keep(dashboard, "dashboard", () => {
-      const [model, variant] = ["model", "variant"].map((name) => controls.elements[name].value);
-      const chosen = lines.filter((line) => line.model === model && line.variant === variant);
-      return panels.filter((panel) => chosen.some((line) => line.values[panel.id])).map((panel) => plot(panel, chosen));
+  const { panels, lines, front } = data.dynamics ?? {};
+  if (byId("front")) keep(byId("front"), () => [panels.slice(0, 1), front.map((place) => lines[place])]);
+  if (byId("dashboard")) {
+    const controls = byId("choice");
+    const renew = keep(byId("dashboard"), () => {
+      const [model, settings] = ["model", "settings"].map((name) => controls.elements[name].value);
+      const chosen = lines.filter((line) => line.model === model && line.settings === settings);
+      return [panels.filter((panel) => chosen.some((line) => line.values[panel.id])), chosen];
     });
     controls.addEventListener("change", renew);
   }
 }
 
-// --- Text of models --------------------------------------------------------------------------------------------------
-// Shown as it is, with mathematics set by KaTeX and invisible characters made visible.
+// --- Text of models: shown as it is, with mathematics set by KaTeX and invisible characters made visible -------------
 
 const typeset = (() => {
   const DELIMITERS = [
@@ -253,260 +164,187 @@ const typeset = (() => {
 
 // --- Responses: two checkpoints on the same problems -----------------------------------------------------------------
 
+// A pair is a problem with what each side answered: {benchmark, id, sides: [item or null, item or null], gap}.
 const pairs = (() => {
-  const VERDICTS = { c: "correct", w: "wrong", n: "no answer", t: "truncated", u: "gold not readable", o: "timed out", e: "grading failed", "-": "unknown", graders: "graders differ" };
-  const STOPS = { s: "ended by itself", l: "cut at the limit", u: "unknown" };
-
-  // An index file as one entry per problem: id -> {id, file, place, count, verdicts, ...}
-  function items(index) {
-    const found = new Map();
-    let first = 0;
-    index.items.forEach((id, place) => {
-      const end = first + index.per[place];
-      const cut = (values) => values.slice(first, end);
-      const file = index.begins.findLastIndex((begin) => begin <= place);
-      found.set(id, {
-        id, file, place: place - index.begins[file], count: end - first,
-        verdicts: cut(index.verdicts), stops: cut(index.stops), tokens: cut(index.tokens), extracted: cut(index.extracted),
-        graders: Object.entries(index.graders ?? {}).map(([name, of]) => [name, cut(of.verdicts), cut(of.extracted)]),
-        rules: cut(index.rules).map((rule) => index.rule_names[rule]),
-        right: [...cut(index.verdicts)].filter((letter) => letter === "c").length,
-      });
-      first = end;
-    });
-    return found;
-  }
-
-  const share = (side) => side.right / side.count;
-  const sides = (pair) => pair.sides.filter(Boolean);
-
-  // Problems that either side answered, in the order of `order` (ids); `right` may be null.
-  function join(benchmark, left, right, order) {
-    const ids = new Set([...order, ...left.keys(), ...(right?.keys() ?? [])]);
-    return [...ids]
-      .map((id) => ({ benchmark, id, sides: [left.get(id) ?? null, right?.get(id) ?? null] }))
-      .filter((pair) => sides(pair).length > 0)
-      .map((pair) => ({ ...pair, gap: sides(pair).length === 2 ? share(pair.sides[0]) - share(pair.sides[1]) : 0 }));
-  }
-
+  const count = (item) => item.verdicts.length;
+  const right = (item) => [...item.verdicts].filter((letter) => letter === "c").length;
+  const there = (pair) => pair.sides.filter(Boolean);
+  const gap = (a, b) => (a && b ? right(a) / count(a) - right(b) / count(b) : 0);
+  const hits = (item, verdict) => [...item.verdicts].flatMap((letter, n) => (verdict === "" || letter === verdict ? [n] : []));
   const SHOWN = {
     all: () => true,
     differ: (pair) => pair.gap !== 0,
     left: (pair) => pair.gap > 0,
     right: (pair) => pair.gap < 0,
-    neither: (pair) => sides(pair).every((side) => side.right === 0),
-    both: (pair) => sides(pair).every((side) => side.right === side.count),
+    neither: (pair) => there(pair).every((item) => right(item) === 0),
   };
 
-  // Whether graders of response `n` differ in calling it correct; an unknown verdict does not count.
-  const differ = (side, n) => new Set(side.graders.filter(([, letters]) => letters[n] !== "-").map(([, letters]) => letters[n] === "c")).size > 1;
-
-  // The responses of a side with the verdict; a problem is shown when one of either side has it.
-  const hits = (side, verdict) => [...side.verdicts].map((_, n) => n).filter((n) => (verdict === "graders" ? differ(side, n) : !verdict || side.verdicts[n] === verdict));
-
-  function select(list, { show, verdict }) {
-    return list
-      .filter((pair) => SHOWN[show](pair) && sides(pair).some((side) => hits(side, verdict).length > 0))
-      .sort((a, b) => Math.abs(b.gap) - Math.abs(a.gap));
+  // Problems that either side answered, in the order of `order` (ids).
+  function join(benchmark, left, other, order) {
+    const [a, b] = [left, other].map((items) => new Map(items.map((item) => [item.id, item])));
+    return [...new Set([...order, ...a.keys(), ...b.keys()])]
+      .map((id) => ({ benchmark, id, sides: [a.get(id) ?? null, b.get(id) ?? null], gap: gap(a.get(id), b.get(id)) }))
+      .filter((pair) => there(pair).length > 0);
   }
 
-  // Right responses over all of one side.
-  const tally = (list, side) => list.map((pair) => pair.sides[side]).filter(Boolean)
-    .reduce(({ right, all }, item) => ({ right: right + item.right, all: all + item.count }), { right: 0, all: 0 });
+  const select = (list, { show, verdict }) => list
+    .filter((pair) => SHOWN[show](pair) && there(pair).some((item) => hits(item, verdict).length > 0))
+    .sort((a, b) => Math.abs(b.gap) - Math.abs(a.gap));
 
-  return { VERDICTS, STOPS, SHOWN, items, join, hits, select, tally };
+  // Right responses over all of one side.
+  function tally(list, side) {
+    const items = list.map((pair) => pair.sides[side]).filter(Boolean);
+    const sum = (of) => items.reduce((total, item) => total + of(item), 0);
+    return { right: sum(right), all: sum(count) };
+  }
+
+  return { count, right, join, hits, select, tally };
 })();
 
-if (document.getElementById("browser")) {
+if (byId("controls")) {
   const PAGE = 50;
-  const view = document.getElementById("samples");
-  const part = (name) => view.querySelector(`[data-part="${name}"]`);
-  const [controls, list, detail, count, status] = ["controls", "list", "detail", "count", "status"].map(part);
-  const { checkpoints, benchmarks, start } = data.samples; // path -> {title, beside, benchmarks: {key: stamp}}
-  const FIELDS = { benchmark: "", show: "all", verdict: "", text: "" }; // name -> what the address leaves out
-  let state = null; // what is shown, as in the address
-  let found = []; // all pairs of the chosen checkpoints and benchmarks
-  let chosen = []; // those that pass the filters
-  let length = PAGE;
+  const [view, form, list, detail, count, status] = ["samples", "controls", "list", "detail", "count", "status"].map(byId);
+  const { checkpoints, benchmarks, start, verdicts, stops } = data.samples; // path -> {title, beside, benchmarks: {key: stamp}}
+  const USUAL = { benchmark: "", show: "all", verdict: "", raw: "" }; // what the address leaves out
+  let state = null; // what is shown, as in the address; l and r: the sample of a side
+  let chosen = []; // pairs that pass the filters
   let turn = 0; // only the last request may write
   const key = (pair) => `${pair.benchmark}/${pair.id}`;
   const paths = () => [state.left, state.right];
 
   // The right side has the left one's choices, after "nothing": once in the file.
-  controls.elements.right.append(...[...controls.elements.left.children].map((group) => group.cloneNode(true)));
+  form.elements.right.append(...[...form.elements.left.children].map((group) => group.cloneNode(true)));
 
   function read(query) {
-    const known = (name, choices, fallback) => (query.get(name) in choices ? query.get(name) : fallback);
-    const left = known("left", checkpoints, start);
-    const right = query.get("right") === "none" ? "" : known("right", checkpoints, checkpoints[left].beside ?? "");
-    const benchmark = benchmarks.includes(query.get("benchmark")) ? query.get("benchmark") : "";
-    const take = ["l", "r"].map((name) => (query.has(name) ? Number(query.get(name)) || 0 : null));
-    return { left, right, benchmark, show: known("show", pairs.SHOWN, "all"), verdict: known("verdict", pairs.VERDICTS, ""), text: query.get("text") ?? "", raw: query.has("raw"), item: query.get("item") ?? "", take };
+    state = { ...USUAL, item: "", l: "", r: "", ...Object.fromEntries(query) };
+    if (!(state.left in checkpoints)) state.left = start;
+    if (!(state.right in checkpoints) && state.right !== "none") state.right = checkpoints[state.left].beside ?? "none";
+    form.elements.raw.checked = state.raw !== "";
+    for (const name of ["left", "right", "benchmark", "show", "verdict"]) {
+      form.elements[name].value = state[name];
+      if (form.elements[name].value !== state[name]) state[name] = form.elements[name].value = USUAL[name]; // no such choice
+    }
   }
 
   // Keep the choice in the address, unless the reader has gone on while responses were loading: the address changes
   // before the view does.
   function remember() {
-    if (!view.contains(document.getElementById(decodeURIComponent(location.hash.slice(1).split("?")[0])))) return;
-    const query = new URLSearchParams({ left: state.left, right: state.right || "none" });
-    for (const [name, usual] of Object.entries({ ...FIELDS, item: "" })) if (state[name] !== usual) query.set(name, state[name]);
-    if (state.raw) query.set("raw", "1");
-    for (const [side, name] of ["l", "r"].entries()) if (state.take[side] !== null) query.set(name, state.take[side]);
-    history.replaceState(null, "", `#samples?${query}`);
+    if (!view.contains(byId(decodeURIComponent(location.hash.slice(1).split("?")[0])))) return;
+    const query = Object.entries(state).filter(([name, value]) => value !== (USUAL[name] ?? ""));
+    history.replaceState(null, "", `#samples?${new URLSearchParams(query)}`);
   }
 
   async function index(path, benchmark) {
     const stamp = checkpoints[path]?.benchmarks[benchmark];
-    if (!stamp) return null;
+    if (!stamp) return [];
     const value = await bench.load(`samples/${path}/${benchmark}`);
     if (value.stamp !== stamp) throw new Error(`${data.folder} belongs to another build of this report; run snakemake report to write both again.`);
-    return pairs.items(value);
+    return value.items;
   }
 
   async function gather(benchmark) {
     const [left, right, problems] = await Promise.all([...paths().map((path) => index(path, benchmark)), bench.load(`problems/${benchmark}`)]);
-    const known = new Map(problems.items.map(([id, problem, gold]) => [id, { problem, gold }]));
-    return pairs.join(benchmark, left ?? new Map(), right, known.keys()).map((pair) => ({ ...pair, known: known.get(pair.id) ?? null }));
+    const known = new Map(problems.map(([id, problem, gold]) => [id, { problem, gold }]));
+    return pairs.join(benchmark, left, right, known.keys()).map((pair) => ({ ...pair, known: known.get(pair.id) ?? null }));
   }
 
-  async function texts(pair, side) {
-    const { file, place } = pair.sides[side];
-    const [prompt, responses] = (await bench.load(`samples/${paths()[side]}/${pair.benchmark}.${file}`))[place];
-    return { prompt, responses };
-  }
-
-  // Pairs whose problem or responses contain the words; every text of the choice is read once.
-  async function containing(candidates, words, mine) {
-    const has = (text) => text.toLowerCase().includes(words.toLowerCase());
-    const kept = [];
-    for (const [n, pair] of candidates.entries()) {
-      if (n % 40 === 0) status.textContent = `Reading responses: ${n} of ${candidates.length} problems`;
-      if (mine !== turn) return [];
-      let hit = pair.known && has(pair.known.problem);
-      for (const side of [0, 1].filter((side) => pair.sides[side] && !hit)) {
-        const { prompt, responses } = await texts(pair, side);
-        hit ||= [prompt, ...responses].some(has);
-      }
-      if (hit) kept.push(pair);
-    }
-    return kept;
-  }
+  // A side's [prompt, [response, ...]] of a problem.
+  const texts = async (pair, side) => (await bench.load(`samples/${paths()[side]}/${pair.benchmark}.${pair.sides[side].file}`))[pair.sides[side].place];
 
   async function refresh() {
     const mine = (turn += 1);
-    for (const name of ["left", "right", ...Object.keys(FIELDS)]) controls.elements[name].value = state[name];
-    controls.elements.raw.checked = state.raw;
     try {
-      const all = (await Promise.all((state.benchmark ? [state.benchmark] : benchmarks).map(gather))).flat();
-      let kept = pairs.select(all, state);
-      if (state.text && mine === turn) kept = await containing(kept, state.text, mine);
+      const found = (await Promise.all((state.benchmark ? [state.benchmark] : benchmarks).map(gather))).flat();
       if (mine !== turn) return;
-      [found, chosen, length] = [all, kept, PAGE];
+      chosen = pairs.select(found, state);
+      if (!chosen.some((pair) => key(pair) === state.item)) Object.assign(state, { item: chosen[0] ? key(chosen[0]) : "", l: "", r: "" });
+      const sums = paths().filter((path) => path !== "none").map((path, side) => {
+        const { right, all } = pairs.tally(found, side);
+        return el("li", {}, el("b", {}, checkpoints[path].title), all ? `: ${right} of ${all} right (${((100 * right) / all).toFixed(2)} %)` : ": not evaluated");
+      });
+      const differing = found.filter((pair) => pair.gap !== 0).length;
+      count.replaceChildren(el("ul", {}, ...sums), el("p", {}, `${chosen.length} of ${found.length} problems shown; the two sides differ on ${differing}.`));
+      status.textContent = "";
+      enumerate(PAGE);
+      await open();
     } catch (error) {
       if (mine === turn) status.textContent = error.message;
-      return;
     }
-    status.textContent = "";
-    if (!chosen.some((pair) => key(pair) === state.item)) Object.assign(state, { item: chosen[0] ? key(chosen[0]) : "", take: [null, null] });
-    draw();
   }
 
-  function draw() {
-    remember();
-    const sums = paths().map((path, side) => {
-      if (!path) return null;
-      const { right, all } = pairs.tally(found, side);
-      return el("li", {}, el("b", {}, checkpoints[path].title), all ? `: ${right} of ${all} right (${((100 * right) / all).toFixed(2)} %)` : ": not evaluated");
-    });
-    const differing = found.filter((pair) => pair.gap !== 0).length;
-    count.replaceChildren(el("ul", {}, ...sums), el("p", {}, `${chosen.length} of ${found.length} problems shown`, state.right ? `; the two differ on ${differing}.` : "."));
-    const left = chosen.length - length;
-    const more = () => { length += PAGE; draw(); };
-    list.replaceChildren(el("ul", {}, ...chosen.slice(0, length).map(row)), left > 0 ? el("button", { type: "button", onclick: more }, `Show ${Math.min(PAGE, left)} more`) : "");
-    open();
+  function enumerate(length) {
+    const more = el("button", { type: "button", onclick: () => enumerate(length + PAGE) }, `Show ${PAGE} more`);
+    list.replaceChildren(el("ul", {}, ...chosen.slice(0, length).map(row)), chosen.length > length ? more : "");
   }
 
   function row(pair) {
-    const mark = (side) => {
-      if (!side) return el("span", { class: "mark none" }, "–");
-      const kind = side.right === side.count ? "right" : side.right === 0 ? "wrong" : "mixed";
-      return el("span", { class: `mark ${kind}` }, side.count > 1 ? `${side.right}/${side.count}` : kind);
+    const mark = (item) => {
+      if (!item) return el("span", { class: "mark none" }, "–");
+      const [right, all] = [pairs.right(item), pairs.count(item)];
+      const kind = right === all ? "right" : right === 0 ? "wrong" : "mixed";
+      return el("span", { class: `mark ${kind}` }, all > 1 ? `${right}/${all}` : kind);
     };
-    const pick = () => { Object.assign(state, { item: key(pair), take: [null, null] }); draw(); };
+    const pick = () => { Object.assign(state, { item: key(pair), l: "", r: "" }); open(); };
     return el("li", {}, el(
-      "button", { type: "button", "aria-pressed": String(key(pair) === state.item), onclick: pick },
+      "button", { type: "button", "data-item": key(pair), onclick: pick },
       el("span", { class: "problem" }, typeset.visible((pair.known?.problem ?? pair.id).slice(0, 160))),
       el("small", {}, pair.benchmark),
-      el("span", { class: "marks" }, ...pair.sides.slice(0, state.right ? 2 : 1).map(mark)),
+      el("span", { class: "marks" }, ...pair.sides.slice(0, state.right === "none" ? 1 : 2).map(mark)),
     ));
   }
 
+  // Show the problem `state.item` with a response of each side.
   async function open() {
+    remember();
+    for (const button of list.querySelectorAll("[data-item]")) button.setAttribute("aria-pressed", button.dataset.item === state.item);
     const pair = chosen.find((other) => key(other) === state.item);
     if (!pair) return detail.replaceChildren(el("p", { class: "note" }, "No problem passes these filters."));
     const mine = turn;
-    const wanted = [0, 1].filter((side) => pair.sides[side]);
-    try {
-      const loaded = await Promise.all(wanted.map((side) => texts(pair, side)));
-      const problem = el("div", { class: "text problem" });
-      const gold = el("span", { class: "text" });
-      await typeset.fill(problem, pair.known?.problem ?? loaded[0].prompt, !state.raw);
-      await typeset.fill(gold, pair.known ? formula(pair.known.gold) : "not known to this report", !state.raw && Boolean(pair.known));
-      const columns = await Promise.all(wanted.map((side, n) => column(pair, side, loaded[n])));
-      if (mine !== turn || key(pair) !== state.item) return;
-      detail.replaceChildren(
-        el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), problem,
-        el("p", { class: "gold" }, "Gold answer ", gold), el("div", { class: "sides" }, ...columns),
-      );
-    } catch (error) {
-      status.textContent = error.message;
-    }
+    const loaded = await Promise.all([0, 1].filter((side) => pair.sides[side]).map(async (side) => [side, await texts(pair, side)]));
+    const [problem, gold] = [el("div", { class: "text" }), el("span", { class: "text" })];
+    await typeset.fill(problem, pair.known?.problem ?? loaded[0][1][0], !state.raw);
+    await typeset.fill(gold, pair.known?.gold ?? "unknown", !state.raw);
+    const columns = await Promise.all(loaded.map(([side, text]) => column(pair, side, text)));
+    if (mine !== turn || key(pair) !== state.item) return;
+    detail.replaceChildren(
+      el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), problem,
+      el("p", { class: "gold" }, "Gold answer ", gold), el("div", { class: "sides" }, ...columns),
+    );
   }
 
-  const formula = (gold) => (/[\\^_]/.test(gold) && !gold.includes("$") ? `$${gold}$` : gold);
-
-  async function column(pair, side, { prompt, responses }) {
-    const item = pair.sides[side];
-    const path = paths()[side];
-    const n = Math.min(state.take[side] ?? pairs.hits(item, state.verdict)[0] ?? 0, item.count - 1);
+  async function column(pair, side, [prompt, responses]) {
+    const [item, path, name] = [pair.sides[side], paths()[side], "lr"[side]];
+    const [all, right] = [pairs.count(item), pairs.right(item)];
+    const n = Math.min(state[name] === "" ? pairs.hits(item, state.verdict)[0] ?? 0 : Number(state[name]) || 0, all - 1);
     const body = el("div", { class: "text response", tabindex: "0", role: "group", "aria-label": "Response" });
     await typeset.fill(body, responses[n], !state.raw);
-    const take = (m) => () => { state.take[side] = m; remember(); open(); };
     const strip = [...item.verdicts].map((letter, m) => {
-      const label = `sample ${m}: ${pairs.VERDICTS[letter]}`;
-      return el("button", { type: "button", class: letter === "c" ? "right" : "wrong", "aria-pressed": String(m === n), title: label, "aria-label": label, onclick: take(m) });
+      const label = `sample ${m}: ${verdicts[letter]}`;
+      const take = () => { state[name] = String(m); open(); };
+      return el("button", { type: "button", class: letter === "c" ? "right" : "wrong", "aria-pressed": m === n, title: label, "aria-label": label, onclick: take });
     });
-    const verdict = (letter) => el("b", { class: letter === "c" ? "right" : "wrong" }, pairs.VERDICTS[letter]);
-    const code = (text) => (text === null ? "nothing" : el("code", {}, typeset.visible(text)));
     const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
     return el(
       "section", { class: "side" },
       el("h4", {}, checkpoints[path].title, el("small", {}, path)),
-      item.count > 1 ? el("div", { class: "strip", role: "group", "aria-label": "Samples" }, ...strip) : null,
+      all > 1 ? el("div", { class: "strip", role: "group", "aria-label": "Samples" }, ...strip) : null,
       el("dl", {},
-        fact("Verdict", verdict(item.verdicts[n]), el("small", {}, ` rule: ${item.rules[n]}`)),
-        ...item.graders.map(([name, letters, of]) => fact(name, verdict(letters[n]), " ", of[n] === null ? "" : code(of[n]))),
-        fact("Extracted", code(item.extracted[n])),
-        fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${pairs.STOPS[item.stops[n]]}`),
-        item.count > 1 ? fact("Sample", `${n} of 0–${item.count - 1}; ${item.right} of ${item.count} right`) : null,
+        fact("Verdict", el("b", { class: item.verdicts[n] === "c" ? "right" : "wrong" }, verdicts[item.verdicts[n]]), el("small", {}, ` rule: ${item.rules[n]}`)),
+        fact("Extracted", item.extracted[n] === null ? "nothing" : el("code", {}, typeset.visible(item.extracted[n]))),
+        fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${stops[item.stops[n]]}`),
+        all > 1 ? fact("Sample", `${n} of 0–${all - 1}; ${right} of ${all} right`) : null,
       ),
       body,
       el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, typeset.visible(prompt))),
     );
   }
 
-  controls.addEventListener("change", ({ target: { name, type, checked, value } }) => {
-    state[name] = type === "checkbox" ? checked : value;
-    refresh();
-  });
-  controls.addEventListener("submit", (event) => event.preventDefault());
-  part("swap").addEventListener("click", () => {
-    [state.left, state.right] = [state.right || state.left, state.left];
-    state.take.reverse();
+  form.addEventListener("change", ({ target: { name, type, checked, value } }) => {
+    state[name] = type !== "checkbox" ? value : checked ? "1" : "";
     refresh();
   });
   view.addEventListener("shown", ({ detail: query }) => {
-    state = read(query);
+    read(query);
     refresh();
   });
 }
@@ -515,16 +353,14 @@ if (document.getElementById("browser")) {
 
 {
   const views = [...document.querySelectorAll(".view")];
-  const title = document.title;
 
   function show(moved) {
     const [path, query = ""] = location.hash.slice(1).split(/\?(.*)/s); // `#samples?left=a`
-    const target = document.getElementById(decodeURIComponent(path)) ?? views[0];
+    const target = byId(decodeURIComponent(path)) ?? views[0];
     const view = target.closest(".view") ?? views[0];
     for (const other of views) other.classList.toggle("here", other === view);
     for (const link of document.querySelectorAll("#rooms a")) link.setAttribute("aria-current", link.hash === `#${view.id}` ? "page" : "false");
     const heading = view.querySelector("h1, h2");
-    document.title = view === views[0] ? title : `${heading.firstChild.textContent.trim()} · ${title}`;
     view.dispatchEvent(new CustomEvent("shown", { detail: new URLSearchParams(query) }));
     for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
     if (!moved) return;

@@ -334,7 +334,7 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            summary = runs.Summary(run, "", (), None, None, None, record)
+            summary = runs.Summary(run, "", (), None, record)
             runs.groups(found, [summary]), runs.facts(found, [summary]), runs.warnings(found, [summary], [])
 
 

@@ -15,7 +15,6 @@ from core.errors import BenchError, MissingInputError
 from core.provenance import ROOT
 from evals.tree import Tree
 from paper import verdicts
-from report import convergence, responses
 from report import page as report_page
 from tests.report.finished import cut, rewrite
 
@@ -80,14 +79,17 @@ def test_elements_are_closed_ids_are_unique_and_references_lead_somewhere(tree: 
     assert len(ids) == len(set(ids))
     links = [target for tag, attrs in parsed.tags if tag == "a" and (target := attrs.get("href"))]
     assert {target[1:].split("?")[0] for target in links if target.startswith("#")} <= set(ids)
-    assert [target for target in links if target[0] != "#" and not (tree.root / target).is_file()] == []
+    files = [target for target in links if target[0] != "#"] + [
+        attrs["src"] for _, attrs in parsed.tags if "src" in attrs
+    ]
+    assert [target for target in files if not (tree.root / str(target)).is_file()] == []
 
 
 def test_nothing_is_loaded_from_anywhere_and_only_our_scripts_run(tree: Tree) -> None:
     parsed, text = page(tree), tree.layout.report.read_text(encoding="utf-8")
     assert not {"link", "iframe", "object", "embed"} & {tag for tag, _ in parsed.tags}
     for tag, attrs in parsed.tags:
-        assert "src" not in attrs or (tag == "img" and (attrs["src"] or "").startswith("report.data/figures/"))
+        assert "src" not in attrs or (tag == "img" and (attrs["src"] or "").startswith("figures/"))
         assert not any(name.startswith("on") for name in attrs)
         assert not re.match(r"[a-z+.-]+:|//", attrs.get("href") or "")
     assert "@import" not in text
@@ -120,12 +122,6 @@ def test_facts_versions_and_runs_are_there(tree: Tree) -> None:
     for words in ("Invented CPU, 2 cores", "commit 0123456789ab", "torch 2.13.0", "ratio: token → sequence"):
         assert words in text
     assert "vllm" not in text, "a package that is not installed is not listed"
-
-
-def test_differences_from_grpo_name_the_slots_and_changed_settings_alone() -> None:
-    assert convergence.differences("grpo") == ()
-    assert convergence.differences("tepo_nokl") == ("ratio: token → sequence",)
-    assert [part.split(":")[0] for part in convergence.differences("gspo")] == ["ratio", "reduce"]
 
 
 def test_text_from_results_is_data(copy: Tree) -> None:
@@ -209,15 +205,6 @@ def test_responses_that_were_deleted_are_named(copy: Tree) -> None:
         (copy.root / "aside").rename(folder)
 
 
-def test_pictures_are_companion_files_as_written(one_seed: Tree, tmp_path: Path) -> None:
-    responses.write(one_seed, tmp_path, None)
-    shown = {attrs["src"] for tag, attrs in page(one_seed).tags if tag == "img"}
-    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("report.data/figures/*")}
-    assert shown == found
-    figure = one_seed.layout.figures / "figure2.svg"
-    assert (tmp_path / "report.data/figures/figure2.svg").read_bytes() == figure.read_bytes()
-
-
 def test_the_page_of_published_results_is_small_and_shows_fresh_seeds_first() -> None:
     text = build(ROOT / "results/reference/tuned")
     assert len(text.encode()) < 3_000_000
@@ -226,10 +213,11 @@ def test_the_page_of_published_results_is_small_and_shows_fresh_seeds_first() ->
     table = text[text.index('id="tableruns"') :]
     assert re.findall('<th scope="col">([^<]+)', table)[:3] == ["Method", "Area under reward", "Avg. (pooled)"]
     data = json.loads(re.search('id="data">(.*?)</script>', text)[1])  # type: ignore[index]
-    front = data["dynamics"]["front"]
+    front = [data["dynamics"]["lines"][place] for place in data["dynamics"]["front"]]
     # at the rates that were chosen, on the seeds that chose nothing; beside the two, the largest areas
     assert [line["method"] for line in front] == ["grpo", "tepo", "tepo_nokl", "tepo_kl_neg"]
-    assert {line["variant"] for line in front} == {"learning_rate-2e-4"}
+    assert {line["settings"] for line in front} == {"fresh"}
+    assert all(line["title"].endswith(", learning rate 0.0002") for line in front)
     for line in front:
         reward = line["values"]["reward"]
         assert all(a < b < c for a, b, c in zip(reward["low"], reward["mean"], reward["high"], strict=True))
@@ -240,9 +228,9 @@ def test_the_page_of_published_results_is_small_and_shows_fresh_seeds_first() ->
 
 def test_each_line_of_a_chart_has_its_own_look() -> None:
     lines = report_page.dynamics(Tree(ROOT / "results/reference/embedded"))["lines"]
-    for model, variant in {(line["model"], line["variant"]) for line in lines}:
-        group = [json.dumps(x["look"]) for x in lines if (x["model"], x["variant"]) == (model, variant)]
-        assert len(group) == len(set(group)), (model, variant)
+    for place in {(line["model"], line["settings"]) for line in lines}:
+        group = [json.dumps(x["look"]) for x in lines if (x["model"], x["settings"]) == place]
+        assert len(group) == len(set(group)), place
 
 
 @pytest.mark.parametrize("stands_for", ["Qwen2.5-7B", None])

@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
-from evals import graders, store
 from evals.tree import Tree
 from report import assets, responses
 from tests.browser import invented
@@ -37,65 +37,44 @@ def unpacked(folder: Path, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-def test_verdicts_of_other_graders_are_in_the_index_unless_they_are_of_other_samples(scored_copy: Tree) -> None:
-    judged = [
-        {"item_id": item.id, "sample": n, "grader": "ours", "verdict": verdict, "rule": "", "extracted": None}
-        for item in responses.read(scored_copy, TEPO, "syn_as3")
-        for n, (_, _, _, verdict, _, _) in enumerate(item.responses)
-    ]
-    rows = [*judged, judged[0] | {"grader": "tool", "verdict": "correct", "extracted": "7"}]  # others unknown
-    folder = scored_copy.root / graders.FOLDER / TEPO.path
-    entry = graders.write_verdicts(folder / "syn_as3.parquet", rows)
-    sampled = store.read_record(scored_copy.layout.samples(TEPO) / "samples.json")["syn_as3"]["sha256"]
-    write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": sampled}}})
-    responses.write(scored_copy, scored_copy.root, None)
-    names = [f"samples/{TEPO.path.as_posix()}/{key}" for key in ("syn_as3", "syn_mix3")]
-    index, other = (unpacked(scored_copy.root / responses.FOLDER, name) for name in names)
-    unknown = len(judged) - 1
-    assert index["graders"]["tool"] == {"verdicts": "c" + "-" * unknown, "extracted": ["7"] + [None] * unknown}
-    assert index["graders"]["ours"]["verdicts"] == index["verdicts"]
-    assert "graders" not in other
-    write_json(folder / graders.RECORD, {"benchmarks": {"syn_as3": entry | {"samples_sha256": "0" * 64}}})
-    with pytest.raises(CorruptInputError, match=r"run: python -m evals\.graders"):
-        responses.write(scored_copy, scored_copy.root, None)
-
-
 def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
     for benchmark in scored_copy.benchmarks:
         write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
     path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
     recorded(record, data={"file": str(path), "sha256": sha256_file(path)})
     responses.write(scored_copy, scored_copy.root, tmp_path)
-    ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")["items"]
+    ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")
     assert gold == "1"
     write_text(path, '{"problem": "one", "answer": "2"}\n')
     with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
         responses.write(scored_copy, scored_copy.root, tmp_path)
 
 
-def test_every_response_with_its_grade_is_in_the_companion_files(written: tuple[Tree, Path]) -> None:
-    tree, folder = written
-    for benchmark in ("syn_as3", "syn_mix3"):
-        items = list(responses.read(tree, TEPO, benchmark))
-        name = f"samples/{TEPO.path.as_posix()}/{benchmark}"
-        index = unpacked(folder, name)
-        texts = [text for n in range(len(index["begins"])) for text in unpacked(folder, f"{name}.{n}")]
-        assert [[item.prompt, [r[0] for r in item.responses]] for item in items] == texts
-        assert index["items"] == [item.id for item in items]
-        right = sum(response[3] == "correct" for item in items for response in item.responses)
-        assert index["verdicts"].count("c") == right
-
-
-def test_texts_are_split_where_an_item_ends(scored_copy: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_response_with_its_grade_is_in_the_companion_files(
+    scored_copy: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several files, which are split where an item ends."""
     monkeypatch.setattr(responses, "TEXT_BYTES", 100)
-    folder = scored_copy.root / responses.FOLDER
     responses.write(scored_copy, scored_copy.root, None)
-    name = f"samples/{TEPO.path.as_posix()}/syn_as3"
-    begins = unpacked(folder, name)["begins"]
-    assert begins[0] == 0
-    assert len(begins) > 5
-    sizes = [len(unpacked(folder, f"{name}.{n}")) for n in range(len(begins))]
-    assert [sum(sizes[:n]) for n in range(len(sizes))] == begins
+    folder, letters = scored_copy.root / responses.FOLDER, responses.LETTERS
+    for benchmark in ("syn_as3", "syn_mix3"):
+        name = f"samples/{TEPO.path.as_posix()}/{benchmark}"
+        index = unpacked(folder, name)["items"]
+        grades, samples = (
+            pq.read_table(layout(TEPO) / f"{benchmark}.parquet").to_pylist()
+            for layout in (scored_copy.layout.grades, scored_copy.layout.samples)
+        )
+        verdicts = {(row["item_id"], row["sample"]): row["verdict"] for row in grades}
+        files = {item["file"] for item in index}
+        assert files == set(range(len(files)))
+        assert len(files) > 5
+        shown = {}
+        for item in index:
+            prompt, texts = unpacked(folder, f"{name}.{item['file']}")[item["place"]]
+            for sample, (text, letter) in enumerate(zip(texts, item["verdicts"], strict=True)):
+                shown[item["id"], sample] = prompt, text
+                assert letter == letters[verdicts[item["id"], sample]]
+        assert shown == {(row["item_id"], row["sample"]): (row["prompt"], row["response"]) for row in samples}
 
 
 def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
@@ -108,9 +87,9 @@ def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_somebody_elses_file_is_not_removed(written: tuple[Tree, Path]) -> None:
+def test_a_users_file_is_not_removed(written: tuple[Tree, Path]) -> None:
     tree, folder = written
-    for name in ("notes.txt", "samples/notes.txt", "figures/notes.txt", "mine.js", "samples/link.js"):
+    for name in ("notes.txt", "samples/notes.txt", "samples/link.js"):
         if "link" in name:
             (folder / name).symlink_to(folder / "math.js")
         else:
@@ -122,10 +101,10 @@ def test_somebody_elses_file_is_not_removed(written: tuple[Tree, Path]) -> None:
         (folder / name).unlink()
 
 
-def test_bytes_that_are_no_text_become_escapes(scored_copy: Tree) -> None:
+def test_bytes_that_are_not_text_become_escapes(scored_copy: Tree) -> None:
     invented.hostile(scored_copy.root)
     checkpoint, benchmark = invented.STRUCK
-    texts = [response[0] for item in responses.read(scored_copy, checkpoint, benchmark) for response in item.responses]
+    texts = responses.read(scored_copy, checkpoint, benchmark)["response"].tolist()
     assert invented.HOSTILE.decode() in texts
     assert r"broken \xff\xfe here, cut \xe2\x82" in texts
 
@@ -161,7 +140,11 @@ WRONG = {
         CorruptInputError,
         r"syn_as3\.parquet: sha256 is",
     ),
-    "grades of another benchmark": (other_grades, CorruptInputError, r"syn_as3\.parquet: \d+ grades for 100 responses"),
+    "grades of another benchmark": (
+        other_grades,
+        CorruptInputError,
+        r"syn_as3\.parquet: its \d+ grades are not those of the 100 responses",
+    ),
 }
 
 
@@ -174,7 +157,7 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
     before = sorted(folder.rglob("*"))
     change(tree)
     with pytest.raises(error, match=words):
-        responses.write(tree, tree.root, None)
+        responses.write(Tree(tree.root), tree.root, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
 
@@ -203,8 +186,9 @@ def test_the_script_never_makes_markup_of_text() -> None:
     assert not re.search(r"https?://", text)
 
 
-def test_the_notation_of_a_synthetic_problem_is_explained() -> None:
-    shown = {
-        key: responses._explained(key, [["a", "8+3?", "1"]])[0][1] for key in ("syn_mix3", "syn_add2", "amc", "mine")
-    }
-    assert shown == {"syn_mix3": "8+3? (modulo 10, from left to right)"} | dict.fromkeys(list(shown)[1:], "8+3?")
+def test_the_notation_of_a_synthetic_problem_is_explained(scored_copy: Tree, tmp_path: Path) -> None:
+    for benchmark in scored_copy.benchmarks:
+        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "8+3?", "answer": "1"}\n')
+    responses.write(scored_copy, scored_copy.root, tmp_path)
+    shown = {key: unpacked(scored_copy.root / responses.FOLDER, f"problems/{key}") for key in ("syn_mix3", "syn_add2q")}
+    assert [item[1] for items in shown.values() for item in items] == ["8+3? (modulo 10, from left to right)", "8+3?"]
