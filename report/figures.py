@@ -186,7 +186,8 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
     rows = []
     for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
         known = [value for value in values if value is not None]
-        row = {"rollout": rollout, "value": None, "low": None, "high": None, "seeds": len(known), "band": ""}
+        row: dict[str, Any] = {"rollout": rollout, "seeds": len(known), "band": ""}
+        row |= dict.fromkeys(("value", "low", "high"))
         if len(known) == len(values):
             row["value"] = fmean(known)
             if len(known) > 1:

@@ -157,7 +157,8 @@ def _read_kept(tree: Tree) -> Sample:
         reason = " ".join(str(error).split())
         raise CorruptInputError(f"{tree.layout.responses}: not a sample of responses ({reason})") from error
     rows = _frame(table.to_pydict()).rename(columns={"item": "item_id"})
-    return Sample(dict(iter(rows.groupby(["checkpoint", "benchmark"], sort=False))), size, sha256_bytes(data)[:12])
+    by_place: Any = rows.groupby(["checkpoint", "benchmark"], sort=False)
+    return Sample(dict(iter(by_place)), size, sha256_bytes(data)[:12])
 
 
 def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes]]:
@@ -171,22 +172,24 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = []
+    found: list[pd.DataFrame] = []
+    golds: dict[tuple[str, str], tuple[str | None, str | None]] = {}
     for checkpoint, benchmarks in evaluated(tree).items():
         for benchmark in benchmarks:
-            golds = {id: (problem, gold) for id, problem, gold in _problems(tree, benchmark, data)}
+            golds |= {(benchmark, id): (problem, gold) for id, problem, gold in _problems(tree, benchmark, data)}
             rows = read(tree, checkpoint, benchmark).rename(columns={"item_id": "item"})
             rows["place"] = rows["item"].rank(method="dense") - 1
             rows = rows[(rows["place"] < SIZES[0][0]) & (rows["sample"] < SIZES[0][1])]
-            asked = [golds.get(item, (None, None)) for item in rows["item"]]
-            rows = rows.assign(problem=[problem for problem, _ in asked], gold=[gold for _, gold in asked])
             found.append(rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix()))
     # Answers of all checkpoints to one problem are adjacent: most are similar and compress well.
     chosen = pd.concat(found).sort_values([*PLACE, "sample"])
     for problems, responses in SIZES:
         rows = chosen[(chosen["place"] < problems) & (chosen["sample"] < responses)]
         kinds = {name: pa.int64() if name == "tokens" else pa.string() for name in COLUMNS}
-        columns = {name: pa.array(map(_clean, rows[name]), kind) for name, kind in kinds.items()}
+        asked = [golds.get(place, (None, None)) for place in zip(rows["benchmark"], rows["item"], strict=True)]
+        values: dict[str, Any] = {name: rows[name] for name in kinds if name in rows}
+        values |= {"problem": [problem for problem, _ in asked], "gold": [gold for _, gold in asked]}
+        columns = {name: pa.array(map(_clean, values[name]), kind) for name, kind in kinds.items()}
         table = pa.table(columns).replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
         out = io.BytesIO()
         # Few large pages: similar answers of all checkpoints to one problem compress together.
@@ -266,9 +269,9 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     file = size = 0
     for id, of_item in rows.groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
-        letters = {"verdicts": "".join(map(LETTERS.get, of["verdict"])), "stops": "".join(map(STOPS.get, of["stop"]))}
-        more = {"tokens": of["tokens"], "extracted": of["extracted"], "rules": of["rule"]}
-        items.append({"id": id, "file": file, "place": len(texts), **letters, **more})
+        item = {"id": id, "file": file, "place": len(texts), "tokens": of["tokens"], "extracted": of["extracted"]}
+        item |= {"rules": of["rule"], "verdicts": "".join(LETTERS[verdict] for verdict in of["verdict"])}
+        items.append(item | {"stops": "".join(STOPS[stop] for stop in of["stop"])})
         texts.append([of["prompt"][0], of["response"]])
         size += sum(map(len, of["response"]))
         if size >= TEXT_BYTES:
