@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 HERE = ROOT / "report"
-DATA = ("report/table.md.j2", "report/table.tex.j2")
 ALPHA = 0.05  # level of every comparison, after Holm's correction
 WIDE = 0.5  # a fraction; a wider interval hardly informs, such as one of two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods of a correlation
@@ -82,6 +80,13 @@ def markdown_table(
     return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
 
 
+def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Return lines for the terminal: the first `left` columns are aligned to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    form = " ".join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    return [form.format(*line).rstrip() for line in lines]
+
+
 # What pdflatex cannot set as is. Symbols are written as mathematics, which needs no additional package.
 SYMBOLS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -94,14 +99,8 @@ SYMBOLS = {
 
 def escape_latex(value: object) -> str:
     """Return text as data: no character acts as a command, and pdflatex can set each of them."""
-    return "".join(SYMBOLS.get(c, c if _settable(c) else f"[U+{ord(c):04X}]") for c in str(value))
-
-
-def _settable(character: str) -> bool:
-    """Return whether it is ASCII, or a Latin-1 letter that TeX's oldest font encoding builds from letter and accent."""
-    base, *accents = list(unicodedata.normalize("NFD", character))
-    plain = base.isascii() and base.isprintable()
-    return plain and (not accents or (ord(character) < 0x100 and len(accents) == 1))
+    plain = (SYMBOLS.get(c, c if c.isascii() and c.isprintable() else f"[U+{ord(c):04X}]") for c in str(value))
+    return "".join(plain)
 
 
 # Columns of scores.csv in addition to the scores: pass@k, maj@k, lengths, and responses without an answer. The
@@ -132,7 +131,4 @@ def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 def details(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the lines in columns under their headings, and an explanation of the headings."""
-    table = [DETAILS, *detail_lines(rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    form = " ".join(f"{{:{'<' if place < 2 else '>'}{width}}}" for place, width in enumerate(widths))
-    return "\n".join([*(form.format(*line) for line in table), DETAILS_NOTE])
+    return "\n".join([*aligned([DETAILS, *detail_lines(rows)], left=2), DETAILS_NOTE])

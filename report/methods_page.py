@@ -15,57 +15,8 @@ OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high)?\) \2\)")  # C(w, A) on the page
 PAPER = "arXiv 2604.12736v1"  # the source of a section that has none
-AS_SOURCE = ("printed", "the original's", "upstream's")  # reasons that the page explains once
+AS_SOURCE = ("", "printed", "the original's", "upstream's")  # reasons that the page explains once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file
-
-
-def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table of Markdown cells; only bars are escaped."""
-    return "\n".join([*markdown_table(head, rows, escape=lambda cell: cell.replace("|", "\\|")), ""])
-
-
-def section(entry: CatalogEntry, shared: Sequence[Option]) -> str:
-    """Return source, difference, equation, the entry's own options, and the defaults of those that methods share."""
-    equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
-    source = "" if entry.source == PAPER else f"{entry.source}. "
-    lines = [f"## {entry.key}\n", f"{source}{entry.differs_from_grpo}\n", f"    {equation}\n"]
-    alike: dict[tuple[str, ...], list[str]] = {}  # cells -> options that have them
-    for option in entry.options:
-        if option not in shared:
-            name, *cells = _cells(option)
-            alike.setdefault(tuple(cells), []).append(name)
-    if alike:
-        lines.append("".join(_item(", ".join(names), cells) for cells, names in alike.items()))
-    defaults = " ".join(f"{o.name}={o.spell(o.default)}" for o in entry.options if o in shared)
-    lines.append(f"Shared: `{defaults}`.\n")
-    if aliases := [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]:
-        lines.append(f"Other names: {', '.join(aliases)}.\n")
-    return "\n".join(lines)
-
-
-def _summary(entry: CatalogEntry) -> list[str]:
-    method = entry.method({})
-    needs = ", ".join(sorted(method.needs)) or "-"
-    rows = dict.fromkeys(re.findall(r"\d(?:, Panel \w)?", ", ".join(row.split(":")[0] for row in entry.paper_rows)))
-    tables = ", ".join(row.replace(", Panel ", "") for row in rows) or "-"
-    return [f"`{entry.key}`", entry.title, method.scope, needs, tables]
-
-
-def _cells(option: Option) -> list[str]:
-    """Return the columns OPTION."""
-    allowed = ", ".join(f"`{choice}`" for choice in option.choices)
-    allowed = allowed or (f"number or `{option.blank}`" if option.blank else "number")
-    reading = f" ({READINGS[option.reading]})" if option.reading else ""
-    why = "-" if not option.why or option.why in AS_SOURCE else option.why
-    name, default = f"`{option.name}`{reading}", f"`{option.spell(option.default)}`"
-    return [name, default, allowed, option.printed, option.original, why]
-
-
-def _item(name: str, cells: Sequence[str]) -> str:
-    """Return a list item with the cells that are not empty; that numbers are allowed is left out."""
-    default, allowed, *origins = cells
-    sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], origins, strict=True) if cell != "-"]
-    return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 
 
 def page() -> str:
@@ -74,14 +25,56 @@ def page() -> str:
     options = [option for entry in entries for option in entry.options]
     shared = [option for option in dict.fromkeys(options) if options.count(option) > 1]
     parts = {
-        "summary": table(("key", "method", "scope", "needs", "tables of the paper"), map(_summary, entries)),
-        "methods": "\n".join(section(entry, shared) for entry in entries),
-        "options of several methods": table(OPTION, map(_cells, shared)),
+        "summary": _table(("key", "method", "scope", "needs", "tables of the paper"), map(_summary, entries)),
+        "methods": "\n".join(_section(entry, shared) for entry in entries),
+        "options of several methods": _table(OPTION, map(_cells, shared)),
     }
     text = read_text(PAGE, "page")
     if (marks := [mark[2] for mark in MADE.finditer(text)]) != list(parts):
         raise CorruptInputError(f"{PAGE}: parts between marks: {', '.join(marks)}, not {', '.join(parts)}")
     return MADE.sub(lambda mark: mark[1] + NO_ZERO.sub("0.", parts[mark[2]]), text)
+
+
+def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join([*markdown_table(head, rows, escape=lambda cell: cell.replace("|", "\\|")), ""])
+
+
+def _section(entry: CatalogEntry, shared: Sequence[Option]) -> str:
+    """Return source, difference, equation, the entry's own options, and the defaults of those that methods share."""
+    equation = CLIPPED.sub(r"C(\1, \2)", entry.equation).replace("\n", "\n    ")
+    source = "" if entry.source == PAPER else f"{entry.source}. "
+    lines = [f"## {entry.key}\n", f"{source}{entry.differs_from_grpo}\n", f"    {equation}\n"]
+    alike: dict[tuple[str, ...], list[str]] = {}  # cells -> options that have them
+    for name, *cells in (_cells(option) for option in entry.options if option not in shared):
+        alike.setdefault(tuple(cells), []).append(name)
+    if alike:
+        lines.append("".join(_item(", ".join(names), *cells) for cells, names in alike.items()))
+    lines.append(f"Shared: `{' '.join(f'{o.name}={o.spell(o.default)}' for o in entry.options if o in shared)}`.\n")
+    if aliases := [f"`{name}` is `{entry.method(settings).key}`" for name, settings in entry.aliases.items()]:
+        lines.append(f"Other names: {', '.join(aliases)}.\n")
+    return "\n".join(lines)
+
+
+def _summary(entry: CatalogEntry) -> list[str]:
+    method = entry.method({})
+    rows = re.findall(r"\d(?:, Panel \w)?", ", ".join(row.split(":")[0] for row in entry.paper_rows))
+    tables = ", ".join(row.replace(", Panel ", "") for row in dict.fromkeys(rows))
+    return [f"`{entry.key}`", entry.title, method.scope, ", ".join(sorted(method.needs)) or "-", tables or "-"]
+
+
+def _cells(option: Option) -> list[str]:
+    """Return the columns OPTION."""
+    allowed = ", ".join(f"`{choice}`" for choice in option.choices)
+    allowed = allowed or (f"number or `{option.blank}`" if option.blank else "number")
+    name = f"`{option.name}`" + (f" ({READINGS[option.reading]})" if option.reading else "")
+    why = "-" if option.why in AS_SOURCE else option.why
+    return [name, f"`{option.spell(option.default)}`", allowed, option.printed, option.original, why]
+
+
+def _item(name: str, default: str, allowed: str, *origins: str) -> str:
+    """Return a list item with the cells that are not empty; that numbers are allowed is left out."""
+    sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], origins, strict=True) if cell != "-"]
+    return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 
 
 def main() -> None:

@@ -25,8 +25,7 @@ from paper import printed
 if TYPE_CHECKING:  # keep `report.tables --help` fast: no slow import
     from evals.tree import Tree
 
-DATA = ("report/tables.yaml",)
-TABLES = ROOT / DATA[0]
+TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
 AVERAGES = (POOLED, MACRO)  # columns over several benchmarks
 # Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, probability of
@@ -273,7 +272,8 @@ def _blocks(tree: Tree) -> Iterator[Block]:
     for run, entry in tree.runs.items():
         for step in entry["steps"]:
             if Checkpoint(run, step) in tree.evaluated:  # else trained only for its curve
-                for fresh in compared[run.model, run.method] if tree.is_fresh(run) else ("",):
+                fresh_in = [name for name, pairs in compared.items() if (run.model, run.method) in pairs]
+                for fresh in fresh_in if tree.is_fresh(run) else ("",):
                     group = groups.setdefault((run.model, None if fresh else run.variant, step, fresh), {})
                     group.setdefault(run.method, []).append(run.seed)
     order = list(FRESH)
@@ -300,14 +300,13 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         yield Block(model=model, rows=tuple(rows), title=title[:1].upper() + title[1:], baseline=of_baseline)
 
 
-def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], list[str]]:
-    """Return (model, method) on fresh seeds -> its comparisons: with the value chosen for it, with the scale's own,
-    or with both where they are the same."""
+def _compared(tree: Tree, base_of: Mapping[tuple[str, str], str]) -> dict[str, set[tuple[str, str]]]:
+    """Return which (model, method) on fresh seeds are compared at the values chosen for them, and which at the scale's
+    own: a method whose own value was chosen is in both."""
     fresh = {(run.model, run.method) for run in tree.runs if tree.is_fresh(run)}
     own = {pair for pair in fresh if pair[1] == base_of[pair]}
     elsewhere = {(model, base_of[model, method]) for model, method in fresh - own}  # another value was chosen
-    both = ["chosen", "own"] if elsewhere and elsewhere <= own else ["chosen"]
-    return {pair: ["chosen"] if pair not in own else ["own"] if pair in elsewhere else both for pair in fresh}
+    return {"chosen": fresh - elsewhere, "own": own if elsewhere and elsewhere <= own else own & elsewhere}
 
 
 def _baseline(tree: Tree, variant: str | None) -> str | None:

@@ -59,12 +59,10 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
         lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
         if any(intervals := [_interval(cell) for cell in cells]):  # a missing row needs no second line
             lines.append(["", *intervals])
-    widths = [max(map(len, place)) for place in zip(*lines, strict=True)]
-    form = " ".join([f"{{:<{widths[0]}}}", *(f"{{:>{width}}}" for width in widths[1:])])
-    heads, *shown = (form.format(*line).rstrip() for line in lines)
+    heads, *shown = markdown.aligned(lines)
     absent = [row["name"] for row in block["rows"] if not row["ran"]]
     shown += [f"not run at this scale: {', '.join(absent)}"] if absent else []
-    return [f"{block['head']}. {block['baseline']}".rstrip(), heads, "-" * (sum(widths) + len(columns)), *shown]
+    return [f"{block['head']}. {block['baseline']}".rstrip(), heads, "-" * len(heads), *shown]
 
 
 def _interval(cell: Mapping[str, Any]) -> str:

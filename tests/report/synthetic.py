@@ -26,21 +26,10 @@ METHODS: Methods = {
     "tepo": ("TEPO", 0.72),
 }
 STANDS_FOR = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-BENCHMARKS = [
-    {"key": key, "title": title, "stands_for": stands, "items": items, "samples": samples}
-    for (key, title, items, samples), stands in zip(
-        [
-            ("syn_mix3", "Mixed, 3 operations", 20, 8),
-            ("syn_inv2", "Unknown, 2 operations", 20, 8),
-            ("syn_add2q", "Two-digit sums", 20, 8),
-            ("syn_as3", "Plus and minus, 3", 100, 1),
-            ("syn_mix2", "Mixed, 2 operations", 100, 1),
-            ("syn_mul4", "Times, 4", 100, 1),
-            ("syn_seq1", "Sequences", 100, 1),
-        ],
-        STANDS_FOR,
-        strict=True,
-    )
+KEYS = ("syn_mix3", "syn_inv2", "syn_add2q", "syn_as3", "syn_mix2", "syn_mul4", "syn_seq1")
+BENCHMARKS: list[dict[str, Any]] = [
+    {"key": key, "title": f"Title of {key}", "stands_for": paper, "items": items, "samples": samples}
+    for key, paper, (items, samples) in zip(KEYS, STANDS_FOR, [(20, 8)] * 3 + [(100, 1)] * 4, strict=True)
 ]
 TRAINING = {"rollouts": 12, "prompts_per_rollout": 32, "samples_per_prompt": 8, "minibatches": 4, "passes": 2}
 
@@ -86,24 +75,17 @@ def write_matrix(
     change: Callable[[dict[str, Any]], None] = lambda matrix: None,
 ) -> None:
     value = {
-        "schema": 1,
-        "scale": scale,
-        "title": "Invented run",
-        "note": "Invented figures: nothing was trained.",
+        "schema": 1, "scale": scale, "title": "Invented run", "note": "Invented figures: nothing was trained.",
         "table_step": rollouts,
         "models": [{"starts": None, "bases": "injected noise", **model}],
         "methods": [{"key": key, "row": key, "title": title} for key, (title, _) in methods.items()],
         "seeds": sorted({run.seed for run in runs}),
         "benchmarks": BENCHMARKS,
         "training": {**TRAINING, "rollouts": rollouts},
-        "runs": [
-            {"model": r.model, "method": r.method, "row": r.method, "seed": r.seed, "steps": [rollouts]} for r in runs
-        ],
-        "checkpoints": [
-            {"model": c.run.model, "method": c.run.method, "seed": c.run.seed, "step": c.step} for c in checkpoints
-        ],
+        "runs": [vars(run) | {"row": run.method, "steps": [rollouts]} for run in runs],
+        "checkpoints": [vars(checkpoint.run) | {"step": checkpoint.step} for checkpoint in checkpoints],
         "base": BASE,
-    }
+    }  # fmt: skip
     change(value)
     layout.root.mkdir(parents=True, exist_ok=True)
     layout.matrix.write_text(json.dumps(value, indent=1))
@@ -180,14 +162,15 @@ def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[
     """Rows of scores.csv for one checkpoint; the averages are those of its benchmarks."""
     from evals.scores import COLUMNS, MACRO, NOT_CORRECT, POOLED
 
+    run = checkpoint.run
+    keys = {"model": run.model, "method": run.method, "seed": run.seed, "step": checkpoint.step, "level": "problem"}
+
     def row(key: str, items: int, samples: int | None, right: int, asked: int, score: float) -> dict[str, Any]:
-        counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right}
-        interval = {"low": max(0.0, score - 0.05), "high": min(1.0, score + 0.05), "se": 0.025}
-        keys = {"model": checkpoint.run.model, "method": checkpoint.run.method, "seed": checkpoint.run.seed}
-        figures = {"items": items, "samples": samples, "responses": asked, "correct": right, "score": score}
-        shares = {"timeout_low": score, "timeout_high": score}
-        text = {"step": checkpoint.step, "benchmark": key, "level": "problem", "how": f"invented over {items} problems"}
-        return dict.fromkeys(COLUMNS) | keys | text | figures | counts | interval | shares
+        counts = dict.fromkeys(NOT_CORRECT, 0) | {"wrong": asked - right, "correct": right, "responses": asked}
+        figures = {"benchmark": key, "items": items, "samples": samples, "score": score, "se": 0.025}
+        ends = {"low": max(0.0, score - 0.05), "high": min(1.0, score + 0.05)}
+        ends |= {"timeout_low": score, "timeout_high": score, "how": f"invented over {items} problems"}
+        return dict.fromkeys(COLUMNS) | keys | counts | figures | ends
 
     found = []
     for entry in benchmarks:
@@ -196,11 +179,8 @@ def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[
         found.append(row(entry["key"], entry["items"], entry["samples"], right, asked, right / asked))
     items, asked, right = (sum(r[name] for r in found) for name in ("items", "responses", "correct"))
     macro = math.fsum(r["score"] for r in found) / len(found)
-    return [
-        *found,
-        row(POOLED, items, None, right, asked, right / asked),
-        row(MACRO, items, None, right, asked, macro),
-    ]
+    averages = ((POOLED, right / asked), (MACRO, macro))
+    return [*found, *(row(key, items, None, right, asked, score) for key, score in averages)]
 
 
 def write_run(layout: Results, run: Run, scale: str, rollouts: int, methods: Methods = METHODS) -> None:

@@ -15,7 +15,7 @@ from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
 from evals.tree import Tree
-from report import figures, show, tables
+from report import show, tables
 from tests.report.conftest import Command
 from tests.report.finished import cut
 from tests.report.tables import filled, rows
@@ -25,25 +25,14 @@ TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", 
 
 
 def test_table_writes_every_rendering_and_prints_its_path(scored_copy: Tree, command: Command) -> None:
-    for key in ("1", "2", "3", "4"):
-        code, out, err = command(tables.main, "--results", scored_copy.root, "--table", key)
-        assert (code, err) == (0, ""), key
-        written = sorted(scored_copy.layout.tables.glob(f"table{key}.*"))
-        assert [path.name for path in written] == [f"table{key}{suffix}" for suffix in SUFFIXES]
-        assert all(str(path) in out for path in written)
-        before = {path: path.read_bytes() for path in written}
-        command(tables.main, "--results", scored_copy.root, "--table", f"table{key}")
-        assert {path: path.read_bytes() for path in written} == before, key
-
-
-def test_figure_writes_its_pictures_and_their_numbers(copy: Tree, command: Command) -> None:
-    for path in copy.layout.figures.iterdir():
-        path.unlink()
-    code, _, err = command(figures.main, "--results", copy.root, "--figure", "figure2")
+    code, out, err = command(tables.main, "--results", scored_copy.root, "--table", "1")
     assert (code, err) == (0, "")
-    assert {path.name for path in copy.layout.figures.iterdir()} == {
-        "figure2.csv", "figure2.json", "figure2.pdf", "figure2.png", "figure2.svg",
-    }  # fmt: skip
+    written = sorted(scored_copy.layout.tables.glob("table1.*"))
+    assert [path.name for path in written] == [f"table1{suffix}" for suffix in SUFFIXES]
+    assert all(str(path) in out for path in written)
+    before = {path: path.read_bytes() for path in written}
+    command(tables.main, "--results", scored_copy.root, "--table", "table1")
+    assert {path: path.read_bytes() for path in written} == before
 
 
 def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
@@ -73,28 +62,21 @@ def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, comma
         assert figures[:3] == ["-" if share is None else f"{100 * share:.2f}" for share in shares]
 
 
-def test_show_details_of_a_truncated_file_is_one_line(scored_copy: Tree, command: Command) -> None:
-    cut(scored_copy.layout.scores)
-    code, out, err = command(show.main, "details", "--results", scored_copy.root)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"{scored_copy.layout.scores}: " in err
-    assert "run: python -m evals.score, or snakemake" in err
-
-
-def test_show_of_a_table_that_is_not_filled_says_what_to_run(scored: Tree, command: Command) -> None:
-    code, _, err = command(show.main, "table1", "--results", scored.root)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert f"run: python -m report.tables --results {scored.root} --table 1" in err
-
-
-def test_a_table_that_cannot_be_trusted_is_one_line_and_nothing_is_written(scored_copy: Tree, command: Command) -> None:
-    """What else is refused: tests/evals/stats/test_score.py."""
-    path = scored_copy.layout.grades(Checkpoint(TEPO, 12)) / "syn_mul4.parquet"
-    path.write_bytes(path.read_bytes() + b" ")
-    code, _, err = command(tables.main, "--results", scored_copy.root, "--table", "1")
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith(f"error: {path}: sha256 is")
+def test_what_cannot_be_read_is_one_line_with_the_command_that_makes_it(scored_copy: Tree, command: Command) -> None:
+    """And nothing is written. What else is refused: tests/evals/stats/test_score.py."""
+    grades = scored_copy.layout.grades(Checkpoint(TEPO, 12)) / "syn_mul4.parquet"
+    grades.write_bytes(grades.read_bytes() + b" ")
+    root = scored_copy.root
+    for main, *words, line in (
+        (show.main, "table1", f"run: python -m report.tables --results {root} --table 1"),
+        (tables.main, "--table", "1", f"error: {grades}: sha256 is"),
+        (show.main, "details", "run: python -m evals.score, or snakemake"),
+    ):
+        if "details" in words:
+            cut(scored_copy.layout.scores)
+        code, out, err = command(main, *words, "--results", root)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert line in err
     assert not scored_copy.layout.tables.exists()
 
 
