@@ -195,7 +195,7 @@ def _check_printed(row: Row, model: str) -> None:
     if paper is None:
         raise unknown("row id", "the form T1.2 is the paper's", row.id, printed_rows())
     _, method, seed, step = paper.run or (None, None, None, None)
-    theirs = {"model": paper.model, "kind": paper.kind, "made of": paper.of, "method": method}
+    theirs: dict[str, object] = {"model": paper.model, "kind": paper.kind, "made of": paper.of, "method": method}
     theirs |= {"step": PRINTED_STEPS[step], "seeds": row.seeds and (seed,)}  # a row over all seeds includes the printed
     ours = {"model": model, "kind": row.kind, "made of": row.of, "method": row.method}
     for what, value in (ours | {"step": row.step, "seeds": row.seeds}).items():
@@ -287,7 +287,8 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             baseline = next((method for method in seeds if base_of[model, method] == baseline), None)
 
         every = {seed for own in seeds.values() for seed in own}
-        about = [(BASE if variant is None else f"{BASE}@{variant}", BASE, "{model} (base)", None, every)]
+        at_step: int | None = None
+        about = [(BASE if variant is None else f"{BASE}@{variant}", BASE, "{model} (base)", at_step, every)]
         for method in sorted(seeds, key=lambda method: method != baseline):  # the baseline above what is compared to it
             label = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
             about.append((method, method, label, step, set(seeds[method])))

@@ -141,20 +141,19 @@ def fill(table: Table, tree: Tree) -> list[Cell]:
 def cells(table: Table, tree: Tree) -> Iterator[Cell]:
     """Yield each row's scores over its seeds, with the printed numbers; those of A/A arms last. Cells of differences
     are empty: `compare` fills them."""
-    columns = view.columns_of(table, tree)
-    for block in table.blocks:
-        if (model := tree.model_for(block.model, table.models[block.model])) is not None:
+    columns, arms = view.columns_of(table, tree), rows.arms(tree)
+    for block in [*table.blocks, *arms]:
+        paper = table.models.get(block.model, block.model)
+        if (model := tree.model_for(block.model, paper)) is not None:
             known = {row.id: row for row in block.rows}
+            kinds = (ONCE, AGAIN) if block in arms else [row.kind for row in block.rows]
             # Values that a sweep chose are not comparable with the paper's.
-            own_model = view.stand_in(str(model["title"]), table.models[block.model]) is None and not tree.chosen
-            for row in block.rows:
+            own_model = view.stand_in(str(model["title"]), paper) is None and not tree.chosen
+            for row, kind in zip(block.rows, kinds, strict=True):
                 parts = [known[id] for id in row.mean or (row.id,)]
                 for cell in _row(row, parts, model, columns, tree):
-                    yield cell | {"block": block.title} | _printed(cell, columns, tree, own_model=own_model)
-    models = {model["key"]: model for model in tree.models}
-    for arm in rows.arms(tree):
-        for kind, row in zip((ONCE, AGAIN), arm.rows, strict=True):
-            yield from (cell | {"kind": kind} for cell in _row(row, [row], models[arm.model], columns, tree))
+                    about = {"kind": kind, "block": block.title}
+                    yield cell | about | _printed(cell, columns, tree, own_model=own_model)
 
 
 def _row(
@@ -171,11 +170,10 @@ def _row(
     of_row = EMPTY | {
         "row": row.id,
         "label": label.replace("{step}", str(tree.step(parts[0].step) or "more")),
-        "kind": row.kind,
         "model": key,
         "method": method or None,
         "step": checkpoints[0].step if checkpoints else None,
-        "collapsed": _collapses(checkpoints, tree),
+        "collapsed": tuple(_collapses(checkpoints, tree)),
     }
     for column in columns:
         content = _score(checkpoints, column, tree, whole=row.kind == "mean")
@@ -242,15 +240,13 @@ def _measured(
     return content | {"runs": runs, "seeds": tuple(sorted(seeds))}
 
 
-def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> tuple[str, ...]:
-    """Return `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
-    collapses = []
-    for run in (checkpoint.run for checkpoint in dict.fromkeys(checkpoints)):
-        record = (None if run.method == BASE else tree.record(run)) or {}
+def _collapses(checkpoints: Sequence[Checkpoint], tree: Tree) -> Iterator[str]:
+    """Yield `seed<k>:<rollout>/<rollouts planned>` for each run of a row that lost its reward."""
+    for run in (checkpoint.run for checkpoint in checkpoints if checkpoint.run.method != BASE):
+        record = tree.record(run) or {}
         if record.get("collapsed_at") is not None:
             rollouts = (record["spec"].get("training") or {}).get("rollouts")
-            collapses.append(f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}")
-    return tuple(collapses)
+            yield f"seed{run.seed}:{int(record['collapsed_at'])}/{rollouts or ''}"
 
 
 def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bool) -> Cell:

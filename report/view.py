@@ -129,7 +129,7 @@ def _best(cells: Iterable[Cell], declared: Table) -> set[tuple[str, str]]:
 # Content of a table as shown, in nested lists and mappings.
 
 
-def view(filled: Iterable[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
+def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     """Return everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
 
     A cell has its columns of the tidy file and its `texts`; a row what its cells have in common, and its declaration.
@@ -143,7 +143,7 @@ def view(filled: Iterable[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         is_best = (cell["row"], cell["column"]) in best
         by_row.setdefault(cell["row"], {})[cell["column"]] = {**cell, **texts(cell), "best": is_best}
     titles = {model["key"]: str(model["title"]) for model in tree.models}
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     for block in declared.blocks:
         of_block = [_row(row, by_row[row.id]) for row in block.rows if row.id in by_row]
         if of_block:
@@ -169,7 +169,6 @@ def view(filled: Iterable[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "lead": captions.lead(tree.matrix),
         "columns": [column._asdict() for column in columns],
         "blocks": blocks,
-        "cells": cells,
         "again": again,  # a line for each A/A arm, and the cells that it is about
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "levels": levels,

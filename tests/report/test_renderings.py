@@ -18,7 +18,7 @@ from report import convergence, page, show, tables, view
 from report.markdown import arrow
 from tests.report import synthetic
 from tests.report.conftest import write_files
-from tests.report.finished import replace, rewrite
+from tests.report.finished import replace
 from tests.report.synthetic import replanned
 from tests.report.tables import cell, cells, changed, filled, filling
 
@@ -111,14 +111,6 @@ def test_latex_compiles(tmp_path: Path, embedded: Tree, scored: Tree, subtests: 
             assert not [word for word in wrong if word in done.stdout]
 
 
-def test_a_seed_without_scores_is_listed_and_the_mean_names_how_many(scored_twice: Tree, tmp_path: Path) -> None:
-    tree = Tree(shutil.copytree(scored_twice.root, tmp_path / "quick"))
-    rewrite(tree.layout.scores, lambda row: None if (row["method"], row["seed"]) == ("tepo", "2") else row)
-    table = filled(tree, "1")
-    assert (cell(table, "T1.8", "amc").seeds, cell(table, "T1.8", "amc").level) == ((1,), "problem")
-    assert any("tepo/seed2" in note for note in table["notes"])
-
-
 def bold(table: dict[str, Any], column: str) -> set[str]:
     return {c.row for c in cells(table) if c.best and c.column == column}
 
@@ -174,21 +166,6 @@ def test_the_mark_follows_from_the_interval_and_the_corrected_p(
 ) -> None:
     assert arrow(difference, difference - half, difference + half, p) == mark
     assert arrow(difference, None, None, p) == "?"
-
-
-def test_the_mark_agrees_with_the_interval_of_the_difference(embedded: Tree, scored: Tree) -> None:
-    seen = set()
-    for tree, key in ((embedded, "1"), (embedded, "3"), (scored, "1"), (scored, "runs")):
-        for found in cells(filled(tree, key)):
-            mark = found.mark.strip("()")
-            seen.add(mark)
-            if mark[:1] in ("↑", "↓"):
-                assert not found.versus_low <= 0 <= found.versus_high
-                assert ("?" in mark) == found.inside_noise
-                assert found.kind != "delta" or not found.low <= 0 <= found.high, "the printed interval"
-            if mark == "≈":
-                assert found.versus_low <= 0 <= found.versus_high
-    assert seen >= {"", "≈", "↑", "↑?"}
 
 
 def test_two_seeds_are_shown_one_by_one_instead_of_a_wide_interval(embedded: Tree) -> None:
