@@ -102,9 +102,9 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
     so that an error leaves the tree as it was. Raises ConfigError unless responses and golds fit into one table.
     """
     run.check_out(results)
-    counts: dict[str, tuple[int, str]] = {}  # responses on a benchmark, and where
+    counts: dict[str, tuple[int, int, str]] = {}  # responses and problems of a benchmark, and where
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        counts |= {key: (entry["rows"], str(path)) for key, entry in store.read_record(path).items()}
+        counts |= {key: (e["rows"], e["items"], str(path)) for key, e in store.read_record(path).items()}
     results.root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
         fresh, records = Results(Path(folder)), dict[Checkpoint, dict[str, Any]]()
@@ -115,11 +115,12 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
                     f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
                     "or --out"
                 )
-            count, where = counts.setdefault(one.key, (len(one.rows), str(one.log.path)))
-            if count != len(one.rows):
+            size = len(one.rows), len(one.items)
+            *there, where = counts.setdefault(one.key, (*size, str(one.log.path)))
+            if there != [*size]:
                 raise ConfigError(
-                    f"{one.log.path}: {len(one.rows)} responses on {one.key}, {where} has {count}; set --benchmark or "
-                    "--out"
+                    f"{one.log.path}: {size[0]} responses on {size[1]} problems of {one.key}, {where} has {there[0]} "
+                    f"on {there[1]}; set --benchmark or --out"
                 )
             file = _write_items(one, results, fresh, tool, source)
             # by benchmark as well: tools write files with the same name into several folders

@@ -122,7 +122,7 @@ def test_a_tree_is_not_mixed_with_other_responses(tmp_path: Path, monkeypatch: p
     state = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     for name, rows, said in (
         ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
-        ("b", ROWS[:4], "4 responses on sums, .* has 6"),
+        ("b", ROWS[:4], "4 responses on 2 problems of sums, .* has 6 on 3"),
         ("b", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*gold '7', '2' in .*; set --benchmark"),
     ):
         with pytest.raises(ConfigError, match=said):

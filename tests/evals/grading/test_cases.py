@@ -21,15 +21,6 @@ from evals.grading.pool import QUICK, Pool
 DOCS = ROOT / "docs" / "notebook" / "grading.md"
 
 
-def test_every_gold_is_one_of_its_set(shared: Path) -> None:
-    stored = {
-        (key, " ".join(item.answer.split()), item.multiple, item.tolerance)
-        for key in PAPER
-        for item in data.load(benchmark(key), shared / "benchmarks")
-    }
-    assert [case for case in cases() if (case.set, case.gold, case.multiple, case.tolerance) not in stored] == []
-
-
 def test_rules_by_example(grader: Grader) -> None:
     """`rules.tsv`: what each rule accepts, and near misses; `text` is decided in the calling process."""
     pairs = rows(FOLDER / "rules.tsv", ("verdict", "stage", "gold", "answer", "note"))
