@@ -60,7 +60,7 @@ BOXES = {
             ("<|begin_of_thought|>", "<|end_of_thought|>"),
             ("<|START_THINKING|>", "<|END_THINKING|>"),
             ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-        )  # fmt: skip
+        )
     },
     r"<|channel|>commentary<|message|> \boxed{1}": None,
     "There are 3 cases.": None,
