@@ -334,7 +334,7 @@ def lines(asked: Asked, gpus: int) -> list[str]:
         sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
         text.append(f"  {model:<26} {len(needs):>4} runs on {sizes} {unit}s each")
     swept = asked.config.get("swept")
-    if swept and not sweep.is_chosen(swept, asked.results):  # the second round is not among the jobs until then
+    if swept and not sweep.chosen(swept, asked.results):  # the second round is not among the jobs until then
         fresh = sweep.fresh_runs(swept)
         most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
         count = f"{most}{len(fresh)} runs, {sum(len(point['steps']) for point in fresh)} evaluations"

@@ -137,9 +137,9 @@ def _title(training: Mapping[str, Any]) -> str:
 
 def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
     """Yield blocks of the chosen values (and the scale's own) on the test seeds; none before the choice was made."""
-    chosen = _chosen(swept, results)
-    for point in swept["points"] if chosen and swept["test_seeds"] else ():
-        if (point["model"], point["method"]) in chosen or ("own" in swept["fresh"] and is_own(point)):
+    best = chosen(swept, results)
+    for point in swept["points"] if best and swept["test_seeds"] else ():
+        if (point["model"], point["method"]) in best or ("own" in swept["fresh"] and is_own(point)):
             variant = point["method"].partition("@")[2]
             block = {"models": [point["model"]], "methods": [point["text"]], "seeds": list(swept["test_seeds"])}
             yield block | {"steps": point["steps"]} | ({"variant": variant} if variant else {})
@@ -158,13 +158,9 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [point for point in points for _ in swept["test_seeds"]]
 
 
-def is_chosen(swept: Mapping[str, Any], results: Results) -> bool:
-    """Return whether the values are chosen. A choice.csv of another sweep does not count: this one selects first."""
-    return bool(_chosen(swept, results))
-
-
-def _chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
-    """Return the chosen (model, method) of choice.csv; empty before the choice of this sweep."""
+def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
+    """Return the chosen (model, method) of choice.csv. Empty before the choice, and where another sweep made it: this
+    one selects first."""
     if not (results.root / CHOICE).is_file():
         return set()
     rows = read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)

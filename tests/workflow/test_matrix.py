@@ -282,7 +282,7 @@ def test_the_chosen_values_alone_are_trained_on_the_fresh_seeds(tmp_path: Path) 
     again = planned_sweep(tmp_path, asked, ["grpo", "clip_cov"], [1, 2])
     fresh = [f"{method} {seed}" for method in ("grpo@learning_rate-2e-4", clip) for seed in (7, 8, 9)]
     assert runs(again) == runs(config) + fresh
-    assert sweep.is_chosen(again["swept"], Results(tmp_path))
+    assert sweep.chosen(again["swept"], Results(tmp_path))
     other = planned_sweep(tmp_path, asked | {"by": ["area"]}, ["grpo", "clip_cov"], [1, 2])
     assert runs(other) == runs(config), "what another measure chose is no choice of this sweep"
 

@@ -20,7 +20,7 @@ FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
 # the runs on fresh seeds too, and jobs of that round would wait for runs that it does not make.
 SWEEP = PLAN.matrix.get("sweep")
 CHOICE = []
-if SWEEP and SWEEP["test_seeds"] and not sweep.is_chosen(SWEEP, RESULTS):
+if SWEEP and SWEEP["test_seeds"] and not sweep.chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
 # Params of all that is computed from the tree.
