@@ -41,7 +41,7 @@ def rows(
     responses: dict[str, int] = {}  # of the pool; equal for all, else averages would have different weights
     for at, cells in graded.items():
         for key, cell in cells.items():
-            count = cell.samples.pool(policy[key]).responses
+            count = cell.pool(policy[key]).responses
             if responses.setdefault(key, count) != count:
                 raise CorruptInputError(
                     f"{at.path}: {key}: {count} responses, other checkpoints have {responses[key]}; a tree has one"
@@ -51,8 +51,8 @@ def rows(
         raise MissingInputError(f"{unknown[0]} was run for no checkpoint: its number of responses is unknown")
     table: list[dict[str, Any]] = []
     for at, cells in graded.items():
-        column = {key: cell.only(cell.samples.column(policy[key])) for key, cell in cells.items()}
-        pool = {key: cell.only(cell.samples.pool(policy[key])) for key, cell in cells.items()}
+        column = {key: cell.column(policy[key]) for key, cell in cells.items()}
+        pool = {key: cell.pool(policy[key]) for key, cell in cells.items()}
         absent = {key: responses[key] for key in benchmarks if key not in cells}
         found = {key: _benchmark(cell) for key, cell in column.items()}
         found |= {key: {"level": "problem", "how": NOT_RUN} for key in absent}
@@ -96,15 +96,14 @@ def _benchmark(cell: Graded) -> dict[str, Any]:
     """Return the figures of a benchmark's row."""
     from evals.stats.estimate import estimate, generation_se, maj_at_k
 
-    samples = cell.samples
     return {
         **_totals({"": cell}),
-        **_figures(estimate(samples)),
-        "samples": samples.k,
-        "pass_at_k": float(samples.right.any(1).mean()),
-        "maj_at_k": float(maj_at_k(cell.answer.tolist(), samples.right).mean()),
+        **_figures(estimate(cell)),
+        "samples": cell.k,
+        "pass_at_k": float(cell.right.any(1).mean()),
+        "maj_at_k": float(maj_at_k(cell.answer.tolist(), cell.right).mean()),
         "response_tokens": cell.tokens_each,
-        "generation_se": generation_se(samples),
+        "generation_se": generation_se(cell),
     }
 
 
@@ -114,16 +113,16 @@ def _averages(
     """Return the figures of the averages' rows, by name."""
     from evals.stats.estimate import macro, pooled
 
-    strata: dict[str, Samples | int] = {**{key: cell.samples for key, cell in pool.items()}, **absent}
+    strata: dict[str, Samples | int] = {**pool, **absent}
     found = {POOLED: _totals(pool) | _figures(pooled(strata))}
     if absent:
         found[POOLED_MISSING_WRONG] = _totals(pool, sum(absent.values()))
         found[POOLED_MISSING_WRONG] |= _figures(pooled(strata, missing_as_wrong=True))
-    row = _totals(column) | _figures(macro({**{key: cell.samples for key, cell in column.items()}, **absent}))
+    row = _totals(column) | _figures(macro({**column, **absent}))
     lengths = [cell.tokens_each for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
     # `_totals` counts responses, but this average weights benchmarks: timeouts are averaged like the scores.
-    timeouts = sum(cell.counts()["timeout"] / cell.samples.responses for cell in column.values()) / len(column)
+    timeouts = sum(cell.counts()["timeout"] / cell.responses for cell in column.values()) / len(column)
     row["timeout_low"] = row["score"]
     row["timeout_high"] = None if absent else min(1.0, row["score"] + timeouts)
     return found | {MACRO: row}
@@ -132,11 +131,11 @@ def _averages(
 def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]:
     """Return sums over benchmarks; `never_asked` responses widen only the denominators of the shares."""
     counts = {name: sum(cell.counts()[name] for cell in cells.values()) for name in VERDICTS}
-    responses = sum(cell.samples.responses for cell in cells.values())
-    tokens = [(cell.tokens_each, cell.samples.responses) for cell in cells.values()]
+    responses = sum(cell.responses for cell in cells.values())
+    tokens = [(cell.tokens_each, cell.responses) for cell in cells.values()]
     known = all(mean is not None for mean, _ in tokens)
     return counts | {
-        "items": sum(len(cell.samples.items) for cell in cells.values()),
+        "items": sum(len(cell.items) for cell in cells.values()),
         "responses": responses,
         "response_tokens": sum((mean or 0.0) * n for mean, n in tokens) / responses if known else None,
         "timeout_low": counts["correct"] / (responses + never_asked),
@@ -160,8 +159,8 @@ def paired(
     policy = policies(results, benchmarks)
     sides = [_read(results, side, benchmarks, missing) for side in (a, b)]
     both = [key for key in benchmarks if all(key in side for side in sides)]
-    columns = [{key: side[key].samples.column(policy[key]) for key in both} for side in sides]
-    pools = [{key: side[key].samples.pool(policy[key]) for key in both} for side in sides]
+    columns = [{key: side[key].column(policy[key]) for key in both} for side in sides]
+    pools = [{key: side[key].pool(policy[key]) for key in both} for side in sides]
     comparisons = {key: compare(columns[0][key], columns[1][key]) for key in both}
     comparisons[POOLED] = compare_average(*pools, pooled=True)
     # A mean over fewer benchmarks would be a different average under the same name.

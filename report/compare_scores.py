@@ -83,7 +83,7 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     keys = list(read_record(record))
     policy, side = policies(tree.layout, keys), {}
     for key, graded in read_graded(tree.layout, found[0], keys).items():
-        samples = graded.samples.column(policy[key])
+        samples = graded.column(policy[key])
         rows = pd.DataFrame({"item": samples.items, "problem": samples.problem_of_row, "share": samples.right.mean(1)})
         # Named by the problem's first item: prompts, which mark copies of a problem, differ between models.
         problems = rows.groupby("problem").agg(item=("item", "first"), share=("share", "mean"), copies=("item", "size"))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,10 +84,14 @@ class Samples:
             )
         if n != len(set(self.items)):
             raise CorruptInputError(f"samples: item {Counter(self.items).most_common(1)[0][0]!r} occurs more than once")
-        order = sorted(range(n), key=lambda row: self.items[row])
-        object.__setattr__(self, "items", tuple(self.items[row] for row in order))
-        object.__setattr__(self, "problems", tuple(problems[row] for row in order))
-        object.__setattr__(self, "right", right[order])
+        object.__setattr__(self, "problems", problems)
+        for name, values in self._at(sorted(range(n), key=lambda row: self.items[row])).items():
+            object.__setattr__(self, name, values)
+
+    def _at(self, rows: Sequence[int]) -> dict[str, Any]:
+        """Return the fields for these rows."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {n: v[rows] if isinstance(v, np.ndarray) else tuple(v[row] for row in rows) for n, v in values.items()}
 
     @property
     def k(self) -> int:
@@ -118,37 +122,29 @@ class Samples:
         """Sum over a problem's rows of the share of right samples."""
         return np.asarray(np.bincount(self.problem_of_row, weights=self.right.mean(1)), float)
 
-    def column(self, policy: str) -> Samples:
+    def column(self, policy: str) -> Self:
         """Return the rows of the benchmark's own column under a policy for copies (`Benchmark.duplicates`)."""
         if policy != "paper":
             return self.pool(policy)
-        rows = np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1)
-        if not len(rows):
+        rows = np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1).tolist()
+        if not rows:
             raise CorruptInputError("samples: every problem occurs more than once, nothing is left for the column")
-        return self._rows(rows)
+        return replace(self, **self._at(rows))
 
-    def pool(self, policy: str) -> Samples:
+    def pool(self, policy: str) -> Self:
         """Return the rows of the pooled average under a policy for copies."""
-        return self._rows(np.unique(self.problem_of_row, return_index=True)[1]) if policy == "unique" else self
-
-    def _rows(self, rows: NDArray[np.intp]) -> Samples:
-        items, problems = (tuple(names[row] for row in rows) for names in (self.items, self.problems))
-        return self if len(rows) == len(self.items) else Samples(items, self.right[rows], problems)
+        if policy != "unique":
+            return self
+        return replace(self, **self._at(np.unique(self.problem_of_row, return_index=True)[1].tolist()))
 
 
-@dataclass(frozen=True, eq=False)
-class Graded:
-    """One benchmark's responses with verdicts; rows I in the order of `samples.items`, K samples each."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graded(Samples):
+    """The responses with their verdicts, answers and lengths."""
 
-    samples: Samples
-    verdict: NDArray[np.int64]  # (I, K) index into VERDICTS
-    answer: NDArray[np.object_]  # (I, K) normalised answer or None
-    tokens: NDArray[np.float64]  # (I, K) length, nan where unknown
-
-    def only(self, samples: Samples) -> Graded:
-        """Return the rows of a subset of the items (a column or pool of `self.samples`)."""
-        keep = np.isin(np.array(self.samples.items, dtype=object), np.array(samples.items, dtype=object))
-        return Graded(samples, self.verdict[keep], self.answer[keep], self.tokens[keep])
+    verdict: NDArray[np.int64]  # (rows, k) index into VERDICTS
+    answer: NDArray[np.object_]  # (rows, k) normalised answer or None
+    tokens: NDArray[np.float64]  # (rows, k) length, nan where unknown
 
     @property
     def tokens_each(self) -> float | None:
@@ -200,7 +196,8 @@ def _benchmark(grades: tuple[Path, dict[str, Any]], samples: tuple[Path, dict[st
     if several := np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1)).tolist():
         raise CorruptInputError(f"{samples[0]}: item {items[several[0]]!r} has several prompts")
     right_IK = verdict_IK == VERDICTS.index(Verdict.CORRECT)
-    return Graded(Samples(items, right_IK, tuple(prompt_IK[:, 0])), verdict_IK, answer_IK, tokens_IK)
+    arrays = {"verdict": verdict_IK, "answer": answer_IK, "tokens": tokens_IK}
+    return Graded(items, right_IK, tuple(prompt_IK[:, 0]), **arrays)
 
 
 # One checkpoint on one benchmark: its expected score on other problems of this kind. The unit is the problem, because

@@ -286,7 +286,7 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
 ) -> None:
     key, lines = "syn_mix3", {}
     for name, at in (("a", A), ("b", B)):
-        samples = read_graded(scored.layout, at, [key])[key].samples
+        samples = read_graded(scored.layout, at, [key])[key]
         rows = [f"{item},{row.sum()},{len(row)}" for item, row in zip(samples.items, samples.right, strict=True)]
         # As a spreadsheet writes it: a mark of the encoding, carriage returns, no end of the last line; other order.
         text = "\ufeff" + "\r\n".join(["problem,correct,samples", *(rows if name == "a" else rows[::-1])])
