@@ -146,22 +146,16 @@ class Batch:
 
     def _check_rows(self) -> None:
         empty = self.lengths_B == 0
-        if self.dropped is None:
-            if bool(empty.any()):
-                raise self._error(
-                    "mask", f"row {int(empty.nonzero()[0])} has no token (rows left out go into `dropped`)"
-                )
-        elif bool((empty != self.dropped).any()):
-            row = int((empty != self.dropped).nonzero()[0])
-            state = "has no token but is not in `dropped`" if empty[row] else "is in `dropped` but has tokens"
+        wrong = empty if self.dropped is None else empty != self.dropped
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            state = "has no token; mark it in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
         if self.groups is not None and self.groups < 0:
             raise self._error("groups", f"got {self.groups}, expected the minibatch's number of groups")
         if self.max_tokens is not None and bool((self.lengths_B > self.max_tokens).any()):
-            row = int(self.lengths_B.argmax())
-            raise self._error(
-                "mask", f"row {row} has {int(self.lengths_B[row])} tokens, max_tokens is {self.max_tokens}"
-            )
+            row, most = int(self.lengths_B.argmax()), int(self.lengths_B.max())
+            raise self._error("mask", f"row {row} has {most} tokens, max_tokens is {self.max_tokens}")
 
     @cached_property
     def _summary(self) -> tuple[float, float]:
@@ -186,20 +180,17 @@ class Batch:
         return math.isfinite(self._summary[0])
 
     def _check_values(self) -> None:
+        """Raise the error for the first bad element that is not at padding, where any value is allowed."""
         # `_summary` does not cover the (B, T, V) tensors, so they are always checked element by element
-        names = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
-        for name in names:
-            if (x := getattr(self, name)) is not None:
-                self._refuse(name, ~x.detach().isfinite(), "")
-        if not self._summary[1] <= ABOVE_ZERO:  # NaN as well
-            for name in LOG_PROBS:
-                if (x := getattr(self, name)) is not None:
-                    self._refuse(name, x.detach() > ABOVE_ZERO, ", expected a log-prob, at most 0")
-
-    def _refuse(self, name: str, bad: Tensor, expected: str) -> None:
-        """Raise the error for the first element marked in `bad` that is not at padding, where any value is allowed."""
-        if bad.ndim > 1:
-            bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
-        if bool(bad.any()):
-            index = tuple(bad.nonzero()[0].tolist())
-            raise self._error(name, f"{float(getattr(self, name).detach()[index])} at {list(index)}{expected}")
+        finite = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
+        negative = () if self._summary[1] <= ABOVE_ZERO else LOG_PROBS  # NaN as well
+        for name in (*finite, *negative):
+            if (x := getattr(self, name)) is None:
+                continue
+            x, expected = x.detach(), ", expected a log-prob, at most 0" if name in negative else ""
+            bad = ~x.isfinite() | (x > ABOVE_ZERO) if name in negative else ~x.isfinite()
+            if bad.ndim > 1:
+                bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
+            if bool(bad.any()):
+                index = tuple(bad.nonzero()[0].tolist())
+                raise self._error(name, f"{float(x[index])} at {list(index)}{expected}")

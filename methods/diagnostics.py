@@ -19,7 +19,6 @@ The last three are None if the sampler's log-probs are unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from methods.batch import Batch
-    from methods.parts import Part, Parts
+    from methods.parts import Parts
 
 NAMES = (
     "entropy", "clip_fraction_tokens", "clip_fraction_sequences", "ratio_spread", "kl_old", "mask_fraction",
@@ -73,7 +72,8 @@ def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None
     Returns None for a method without a difference of entropies, and for passes in the tensors' precision, whose
     tolerance is known. Raises `ConfigError` if `share` exceeds `MOST_ROUNDING`.
     """
-    differences = [part for part in _all_parts(list(parts.filled().values())) if part.name == "entropy_diff"]
+    nested = [part for slot in parts.filled().values() for part in slot.nested]
+    differences = [part for part in nested if part.name == "entropy_diff"]
     if not differences or batch.precision is None or batch.tokens == 0:
         return None
     assert batch.entropy is not None
@@ -89,11 +89,6 @@ def check_unchanged(parts: Parts, batch: Batch) -> dict[str, float | str] | None
     return {"precision": batch.precision, "share": share, "p99": p99}
 
 
-def _all_parts(parts: Sequence[Part]) -> list[Part]:
-    """Return these parts and all parts nested inside them."""
-    return [*parts, *(inner for part in parts for inner in _all_parts(part.inner))]
-
-
 def _mean(x: Tensor, batch: Batch) -> Tensor:
     """Return the mean over the valid tokens, in float64: sums over 10^5 tokens lose digits in float32."""
     return batch.valid(x.double()).sum() / batch.tokens
@@ -107,15 +102,14 @@ def _spread(log_weight: Tensor, batch: Batch) -> Tensor:
 def _mask_fraction(t: Terms) -> Tensor | None:
     if t.parts.mask is not None:
         return 1 - _mean(t.parts.mask(t), t.batch)
-    if t.parts.penalties:  # the first penalty: no catalog method has two
-        return _mean(t.parts.penalties[0].settings["mask"](t), t.batch)
-    return None
+    # the first penalty: no catalog method has two
+    return _mean(t.parts.penalties[0].settings["mask"](t), t.batch) if t.parts.penalties else None
 
 
 def _sign_agreement(t: Terms) -> Tensor | None:
     batch = t.batch
     # half precision lacks a default tolerance, because the sign of dH would be rounding noise
-    if batch.entropy is None or batch.old_entropy is None or masks.tolerance(t) is None:
+    if batch.entropy is None or batch.old_entropy is None or masks.tolerance(t, batch.entropy) is None:
         return None
     # always the measured change, whatever definition the method uses: the theorem is about this one
     change = masks.entropy_diff(tol=None)(t)

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError, CorruptInputError
 from methods import diagnostics as _diagnostics
 from methods.batch import INTEGERS, NUMBERS, WIDE, check_tensor
-from methods.parts import Parts, Scope, Terms, widest
+from methods.parts import SCOPES, Part, Parts, Scope, Terms
 from methods.parts.objective import Count
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from methods.batch import Batch
+
+
+def _needs(*slots: Part) -> frozenset[str]:
+    """Return the optional `Batch` fields that these parts and their inner parts read."""
+    return frozenset().union(*(part.own_needs for slot in slots for part in slot.nested))
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,12 @@ class Method:
     @property
     def scope(self) -> Scope:
         """Unit that a micro-batch split must keep whole: token (any), sequence (rows), batch (see `select`)."""
-        return widest([part.scope for part in self.parts.filled().values()])
+        return max((part.own_scope for slot in self.parts.filled().values() for part in slot.nested), key=SCOPES.index)
 
     @property
     def needs(self) -> frozenset[str]:
         """Optional `Batch` fields that the loss reads."""
-        return frozenset().union(*(part.needs for part in self.parts.filled().values()))
+        return _needs(*self.parts.filled().values())
 
     def advantage(self, reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None = None) -> Tensor:
         """Return advantages (B,) for rewards (B,) of whole prompt groups: float64 for float64 rewards, else float32.
@@ -74,12 +79,10 @@ class Method:
         """
         import torch
 
-        statistics = self.parts.statistics
-        for part in statistics:
-            self._check(minibatch, part.needs)
+        self._check(minibatch, _needs(*self.parts.statistics))
         with torch.no_grad():
             t = Terms(minibatch, self.parts, generator)
-            return {str(part): part(t) for part in statistics}
+            return {str(part): part(t) for part in self.parts.statistics}
 
     def loss(
         self,

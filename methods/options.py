@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from core.errors import ConfigError, unknown
 from methods.method import Method
-from methods.parts import Part, Parts, corrections
+from methods.parts import Part, Parts, advantages, corrections, objective, penalties
 from methods.parts.objective import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # value of an option
@@ -60,20 +60,15 @@ class Option:
         except ValueError:
             number = math.nan
         if not math.isfinite(number) or not self.least <= number <= self.most:
-            allowed = f"a number of at least {self.spell(self.least)}"
-            if math.isfinite(self.most):
-                allowed += f" and at most {self.spell(self.most)}"
-            if self.blank:
-                allowed += f", or {self.blank}"
+            most = f" and at most {self.spell(self.most)}" if math.isfinite(self.most) else ""
+            allowed = f"a number of at least {self.spell(self.least)}{most}{f', or {self.blank}' if self.blank else ''}"
             raise ConfigError(f"{where}: {self.name}: got {value!r}, allowed: {allowed}")
         return number
 
     def spell(self, value: Value) -> str:
         """Return the only spelling of a value, because keys name folders: 1, 1.0 and 1e0 are all `1`."""
-        if value is None:
-            return str(self.blank)
-        if isinstance(value, str):
-            return value
+        if value is None or isinstance(value, str):
+            return str(self.blank) if value is None else value
         # from 1e15 upwards, int() would print digits beyond the number's precision
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
@@ -90,11 +85,9 @@ def of_reading(name: str, *choices: str, **more: Any) -> Option:
 LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
 HIGH = Option("high", CLIP_HIGHER[1], why="printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
 # The sequence-level methods share TEPO's bounds: GSPO's row also appears as Panel D's ablation of the reducer.
-SEQ_LOW = LOW.with_(
-    printed="epsilon, eq. 4", original="3e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
-)
-SEQ_HIGH = HIGH.with_(
-    printed="epsilon, eq. 4", original="4e-4, GSPO", why="Clip-Higher for all, section 4.1", reading="seq-eps"
+SEQ_LOW, SEQ_HIGH = (
+    bound.with_(printed="epsilon, eq. 4", original=gspo, why="Clip-Higher for all, section 4.1", reading="seq-eps")
+    for bound, gspo in ((LOW, "3e-4, GSPO"), (HIGH, "4e-4, GSPO"))
 )
 COV_LOW = LOW.with_(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
 COV_HIGH = COV_LOW.with_(name="high")
@@ -164,16 +157,38 @@ def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
 
 def correction_part(values: Mapping[str, Any]) -> Part | None:
     """Return the part for the values of `CORRECTION` and `REJECTION`."""
-    rejection = corrections.correction(
-        kind=values["rejection"], cap=values["rejection-cap"], floor=values["rejection-floor"], option="rejection"
+
+    def of(option: str, **more: Any) -> Part | None:
+        ends = {end: values[f"{option}-{end}"] for end in ("cap", "floor")}
+        return corrections.correction(kind=values[option], option=option, **ends, **more)
+
+    return of("correction", on=values["correction-on"], rejection=of("rejection"))
+
+
+def clipped_loss(
+    s: Settings, *, level: str = "token", advantage: Part | None = None, reduce: Part | None = None
+) -> Parts:
+    """Return the clipped loss from which most entries start: GRPO/DAPO's with `level` token, TEPO's with sequence.
+
+    Options that an entry lacks have the values of that loss. Without `advantage` and `reduce`: the z-score within the
+    group, and the token mean.
+    """
+    form, dual = s.get("clip-form", "ppo"), s["dual-clip"]
+    return Parts(
+        advantage=advantage or advantages.group_zscore(std=s["adv-std"]),
+        ratio=objective.at_level(s.get("ratio", level), gradient=s.get("gradient", "autograd")),
+        surrogate=objective.clipped(low=s["low"], high=s["high"], form=form, dual=dual),
+        reduce=reduce or objective.token_mean(scope=s.get("agg-scope", "minibatch")),
     )
-    return corrections.correction(
-        kind=values["correction"],
-        cap=values["correction-cap"],
-        floor=values["correction-floor"],
-        on=values["correction-on"],
-        rejection=rejection,
+
+
+def with_kl(loss: Parts, s: Settings, mask: Part) -> Parts:
+    """Return a loss with the KL of the options' values on the tokens in `mask`, in place of its penalties."""
+    norm, clamp = s.get("mask-norm", "tokens"), s.get("kl-clamp")
+    kl = penalties.kl(
+        beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=mask, norm=norm, clamp=clamp
     )
+    return replace(loss, penalties=(kl,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +203,6 @@ class CatalogEntry:
     source: str  # the paper that proposed it
     equation: str  # the objective J, maximised
     differs_from_grpo: str  # difference from GRPO/DAPO, in a sentence
-    quote: str = ""  # the TEPO paper's description; [...] marks what is left out or restated
-    quoted_from: str = ""  # section of the quote
     paper_rows: tuple[str, ...] = ()  # the rows of the TEPO paper's tables that this method trains
 
     def __call__(self, settings: Settings) -> Parts:

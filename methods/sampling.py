@@ -95,10 +95,8 @@ class _Cache:
         end = self.filled + key.shape[2]
         if layer not in self.layers:
             n, heads, _new, size = key.shape
-            self.layers[layer] = (
-                key.new_empty(n, heads, self.length, size),
-                value.new_empty(n, heads, self.length, size),
-            )
+            shape = n, heads, self.length, size
+            self.layers[layer] = key.new_empty(shape), value.new_empty(shape)
         keys, values = self.layers[layer]
         keys[:, :, self.filled : end] = key
         values[:, :, self.filled : end] = value
@@ -107,12 +105,10 @@ class _Cache:
     def take(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
         for layer, (keys, values) in self.layers.items():
-            taken = []
-            for old in (keys, values):
-                new = old.new_empty(len(rows), *old.shape[1:])
+            taken = keys.new_empty(len(rows), *keys.shape[1:]), values.new_empty(len(rows), *values.shape[1:])
+            for new, old in zip(taken, (keys, values), strict=True):
                 new[:, :, : self.filled] = old[:, :, : self.filled].index_select(0, rows)
-                taken.append(new)
-            self.layers[layer] = (taken[0], taken[1])
+            self.layers[layer] = taken
 
 
 class _Decoder:
@@ -147,11 +143,7 @@ class _Decoder:
         mask = None if self.mask is None else self.mask[..., : start + columns]
         if mask is not None and columns > 1:  # the prompt: columns must not attend to later ones
             causal = torch.ones(columns, columns, dtype=torch.bool, device=ids.device).tril()
-            if self.eager:
-                least = torch.finfo(mask.dtype).min
-                mask = torch.where(causal, mask, torch.full((), least, dtype=mask.dtype, device=mask.device))
-            else:
-                mask = mask & causal
+            mask = mask.where(causal, torch.finfo(mask.dtype).min) if self.eager else mask & causal
         hidden = self.body.embed_tokens(ids)
         positions = self.positions[:, start : start + columns]
         angles = self.body.rotary_emb(hidden, position_ids=positions)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Settings, method
-from methods.parts import Part, Parts, advantages, objective
+from methods.parts import Parts, advantages, objective
 
 LOW, HIGH = options.LOW.with_(printed="-"), options.HIGH.with_(default=0.2, printed="-")
 
@@ -17,16 +17,6 @@ LOW, HIGH = options.LOW.with_(printed="-"), options.HIGH.with_(default=0.2, prin
 def clip(original: str, why: str) -> tuple[options.Option, ...]:
     """Return the options of a symmetric clip at 0.2."""
     return *(bound.with_(original=original, why=why) for bound in (LOW, HIGH)), options.DUAL_CLIP
-
-
-def with_advantage(advantage: Part, s: Settings) -> Parts:
-    """Return GRPO/DAPO's loss with another advantage; Dr. GRPO and RLOO's second form have no option `agg-scope`."""
-    return Parts(
-        advantage=advantage,
-        ratio=objective.token(),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=objective.token_mean(scope=s.get("agg-scope", "minibatch")),
-    )
 
 
 @method(
@@ -40,7 +30,7 @@ def with_advantage(advantage: Part, s: Settings) -> Parts:
 )
 def dr_grpo(s: Settings) -> Parts:
     centred = advantages.group_centred(scale="one", reward="binary")
-    return replace(with_advantage(centred, s), reduce=objective.seq_mean_token_sum_norm())
+    return options.clipped_loss(s, advantage=centred, reduce=objective.seq_mean_token_sum_norm())
 
 
 @method(
@@ -50,14 +40,11 @@ def dr_grpo(s: Settings) -> Parts:
     differs_from_grpo="The advantage is (R - mean) / mean; the clip is symmetric. A group of equal rewards has "
     "advantage 0. Where the mean is not positive nothing is divided.",
     equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  A_i = (R_i - mean R) / mean R",
-    options=(
-        *clip("0.2, verl's default; never reached, tajwarfahim/maxrl", why="the original's"),
-        options.AGG_SCOPE,
-    ),
+    options=(*clip("0.2, verl's default; never reached, tajwarfahim/maxrl", why="the original's"), options.AGG_SCOPE),
 )
 def maxrl(s: Settings) -> Parts:
     """Weight rarely solved prompts more, as in the maximum likelihood of a right answer."""
-    return with_advantage(advantages.mean_scaled(), s)
+    return options.clipped_loss(s, advantage=advantages.mean_scaled())
 
 
 @method(
@@ -71,7 +58,7 @@ def maxrl(s: Settings) -> Parts:
     options=(*clip("never reached; 0.2, verl's default", why="upstream's"), options.AGG_SCOPE),
 )
 def opo(s: Settings) -> Parts:
-    return with_advantage(advantages.length_weighted_baseline(), s)
+    return options.clipped_loss(s, advantage=advantages.length_weighted_baseline())
 
 
 WHITENED = (
@@ -93,7 +80,7 @@ WHITENED = (
     options=WHITENED,
 )
 def reinforce_pp(s: Settings) -> Parts:
-    return with_advantage(advantages.whitened(baseline="none", std=s["whiten-std"]), s)
+    return options.clipped_loss(s, advantage=advantages.whitened(baseline="none", std=s["whiten-std"]))
 
 
 @method(
@@ -108,7 +95,7 @@ def reinforce_pp(s: Settings) -> Parts:
     options=WHITENED,
 )
 def reinforce_pp_baseline(s: Settings) -> Parts:
-    return with_advantage(advantages.whitened(baseline="group", std=s["whiten-std"]), s)
+    return options.clipped_loss(s, advantage=advantages.whitened(baseline="group", std=s["whiten-std"]))
 
 
 LEAVE_ONE_OUT = clip("0.2, verl and TRL; none, 2402.14740", why="upstream's")
@@ -126,7 +113,7 @@ LEAVE_ONE_OUT = clip("0.2, verl and TRL; none, 2402.14740", why="upstream's")
 )
 def rloo(s: Settings) -> Parts:
     """Return RLOO's advantage with GRPO/DAPO's loss, as with verl's estimator."""
-    return with_advantage(advantages.leave_one_out(), s)
+    return options.clipped_loss(s, advantage=advantages.leave_one_out())
 
 
 @method(
@@ -141,5 +128,5 @@ def rloo(s: Settings) -> Parts:
 )
 def rloo_sequence(s: Settings) -> Parts:
     """Treat the response as one action, as in the paper and TRL; the mean is over one term per response."""
-    loss = with_advantage(advantages.leave_one_out(), s)
-    return replace(loss, ratio=objective.product(most=None), reduce=objective.seq_mean_token_mean())
+    loss = options.clipped_loss(s, advantage=advantages.leave_one_out(), reduce=objective.seq_mean_token_mean())
+    return replace(loss, ratio=objective.product(most=None))

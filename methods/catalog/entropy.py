@@ -4,17 +4,19 @@ from dataclasses import replace
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Parts, advantages, masks, objective, penalties
+from methods.parts import Parts, advantages, masks
 
-
-def loss(s: Settings) -> Parts:
-    """Return GRPO/DAPO's loss; `ratio` is an option of the two covariance methods."""
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=objective.at_level(s.get("ratio", "token")),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=objective.token_mean(scope=s["agg-scope"]),
-    )
+ALPHA = Option(
+    "alpha", 0.4, reading="entropy-alpha", why="the paper says its baselines' values are the original papers'",
+    printed="4e-4, section 4.1", original=".4 for GRPO, .1 for PPO, 2506.14758",
+)  # fmt: skip
+ABS = options.KL_ESTIMATOR.with_(
+    default="abs", original="KL(old || new) in print, abs in code", why="the original's code"
+)
+SHARE = Option(
+    "share", 0.2, least=1e-6, most=1.0, why="the original's",
+    original="0.2, 2506.01939; TRL's top_entropy_quantile is 1, all tokens, until it is set",
+)  # fmt: skip
 
 
 @method(
@@ -24,8 +26,6 @@ def loss(s: Settings) -> Parts:
     paper_rows=("Table 1: w. CLIP-Cov", "Table 3, Panel B: w. CLIP-Cov"),
     differs_from_grpo="A random share of the tokens with 1 < cov < 5 loses its term; the ratio is clipped to [0, 2] "
     "only.",
-    quote="Clip-Cov [...] clips tokens with high covariance using a clip ratio [r = 2e-4]",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t (1 - I_t) min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i)\n"
     "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"
     "I: max(1, int(fraction N)) unclipped tokens with lower < cov_t < upper, drawn uniformly",
@@ -44,7 +44,7 @@ def loss(s: Settings) -> Parts:
 )
 def clip_cov(s: Settings) -> Parts:
     band = masks.random_in_band(fraction=s["fraction"], lower=s["lower"], upper=s["upper"])
-    return replace(loss(s), mask=masks.all_but(of=band))
+    return replace(options.clipped_loss(s), mask=masks.all_but(of=band))
 
 
 @method(
@@ -53,8 +53,6 @@ def clip_cov(s: Settings) -> Parts:
     source="arXiv 2505.22617",
     paper_rows=("Table 1: w. KL-Cov", "Table 3, Panel B: w. KL-Cov"),
     differs_from_grpo="No ratio clip; the tokens of highest covariance pay |log ratio|.",
-    quote="For KL-Cov, the parameter k is set to [2e-3] and the KL coefficient [beta = 1].",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t { r_t A_i - beta |log r_t| I_t }\n"
     "cov_t = (A_i - mean A)(log pi_t - mean log pi)\n"
     "I: the max(1, int(fraction N)) tokens of largest cov_t",
@@ -67,17 +65,14 @@ def clip_cov(s: Settings) -> Parts:
         Option("fraction", 2e-3, why="printed", printed="k = 2e-3, section 4.1", original="2e-3 for 7B, 2e-4 for 32B"),
         Option("beta", 1.0, why="printed", printed="1, section 4.1", original="1, 2505.22617's script"),
         options.KL_ANCHOR.with_(printed="-", original="old, 2505.22617", why="the original's"),
-        options.KL_ESTIMATOR.with_(
-            default="abs", original="KL(old || new) in print, abs in code", why="the original's code"
-        ),
+        ABS,
         options.AGG_SCOPE,
     ),
 )
 def kl_cov(s: Settings) -> Parts:
     """Return KL-Cov, whose surrogate is not clipped by default."""
     top = masks.top_covariance(fraction=s["fraction"])
-    kl = penalties.kl(beta=s["beta"], estimator=s["kl-estimator"], anchor=s["kl-anchor"], mask=top)
-    return replace(loss(s), penalties=(kl,))
+    return options.with_kl(options.clipped_loss(s), s, top)
 
 
 @method(
@@ -86,21 +81,11 @@ def kl_cov(s: Settings) -> Parts:
     source="arXiv 2506.14758",
     paper_rows=("Table 1: w. Entropy-based Term", "Table 3, Panel B: w. Entropy-based Term"),
     differs_from_grpo="Tokens of high entropy gain advantage, at most |A|/kappa, so that no sign flips.",
-    quote="An entropy-based method [...] incorporates entropy regularization into advantage estimation, "
-    "with scale [alpha = 4e-4] and clipping parameter [kappa = 2].",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t min(r_t A'_t, clip(r_t, 1 - low, 1 + high) A'_t)\n"
     "A'_t = A_i + min(alpha sg[H_t], |A_i| / kappa)",
     options=(
         options.ADV_STD,
-        Option(
-            "alpha",
-            0.4,
-            reading="entropy-alpha",
-            why="the paper says its baselines' values are the original papers'",
-            printed="4e-4, section 4.1",
-            original=".4 for GRPO, .1 for PPO, 2506.14758",
-        ),
+        ALPHA,
         # least=1: with a smaller kappa the bonus could exceed |A| and flip its sign
         Option("kappa", 2.0, why="printed", printed="2, section 4.1", original="2, 2506.14758", least=1.0),
         options.of_reading("entropy-of", "current", "old", original="current, 2506.14758's code"),
@@ -110,7 +95,8 @@ def kl_cov(s: Settings) -> Parts:
     aliases={"entropy_adv_printed": {"alpha": 4e-4}, "entropy_adv_original": {"alpha": 0.4}},
 )
 def entropy_adv(s: Settings) -> Parts:
-    return replace(loss(s), shape=advantages.entropy_bonus(alpha=s["alpha"], kappa=s["kappa"], of=s["entropy-of"]))
+    bonus = advantages.entropy_bonus(alpha=s["alpha"], kappa=s["kappa"], of=s["entropy-of"])
+    return replace(options.clipped_loss(s), shape=bonus)
 
 
 @method(
@@ -124,17 +110,10 @@ def entropy_adv(s: Settings) -> Parts:
     options=(
         options.ADV_STD,
         *options.TOKEN_CLIP,
-        Option(
-            "share",
-            0.2,
-            least=1e-6,
-            most=1.0,
-            why="the original's",
-            original="0.2, 2506.01939; TRL's top_entropy_quantile is 1, all tokens, until it is set",
-        ),
+        SHARE,
         options.AGG_SCOPE,
     ),
 )
 def top_entropy(s: Settings) -> Parts:
     """Mask the surrogate; the divisor still counts all tokens."""
-    return replace(loss(s), mask=masks.top_entropy(share=s["share"]))
+    return replace(options.clipped_loss(s), mask=masks.top_entropy(share=s["share"]))

@@ -1,10 +1,8 @@
 """GRPO/DAPO, the common baseline: GRPO's advantage and token ratio, DAPO's Clip-Higher and token mean, no KL."""
 
-from dataclasses import replace
-
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Parts, advantages, masks, objective, penalties
+from methods.parts import Parts, masks, objective
 
 
 @method(
@@ -13,19 +11,12 @@ from methods.parts import Parts, advantages, masks, objective, penalties
     source="arXiv 2402.03300, arXiv 2503.14476",
     paper_rows=("Table 1, 2, 4: GRPO/DAPO", "Table 3, Panel C: GRPO/DAPO (token-level)"),
     differs_from_grpo="Nothing: this is the baseline.",
-    quote="GRPO/DAPO [...] adopt the Clip-Higher bound in the PPO loss, with [low = 0.2] and [high = 0.28].",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  r_t = pi(y_t) / pi_old(y_t)",
     options=(options.ADV_STD, *options.TOKEN_CLIP, options.AGG_SCOPE),
     aliases={"dapo": {}},  # its loss; its dynamic sampling is the trainers' filter, its overlong penalty is R22
 )
 def grpo(s: Settings) -> Parts:
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=objective.token(),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=objective.token_mean(scope=s.get("agg-scope", "minibatch")),
-    )
+    return options.clipped_loss(s)
 
 
 @method(
@@ -49,11 +40,5 @@ def grpo(s: Settings) -> Parts:
     ),
 )
 def grpo_2024(s: Settings) -> Parts:
-    kl = penalties.kl(
-        beta=s["beta"],
-        estimator=s["kl-estimator"],
-        anchor=s["kl-anchor"],
-        mask=masks.everywhere(),
-        clamp=s["kl-clamp"],
-    )
-    return replace(grpo(s), penalties=(kl,), reduce=objective.seq_mean_token_mean())
+    loss = options.clipped_loss(s, reduce=objective.seq_mean_token_mean())
+    return options.with_kl(loss, s, masks.everywhere())

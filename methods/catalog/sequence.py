@@ -7,6 +7,7 @@ from methods.options import Option, Settings, method
 from methods.parts import Parts, advantages, objective
 
 SEQUENCE = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
+PREFIX_GRAD = options.of_reading("prefix-grad", "through", "own_token", "stop")
 
 
 @method(
@@ -16,20 +17,13 @@ SEQUENCE = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT)
     paper_rows=("Table 1: w. GSPO", "Table 3, Panel D: w. sequence-mean token-mean/GSPO aggregation"),
     differs_from_grpo="The weight is the geometric mean of the sequence's token ratios, and every sequence counts the "
     "same.",
-    quote="Evaluations for aggregation: a. 'sequence-mean token-mean [aggregation'/GSPO]",
-    quoted_from="section 4.1",
     equation="J = (1/B) sum_i min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i = exp((1/|y_i|) sum_t log r_t)",
     options=SEQUENCE,
     # GSPO-token (eq. 14) has another gradient only if the advantage varies within a response
     aliases={"gspo_token": {}},
 )
 def gspo(s: Settings) -> Parts:
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=objective.sequence(gradient=s["gradient"]),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        reduce=objective.seq_mean_token_mean(),
-    )
+    return options.clipped_loss(s, level="sequence", reduce=objective.seq_mean_token_mean())
 
 
 @method(
@@ -39,14 +33,12 @@ def gspo(s: Settings) -> Parts:
     paper_rows=("Table 3, Panel D: w. sequence-mean token-sum aggregation",),
     differs_from_grpo="The weight is the geometric mean of the sequence's token ratios; the sum is divided by "
     "sequences.",
-    quote="b. 'sequence-mean token-sum aggregation'",
-    quoted_from="section 4.1; Table 5",
     equation="J = (1/B) sum_i sum_t min(w_i A_i, clip(w_i, 1 - low, 1 + high) A_i),  w_i as in GSPO",
     options=SEQUENCE,
     aliases={"luspo": {}},  # arXiv 2602.05261: the sequence weight, summed over tokens
 )
 def tepo_seqsum(s: Settings) -> Parts:
-    return replace(gspo(s), reduce=objective.seq_mean_token_sum())
+    return options.clipped_loss(s, level="sequence", reduce=objective.seq_mean_token_sum())
 
 
 @method(
@@ -55,31 +47,15 @@ def tepo_seqsum(s: Settings) -> Parts:
     source="arXiv 2604.12736v1",
     paper_rows=("Table 3, Panel C: w. Sentence Prefix IS",),
     differs_from_grpo="The weight of token t is the geometric mean of the ratios of tokens 1 to t.",
-    quote="Prefix importance sampling, [w_t] denotes the prefix of the i-th sentence up to the t-th token",
-    quoted_from="section 4.1; Table 5, without its stray sum",
     equation="J = (1/N) sum_i sum_t min(w_t A_i, clip(w_t, 1 - low, 1 + high) A_i)\n"
     "w_t = exp((1/t) sum_{u<=t} log r_u)",
-    options=(
-        options.ADV_STD,
-        options.SEQ_LOW,
-        options.SEQ_HIGH,
-        options.DUAL_CLIP,
-        options.of_reading("prefix-grad", "through", "own_token", "stop"),
-        options.AGG_SCOPE,
-    ),
+    options=(options.ADV_STD, options.SEQ_LOW, options.SEQ_HIGH, options.DUAL_CLIP, PREFIX_GRAD, options.AGG_SCOPE),
 )
 def prefix_is(s: Settings) -> Parts:
+    loss = replace(options.clipped_loss(s), ratio=objective.prefix(gradient=s["prefix-grad"]))
     # A clipped objective with a detached weight has no gradient; `weighted` takes the gradient from log pi instead.
-    if s["prefix-grad"] == "stop":
-        surrogate = objective.weighted(low=s["low"], high=s["high"])
-    else:
-        surrogate = objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"])
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=objective.prefix(gradient=s["prefix-grad"]),
-        surrogate=surrogate,
-        reduce=objective.token_mean(scope=s["agg-scope"]),
-    )
+    stopped = objective.weighted(low=s["low"], high=s["high"])
+    return replace(loss, surrogate=stopped) if s["prefix-grad"] == "stop" else loss
 
 
 GMPO_LOW = Option("low", 0.4, reading="gmpo-eps", why="the original's and TRL's", original="0.4; verl 0.2")

@@ -6,10 +6,11 @@ change the entropy much. Panels A and E: KL on every token; where A < 0 and entr
 """
 
 from dataclasses import replace
+from functools import partial
 
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Part, Parts, advantages, masks, objective, penalties
+from methods.parts import Part, Parts, masks, penalties
 
 NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_SCOPE)
 SHARED = (*NO_KL, options.SEQUENCE_RATIO)
@@ -18,14 +19,7 @@ COEFFICIENT = Option(
 )
 
 
-def without_kl(s: Settings) -> Parts:
-    """Return TEPO's loss without its KL; `ratio` is an option of Panel B."""
-    return Parts(
-        advantage=advantages.group_zscore(std=s["adv-std"]),
-        ratio=objective.at_level(s.get("ratio", "sequence"), gradient=s["gradient"]),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], form=s["clip-form"], dual=s["dual-clip"]),
-        reduce=objective.token_mean(scope=s["agg-scope"]),
-    )
+without_kl = partial(options.clipped_loss, level="sequence")  # `ratio` is an option of Panel B
 
 
 def with_entropy(s: Settings, coefficient: float, mask: Part) -> Parts:
@@ -39,8 +33,6 @@ def with_entropy(s: Settings, coefficient: float, mask: Part) -> Parts:
     source="arXiv 2604.12736v1",
     paper_rows=("Table 3, Panel B: w. Max-Entropy",),
     differs_from_grpo="TEPO's sequence weight, and every token's entropy is rewarded.",
-    quote="[...] entropy regularization (maximizing or minimizing entropy) in the first two parts",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) + c H_t }",
     options=(*SHARED, COEFFICIENT),
 )
@@ -55,8 +47,6 @@ def tepo_maxent(s: Settings) -> Parts:
     source="arXiv 2604.12736v1; arXiv 2505.15134 replaces the reward instead",
     paper_rows=("Table 3, Panel B: w. Min-Entropy",),
     differs_from_grpo="TEPO's sequence weight, and every token's entropy is punished.",
-    quote="methods either minimize entropy to ensure credible outputs [...] or maximize it to enhance exploration",
-    quoted_from="section 1",
     equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - c H_t }",
     options=(*SHARED, COEFFICIENT),
 )
@@ -86,63 +76,35 @@ def tepo_held(s: Settings) -> Parts:
     return with_entropy(s, -s["hold"], masks.short_of_entropy(target=s["target"]))
 
 
+STEER = (
+    # least > 0, because the exponential map takes its logarithm
+    Option("lambda-min", 0.8, least=1e-6, most=1.0, reading="steer", why="the original's script",
+           original=".8, 2510.10150's script"),
+    Option("map", "exp", choices=("exp", "linear", "min-max"), reading="steer", why="the original's script run_exp",
+           original="exp; min-max in its script run_linear, to [0.8, 1.2]"),
+    Option("omega", "first-order", choices=("first-order", "ratio"), reading="steer",
+           why="the change at the policy that is trained; equal in the first update of a rollout",
+           original="ratio, 2510.10150's code"),
+)  # fmt: skip
+
+
 @method(
     key="tepo_steer",
     title="TEPO without KL, STEER",
     source="arXiv 2510.10150",
     paper_rows=("Table 3, Panel B: w. STEEL",),
     differs_from_grpo="TEPO's sequence weight, and each token's term is multiplied by a weight in [lambda_min, 1].",
-    quote="STEEL [...] proposes an adaptive token-reweighting method that mitigates entropy collapse",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t lambda_t min(w_i A_i, clip(w_i) A_i)\n"
     "lambda_t = lambda_min^(|Omega_t| / max(max |Omega|, 0.02)),  Omega_t = A_i (1 - pi_t)(log pi_t + H_t)",
     options=(
         *NO_KL,
         options.SEQUENCE_RATIO.with_(reading="steer"),
-        # least > 0, because the exponential map takes its logarithm
-        Option(
-            "lambda-min",
-            0.8,
-            least=1e-6,
-            most=1.0,
-            reading="steer",
-            why="the original's script",
-            original=".8, 2510.10150's script",
-        ),
-        Option(
-            "map",
-            "exp",
-            choices=("exp", "linear", "min-max"),
-            reading="steer",
-            why="the original's script run_exp",
-            original="exp; min-max in its script run_linear, to [0.8, 1.2]",
-        ),
-        Option(
-            "omega",
-            "first-order",
-            choices=("first-order", "ratio"),
-            reading="steer",
-            why="the change at the policy that is trained; equal in the first update of a rollout",
-            original="ratio, 2510.10150's code",
-        ),
+        *STEER,
     ),
 )
 def tepo_steer(s: Settings) -> Parts:
     """Return STEER, which the paper calls "STEEL"."""
     return replace(without_kl(s), mask=masks.steer(least=s["lambda-min"], map=s["map"], omega=s["omega"]))
-
-
-def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
-    """Return TEPO's loss with its KL on the tokens in `mask`."""
-    kl = penalties.kl(
-        beta=s["beta"],
-        estimator=s["kl-estimator"],
-        anchor=s["kl-anchor"],
-        mask=mask,
-        norm=norm,
-        clamp=s["kl-clamp"],
-    )
-    return replace(without_kl(s), penalties=(kl,))
 
 
 @method(
@@ -151,8 +113,6 @@ def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
     source="arXiv 2604.12736v1",
     paper_rows=tuple(f"Table 3, Panel A: w. beta = {beta}" for beta in ("1", "0.1", "0.01", "0.001", "0.0001")),
     differs_from_grpo="TEPO's sequence weight, and a KL to the old policy on every token.",
-    quote="Panel A demonstrates the fragility of undifferentiated KL-Divergence",
-    quoted_from="Table 3",
     equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\nM_t = 1",
     options=(
         *NO_KL,
@@ -163,7 +123,7 @@ def with_kl(s: Settings, mask: Part, norm: str) -> Parts:
     ),
 )
 def tepo_kl_all(s: Settings) -> Parts:
-    return with_kl(s, masks.everywhere(), norm="tokens")  # the mask selects all tokens, so both norms are equal
+    return options.with_kl(without_kl(s), s, masks.everywhere())
 
 
 @method(
@@ -172,16 +132,13 @@ def tepo_kl_all(s: Settings) -> Parts:
     source="arXiv 2604.12736v1",
     paper_rows=("Table 3, Panel E: TEPO-w. KL(A < 0 and dH > 0)",),
     differs_from_grpo="TEPO's sequence weight, and a KL to the old policy on tokens with A < 0 and rising entropy.",
-    quote="The performance drop observed under the condition [A < 0 and dH > 0] suggests that misleading responses "
-    "in this regime fail to provide reliable gradient directions",
-    quoted_from="section 3.3.2",
     equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
     "M_t = 1[A_i < 0 and dH_t > 0]",
     options=(*NO_KL, *options.MASKED_KL),
 )
 def tepo_kl_neg(s: Settings) -> Parts:
     entropy_change = masks.entropy_change(s["dh-def"], tolerance=s["dh-tol"])
-    return with_kl(s, masks.rising_entropy_on_negative(dh=entropy_change), norm=s["mask-norm"])
+    return options.with_kl(without_kl(s), s, masks.rising_entropy_on_negative(dh=entropy_change))
 
 
 @method(
@@ -191,12 +148,10 @@ def tepo_kl_neg(s: Settings) -> Parts:
     paper_rows=("Table 3, Panel E: TEPO-w. KL((A > 0 and dH < 0) or (A < 0 and dH > 0))",),
     differs_from_grpo="TEPO's sequence weight, and a KL to the old policy on tokens whose entropy moves against "
     "A's sign.",
-    quote="the misalignment condition [(A > 0 and dH < 0) or (A < 0 and dH > 0)] holds",
-    quoted_from="section 3.3.2",
     equation="J = (1/N) sum_i sum_t { min(w_i A_i, clip(w_i) A_i) - beta KL_t(pi || pi_old) M_t }\n"
     "M_t = 1[A_i > 0 and dH_t < 0, or A_i < 0 and dH_t > 0]",
     options=(*NO_KL, *options.MASKED_KL),
 )
 def tepo_kl_both(s: Settings) -> Parts:
     entropy_change = masks.entropy_change(s["dh-def"], tolerance=s["dh-tol"])
-    return with_kl(s, masks.misaligned(dh=entropy_change), norm=s["mask-norm"])
+    return options.with_kl(without_kl(s), s, masks.misaligned(dh=entropy_change))

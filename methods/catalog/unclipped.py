@@ -1,11 +1,13 @@
 """GRPO/DAPO without a ratio clip that removes a token's gradient: weighted A log pi, or a smooth gate."""
 
-from dataclasses import replace
-
 from core.errors import ConfigError
 from methods import options
 from methods.options import Option, Settings, method
-from methods.parts import Part, Parts, advantages, masks, objective, penalties
+from methods.parts import Part, Parts, advantages, masks, objective
+
+CISPO_LOW = options.LOW.with_(
+    default=None, reading="cispo", why="the original's", printed="-", original="none: set to a large value, 2506.13585"
+)
 
 
 @method(
@@ -14,23 +16,14 @@ from methods.parts import Part, Parts, advantages, masks, objective, penalties
     source="arXiv 2506.13585",
     paper_rows=("Table 3, Panel C: w. CISPO/Reinforce (token-level)",),
     differs_from_grpo="The clipped ratio carries no gradient; it weights A log pi.",
-    quote="CISPO [...], which performs single-step policy updates by employing [sg(.) A_i log pi], "
-    "where sg means stop policy gradient",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t sg[clip(r_t, 1 - low, 1 + high)] A_i log pi(y_t)",
     options=(
         options.ADV_STD,
-        options.LOW.with_(
-            default=None,
-            reading="cispo",
-            why="the original's",
-            printed="-",
-            original="none: set to a large value, 2506.13585",
-        ),
-        options.HIGH.with_(
-            reading="cispo",
+        CISPO_LOW,
+        CISPO_LOW.with_(
+            name="high",
+            default=options.HIGH.default,
             why="Clip-Higher, as in the other rows",
-            printed="-",
             original="tuned, not disclosed, 2506.13585",
         ),
         options.AGG_SCOPE,
@@ -43,6 +36,12 @@ def cispo(s: Settings) -> Parts:
         surrogate=objective.weighted(low=s["low"], high=s["high"]),
         reduce=objective.token_mean(scope=s["agg-scope"]),
     )
+
+
+GPG_SCALE = options.of_reading(
+    "gpg-scale", "one", "std", "informative", "inverse-accuracy",
+    original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546",
+)  # fmt: skip
 
 
 def without_ratio(advantage: Part, s: Settings) -> Parts:
@@ -61,18 +60,9 @@ def without_ratio(advantage: Part, s: Settings) -> Parts:
     source="arXiv 2504.02546",
     paper_rows=("Table 1: w. GPG", "Table 3, Panel C: w. GPG (remove IS)"),
     differs_from_grpo="A log pi instead of a clipped ratio; the advantage is centred but not divided by the deviation.",
-    quote="GPG [...], which removes the reference model and abandons importance sampling",
-    quoted_from="section 4.1",
     equation="J = (1/N) sum_i sum_t A_i log pi(y_t),  A = alpha (R - mean R) / F_norm",
     options=(
-        options.of_reading(
-            "gpg-scale",
-            "one",
-            "std",
-            "informative",
-            "inverse-accuracy",
-            original="F_norm 1 or std; alpha = B/(B - M) in print, off in code, 2504.02546",
-        ),
+        GPG_SCALE,
         options.of_reading("reward", "binary", "signed"),
         options.AGG_SCOPE,
     ),
@@ -96,8 +86,8 @@ def gpg(s: Settings) -> Parts:
     ),
 )
 def dro(s: Settings) -> Parts:
-    square = penalties.kl(beta=s["beta"], estimator="k2", anchor="old", mask=masks.everywhere())
-    return replace(without_ratio(advantages.group_zscore(std=s["adv-std"]), s), penalties=(square,))
+    loss = without_ratio(advantages.group_zscore(std=s["adv-std"]), s)
+    return options.with_kl(loss, {**s, "kl-estimator": "k2", "kl-anchor": "old"}, masks.everywhere())
 
 
 # least=1: a smaller cap would change the weight of an on-policy token, which is 1

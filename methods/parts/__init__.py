@@ -46,53 +46,34 @@ class Part:
         return self.function.__name__.lstrip("_")
 
     @property
-    def inner(self) -> tuple[Part, ...]:
-        """Parts among the settings, such as the mask of a penalty."""
-        return tuple(value for value in self.settings.values() if isinstance(value, Part))
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Optional `Batch` fields that this part and its inner parts read."""
-        return self.own_needs.union(*(part.needs for part in self.inner))
-
-    @property
-    def scope(self) -> Scope:
-        """Unit that a micro-batch must keep whole, for this part and its inner parts."""
-        return widest([self.own_scope, *(part.scope for part in self.inner)])
+    def nested(self) -> list[Part]:
+        """This part and all parts inside it, at any depth, such as the mask of a penalty."""
+        inner = [value for value in self.settings.values() if isinstance(value, Part)]
+        return [self, *(part for value in inner for part in value.nested)]
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.settings.items())})" if self.settings else self.name
 
 
-def widest(scopes: list[Scope]) -> Scope:
-    """Return the scope that covers all of these."""
-    return max(scopes, key=SCOPES.index)
-
-
 def part(
     *needs: str, scope: Scope = "token", also: Callable[..., str | None] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Part]]:
-    """Decorate a formula, turning it into a factory of parts that requires the formula's keyword-only arguments.
-
-    Arguments with a default are optional, so that a new argument of a formula does not break users' methods.
+    """Decorate a formula, turning it into a factory of parts that takes the formula's keyword-only arguments.
 
     `needs`: optional batch fields that the formula reads; `also`: returns one more, given the settings; `scope`: the
     widest unit over which it takes a statistic.
     """
 
     def factory(function: Callable[..., Any]) -> Callable[..., Part]:
-        arguments = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        names = {p.name for p in arguments}
-        defaults = {p.name: p.default for p in arguments if p.default is not p.empty}
+        names = inspect.getfullargspec(function).kwonlyargs
+        defaults = function.__kwdefaults__ or {}
 
         @wraps(function)
         def bind(**settings: Any) -> Part:
+            found = defaults | settings
             # checked here, not when the loss runs, so that a mistake is reported when the method is composed
-            if (defaults | settings).keys() != names:
+            if found.keys() != set(names):
                 raise TypeError(f"{function.__name__} takes {sorted(names)}, got {sorted(settings)}")
-            # first the given settings, then the defaults: pages print them in this order
-            left_out = {name: value for name, value in defaults.items() if name not in settings}
-            found = settings | left_out
             more = also(**found) if also else None
             return Part(function, found, frozenset(needs) | ({more} if more else set()), scope)
 
@@ -138,13 +119,8 @@ class Parts:
 
         The reducer is excluded: `agg-scope=microbatch` divides by the micro-batch's tokens on purpose.
         """
-        found, left = [], [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
-        while left:
-            part = left.pop()
-            left += part.inner
-            if part.own_scope == "batch":
-                found.append(part)
-        return found
+        slots = [part for slot, part in self.filled().items() if slot not in ("advantage", "reduce")]
+        return [part for slot in slots for part in slot.nested if part.own_scope == "batch"]
 
 
 class Terms:

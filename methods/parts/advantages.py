@@ -45,18 +45,17 @@ def _finite(reward_B: Tensor) -> Tensor:
     return reward_B.double()
 
 
-def _mean_and_size(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean reward and size of each row's group, (B,) each; `CorruptInputError` for a group of one response."""
+def _centred(reward_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return R - mean, mean and size of each row's group, (B,) each, float64.
+
+    Raises `CorruptInputError` for a group of one response.
+    """
     sums_K, sizes_K, index_B = by_group(_finite(reward_B), group_B)
     if bool((sizes_K < 2).any()):
         row = int((sizes_K < 2)[index_B].nonzero()[0])
         raise CorruptInputError(f"group: {int(group_B[row])} holds one response: no group-relative advantage")
-    return (sums_K / sizes_K)[index_B], sizes_K[index_B]
-
-
-def _centred(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """Return R - mean of the group, float64."""
-    return reward_B.double() - _mean_and_size(reward_B, group_B)[0]
+    mean_B = (sums_K / sizes_K)[index_B]
+    return reward_B.double() - mean_B, mean_B, sizes_K[index_B]
 
 
 def _tokens(lengths_B: Tensor | None, reward_B: Tensor, name: str) -> Tensor:
@@ -69,54 +68,40 @@ def _tokens(lengths_B: Tensor | None, reward_B: Tensor, name: str) -> Tensor:
     return lengths_B.double()
 
 
-def _deviation(centred_B: Tensor, group_B: Tensor, correction: int) -> Tensor:
-    """Return the standard deviation of each row's group, (B,)."""
+def _deviation(centred_B: Tensor, group_B: Tensor, std: str) -> Tensor:
+    """Return the standard deviation of each row's group plus eps, (B,)."""
+    correction, eps = STD[std]
     squares_K, sizes_K, index_B = by_group(centred_B**2, group_B)
-    return (squares_K / (sizes_K - correction)).sqrt()[index_B]
+    return (squares_K / (sizes_K - correction)).sqrt()[index_B] + eps
 
 
 @part()
 def group_zscore(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None, *, std: str) -> Tensor:
     """Return A = (R - mean) / (std + eps) within the prompt's group (GRPO, 2402.03300, section 4.1.2; TEPO eq. 9)."""
-    correction, eps = STD[std]
-    centred_B = _centred(reward_B, group_B)
-    return centred_B / (_deviation(centred_B, group_B, correction) + eps)
+    centred_B, *_ = _centred(reward_B, group_B)
+    return centred_B / _deviation(centred_B, group_B, std)
 
 
-# R13: GPG's factor of the centred reward, alpha / F_norm.
-
-
-def _one(reward_B: Tensor, group_B: Tensor) -> float:
-    return 1.0
-
-
-def _inverse_std(reward_B: Tensor, group_B: Tensor) -> Tensor:
-    """Return F_norm = std + 1e-6."""
-    correction, eps = STD["unbiased"]
-    return 1 / (_deviation(_centred(reward_B, group_B), group_B, correction) + eps)
-
-
-def _informative(reward_B: Tensor, group_B: Tensor) -> float:
-    """Return alpha = B / (B - M), M responses in groups of equal reward (2504.02546, in print)."""
+def _informative(reward_B: Tensor, group_B: Tensor) -> int:
+    """Return B - M, M responses in groups of equal reward."""
     ids, index_B = group_B.unique(return_inverse=True)
     zeros_K = reward_B.new_zeros(len(ids))
-    lowest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amin", include_self=False)
-    highest_K = zeros_K.scatter_reduce(0, index_B, reward_B, "amax", include_self=False)
-    # at least 1: if all rewards are equal, the centred rewards are 0 and any finite scale will do
-    return len(reward_B) / max(int((lowest_K < highest_K)[index_B].count_nonzero()), 1)
+    lowest_K, highest_K = (
+        zeros_K.scatter_reduce(0, index_B, reward_B, end, include_self=False) for end in ("amin", "amax")
+    )
+    return int((lowest_K < highest_K)[index_B].count_nonzero())
 
 
-def _inverse_accuracy(reward_B: Tensor, group_B: Tensor) -> float:
-    """Return alpha = B / responses with a reward, verl's rule."""
-    # at least 1: without any reward the centred rewards are 0, and any finite scale will do
-    return len(reward_B) / max(int(reward_B.count_nonzero()), 1)
-
-
+# R13: GPG's factor of the centred reward, alpha / F_norm. Counts are at least 1: where one is 0, so are the centred
+# rewards, and any finite scale will do.
 SCALES: dict[str, Callable[[Tensor, Tensor], Tensor | float]] = {
-    "one": _one,
-    "std": _inverse_std,
-    "informative": _informative,
-    "inverse-accuracy": _inverse_accuracy,
+    "one": lambda reward_B, group_B: 1.0,
+    # F_norm = std + 1e-6
+    "std": lambda reward_B, group_B: 1 / _deviation(_centred(reward_B, group_B)[0], group_B, "unbiased"),
+    # alpha = B / (B - M) (2504.02546, in print)
+    "informative": lambda reward_B, group_B: len(reward_B) / max(_informative(reward_B, group_B), 1),
+    # alpha = B / responses with a reward, verl's rule
+    "inverse-accuracy": lambda reward_B, group_B: len(reward_B) / max(int(reward_B.count_nonzero()), 1),
 }
 
 
@@ -128,32 +113,31 @@ def group_centred(
     if reward == "signed":
         # here, not in the trainer, whose records and collapse test count right answers
         reward_B = 2 * reward_B - 1
-    return _centred(reward_B, group_B) * SCALES[scale](reward_B, group_B)
+    return _centred(reward_B, group_B)[0] * SCALES[scale](reward_B, group_B)
 
 
 @part()
 def leave_one_out(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
     """Return A = R - mean of the group's other responses = n/(n - 1) (R - mean) (RLOO, arXiv 2402.14740)."""
-    mean_B, size_B = _mean_and_size(reward_B, group_B)
-    return (reward_B.double() - mean_B) * size_B / (size_B - 1)
+    centred_B, _, size_B = _centred(reward_B, group_B)
+    return centred_B * size_B / (size_B - 1)
 
 
 @part()
 def mean_scaled(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
     """Return A = (R - mean) / mean within the prompt's group (MaxRL, arXiv 2602.02710)."""
-    mean_B, _ = _mean_and_size(reward_B, group_B)
+    centred_B, mean_B, _ = _centred(reward_B, group_B)
     # Divide only by a positive mean. Without any reward A is 0; a negative mean, which does not occur with MaxRL's
     # success rates, would flip every sign.
-    return (reward_B.double() - mean_B) / mean_B.where(mean_B > 0, 1.0)
+    return centred_B / mean_B.where(mean_B > 0, 1.0)
 
 
 @part()
 def length_weighted_baseline(reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None) -> Tensor:
     """Return A = R - sum |y| R / sum |y| within the prompt's group, the least-variance baseline (OPO, 2505.23585)."""
-    mean_B, _ = _mean_and_size(reward_B, group_B)
-    tokens_B = _tokens(lengths_B, reward_B, "length_weighted_baseline")
     # of the centred rewards, so that equal rewards give 0 rather than a rounding error
-    centred_B = reward_B.double() - mean_B
+    centred_B, *_ = _centred(reward_B, group_B)
+    tokens_B = _tokens(lengths_B, reward_B, "length_weighted_baseline")
     weighted_K, _, index_B = by_group(tokens_B * centred_B, group_B)
     tokens_K, _, _ = by_group(tokens_B, group_B)
     return centred_B - (weighted_K / tokens_K)[index_B]
@@ -168,7 +152,7 @@ def whitened(
     Over tokens: a response is weighted by its number of tokens. The variance divides by tokens - 1 (std=unbiased: verl)
     or by tokens (biased: OpenRLHF), R37.
     """
-    value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)
+    value_B = _finite(reward_B) if baseline == "none" else _centred(reward_B, group_B)[0]
     tokens_B = _tokens(lengths_B, reward_B, "whitened")
     count = tokens_B.sum()
     centred_B = value_B - (tokens_B * value_B).sum() / count

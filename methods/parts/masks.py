@@ -31,10 +31,8 @@ def everywhere(t: Terms) -> Tensor:
     return t.batch.mask
 
 
-def tolerance(t: Terms, of: Tensor | None = None) -> float | None:
-    """Return the default of dh-tol for the batch's entropies, or for other per-token values `of`; None: no default."""
-    of = t.batch.entropy if of is None else of
-    assert of is not None
+def tolerance(t: Terms, of: Tensor) -> float | None:
+    """Return the default of dh-tol for the per-token values `of`, such as entropies; None: no default."""
     dtype = str(of.dtype).removeprefix("torch.")
     return TOLERANCE.get((dtype, t.batch.precision or dtype))
 
@@ -56,13 +54,12 @@ def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
 
 def _without_rounding(t: Terms, change_BT: Tensor, tol: float | None) -> Tensor:
     """Set changes of at most `tol` to 0; None: the default. Raise `ConfigError` if there is no default."""
+    tol = tolerance(t, change_BT) if tol is None else tol
     if tol is None:
-        tol = tolerance(t, change_BT)
-        if tol is None:
-            raise ConfigError(
-                f"{t.batch.label}: dh-tol: no default for entropies in {change_BT.dtype} of passes in "
-                f"{t.batch.precision or change_BT.dtype}; measure it and set it"
-            )
+        raise ConfigError(
+            f"{t.batch.label}: dh-tol: no default for entropies in {change_BT.dtype} of passes in "
+            f"{t.batch.precision or change_BT.dtype}; measure it and set it"
+        )
     return change_BT.hardshrink(tol)
 
 
@@ -155,9 +152,17 @@ def covariance(t: Terms) -> Tensor:
 @part(scope="batch")
 def top_covariance(t: Terms, *, fraction: float) -> Tensor:
     """Select the max(1, int(fraction N)) valid tokens of largest covariance (KL-Cov, eq. 13)."""
-    # at least one token, as in the original's code; none in a batch without tokens, where topk(1) would fail
-    count = min(max(1, int(fraction * t.batch.tokens)), t.batch.tokens)
-    chosen = covariance(t).masked_fill(t.batch.padding_BT, float("-inf")).flatten().topk(count).indices
+    count = _count(t, fraction, t.batch.tokens)
+    return _only(t, covariance(t).masked_fill(t.batch.padding_BT, -math.inf).flatten().topk(count).indices)
+
+
+def _count(t: Terms, fraction: float, most: int) -> int:
+    """Return max(1, int(fraction N)), as in the original's code, but no more than `most`."""
+    return min(max(1, int(fraction * t.batch.tokens)), most)
+
+
+def _only(t: Terms, chosen: Tensor) -> Tensor:
+    """Select the tokens with these indices in the flattened batch."""
     return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, chosen, True).view_as(t.batch.mask)
 
 
@@ -171,10 +176,9 @@ def random_in_band(t: Terms, *, fraction: float, lower: float, upper: float) -> 
 
     cov = covariance(t)
     candidates = ((cov > lower) & (cov < upper) & t.batch.mask & ~objective.outside(t)).flatten().nonzero().squeeze(1)
-    count = min(max(1, int(fraction * t.batch.tokens)), len(candidates))
     # drawn on the CPU, so that every device gets the same tokens
-    order = torch.randperm(len(candidates), generator=t.generator)[:count].to(candidates.device)
-    return t.batch.mask.new_zeros(t.batch.mask.numel()).index_fill(0, candidates[order], True).view_as(t.batch.mask)
+    order = torch.randperm(len(candidates), generator=t.generator)[: _count(t, fraction, len(candidates))]
+    return _only(t, candidates[order.to(candidates.device)])
 
 
 @part()

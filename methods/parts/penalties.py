@@ -35,11 +35,7 @@ def kl(
     if estimator == "full" and anchor == "ref":
         # no trainer keeps the reference's whole distribution, only its log-probs of the sampled tokens
         raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
-    needs = set()
-    if estimator == "full":
-        needs = {"full_logp", "old_full_logp"}
-    elif anchor == "ref":
-        needs = {"ref_logp"}
+    needs = {"full_logp", "old_full_logp"} if estimator == "full" else {"ref_logp"} if anchor == "ref" else set()
     by = per_masked(mask=mask) if norm == "masked" else norm
     settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": by, "clamp": clamp}
     return Part(_kl, settings, frozenset(needs))

@@ -58,7 +58,6 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/method.py", "reward_B: Tensor, group_B", "reward_B: 'Any', group_B", NOTHING),
     ("methods/catalog/tepo.py", 'title="', 'title="Edited ', NOTHING),
     ("methods/catalog/tepo.py", 'source="', 'source="Edited ', NOTHING),
-    ("methods/catalog/tepo.py", 'quote="', 'quote="Edited ', NOTHING),
     ("methods/catalog/tepo.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/options.py", "", "\nMINE = Option('mine', 1.0, why='edited')\n", NOTHING),
     ("methods/options.py", "has no meaning", "means nothing", NOTHING),

@@ -1,9 +1,7 @@
 """The frame around the formulas: keys, options, bad input, diagnostics, generated pages."""
 
-import ast
 import dataclasses
 import math
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,8 +22,6 @@ from methods.parts import corrections
 from methods.parts.entropy import logp_and_entropy
 from report import methods_page
 from tests.methods.batches import variants
-
-PAPER = ROOT.parent / "shared" / "paper" / "tepo.md"
 
 
 def fields(**changes: Any) -> dict[str, Any]:
@@ -81,15 +77,6 @@ def test_the_catalog_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "methods" / "catalog").glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_a_catalog_file_is_read_without_another(path: Path) -> None:
-    """An edit of one method reruns its own runs only, and its loss is whole on one screen."""
-    imported = [
-        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
-    ]
-    assert [node.module for node in imported if "catalog" in (node.module or "")] == []
-
-
 # ---- keys ----
 
 
@@ -125,30 +112,21 @@ def test_the_canonical_key_parses_to_itself() -> None:
         ("tepo+bta=1", ["tepo", "bta", "nearest: beta"]),
         ("tepo+kl-estimator=k4", ["tepo", "kl-estimator", "k4", "k3", "nearest: k"]),
         ("tepo+beta=much", ["tepo", "beta", "'much'", "number"]),
-        ("tepo+beta=-1", ["tepo", "beta", "-1", "at least 0"]),
         ("tepo+beta=nan", ["tepo", "beta", "nan"]),
         ("tepo+beta", ["'beta'", "name=value"]),
         ("tepo+beta=1+beta=2", ["beta", "twice"]),
         ("tepo+dual-clip=0.5", ["dual-clip", "0.5", "at least 1"]),
-        ("", ["method"]),
         (["tepo"], ["method: got list", "expected a text"]),
         ("grpo+correction-cap=3", ["grpo", "correction-cap", "correction=none"]),
-        ("grpo+correction=icepop+correction-floor=2", ["grpo", "correction-floor", "2", "at most 1"]),
-        ("grpo+correction=tis+correction-cap=0.5", ["grpo", "correction-cap", "0.5", "at least 1"]),
         ("grpo+correction=tis+correction-cap=1+correction-floor=1", ["correction-floor", "1", "correction-cap"]),
         ("grpo+correction=geo-rs+correction-cap=2", ["correction-cap", "got 2", "0.8 to 1.25", "1.001"]),
-        ("grpo+correction=tis+rejection=geo-rs+rejection-cap=5", ["rejection-cap", "got 5", "0.8 to 1.25"]),
         ("grpo+correction=seq-rs+correction-cap=none+correction-floor=none", ["seq-rs", "rejects nothing", "set "]),
-        ("grpo+rejection=geo-rs", ["grpo", "rejection", "correction=none"]),
-        ("grpo+correction=tis+rejection=tis", ["grpo", "rejection", "'tis'", "geo-rs"]),
         ("dppo_tv+dppo-anchor=sampler+correction=tis", ["correction=tis", "dppo-anchor=sampler"]),
         ("grpo+correction=tis+correction-on=objective", ["grpo", "correction-on", "penalty"]),
-        ("tepo_steer+lambda-min=1.5", ["lambda-min", "at most 1"]),
         ("tepo+kl-anchor=ref+kl-estimator=full", ["kl-estimator=full", "kl-anchor=ref"]),
         ("tepo+clip-form=eq4+dual-clip=3", ["dual-clip", "clip-form=eq4"]),
         ("tepo+clip-form=none+low=0.1", ["low", "clip-form=none"]),
         ("tepo+dh-def=theorem+dh-tol=0.1", ["dh-tol", "dh-def=theorem"]),
-        ("tepo+seq-eps=gspo", ["tepo", "unknown", "seq-eps"]),
         ("tepo_eq4+clip-form=none", ["clip-form", "twice"]),
     ],
 )
@@ -193,18 +171,6 @@ def test_every_reading_of_a_method_is_in_its_place_on_the_page_of_readings() -> 
     assert [name for name, number in READINGS.items() if f"### {number} {name}\n" not in page] == []
 
 
-def test_quotes_are_the_papers_words() -> None:
-    if not PAPER.is_file():
-        pytest.skip(f"{PAPER} is not here: quotes cannot be compared with the paper")
-
-    def letters(text: str) -> str:
-        return re.sub(r"[^a-z]", "", text.lower())
-
-    paper = letters(re.sub(r"\([A-Z][^()]*\d{4}\)", "", PAPER.read_text(encoding="utf-8")))  # citations out
-    pieces = [(e.key, p) for e in catalog.entries().values() for p in re.split(r"\[[^]]*\]", e.quote)]
-    assert [(key, piece) for key, piece in pieces if letters(piece) not in paper] == []
-
-
 def test_the_page_of_methods_is_up_to_date() -> None:
     assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), "run: python -m report.methods_page"
 
@@ -232,7 +198,6 @@ CONSTANT = ("old_logp", "old_entropy", "ref_logp", "sampling_logp", "advantage",
         ({"old_full_logp": torch.zeros(4, 3, 4)}, ["full_logp", "5", "4"]),
         *(({name: GOOD[name][:-1]}, [name, "(3,)"]) for name in ("advantage", "group")),
         *(({name: GOOD[name][:, None]}, [name, "(4, 1)"]) for name in ("advantage", "group")),
-        ({"advantage": None}, ["advantage", "NoneType", "(4,)"]),
         ({"advantage": [1.0, -1.0, 0.5, -0.5]}, ["advantage", "list", "(4,)"]),
         ({"advantage": torch.tensor([1, -1, 1, -1])}, ["advantage", "torch.int64", "torch.float32"]),
         ({"group": torch.zeros(4)}, ["group", "torch.float32", "torch.int64"]),
@@ -250,8 +215,7 @@ CONSTANT = ("old_logp", "old_entropy", "ref_logp", "sampling_logp", "advantage",
         (with_value("advantage", (2,), math.nan), ["advantage", "nan", "[2]"]),
         ({"full_logp": torch.full((4, 3, 5), -math.inf)}, ["full_logp", "-inf", "[0, 0, 0]"]),
         (with_value("logp", (0, 1), 1.0), ["logp", "1.0 at [0, 1]", "at most 0"]),
-        (with_value("old_logp", (3, 0), 0.01), ["old_logp", "0.01 at [3, 0]", "at most 0"]),
-        (with_value("sampling_logp", (1, 1), 1.0), ["sampling_logp", "1.0 at [1, 1]", "at most 0"]),
+        (with_value("sampling_logp", (1, 1), 0.01), ["sampling_logp", "0.01 at [1, 1]", "at most 0"]),
         *(({name: GOOD[name].clone().requires_grad_()}, [name, "carries gradient"]) for name in CONSTANT),
     ],
 )
@@ -291,25 +255,21 @@ def test_a_loss_that_would_be_wrong_is_refused(
 
 
 PAIR, TWO = torch.tensor([0, 0]), torch.tensor([1.0, 0.0])
-BY_LENGTH = ("reinforce_pp", "opo")
 
 
 @pytest.mark.parametrize(
     ("key", "arguments", "words"),
     [
-        ("opo", ([1.0, 0.0], PAIR, PAIR + 1), ["reward", "list", "tensor", "(B,)"]),
         ("opo", (TWO[:, None], PAIR, PAIR + 1), ["reward", "(2, 1)", "(B,)"]),
         ("opo", (TWO.to(torch.complex64), PAIR, PAIR + 1), ["reward", "complex64", "float32"]),
         ("opo", (TWO, PAIR.float(), PAIR + 1), ["group", "float32", "int64"]),
-        ("opo", (TWO, torch.tensor([0, 0, 0]), PAIR + 1), ["group", "(3,)", "(2,)"]),
         ("opo", (TWO, PAIR, torch.tensor([3, 4, 5])), ["lengths", "(3,)", "(2,)"]),
         ("grpo", (torch.tensor([1.0, 0.0, 1.0]), torch.tensor([3, 3, 7])), ["group: 7 holds one response"]),
         ("grpo", (torch.tensor([1.0, math.nan]), PAIR), ["reward: not finite at 1"]),
-        *((key, (TWO, PAIR), ["lengths: needed by the advantage"]) for key in BY_LENGTH),
+        *((key, (TWO, PAIR), ["lengths: needed by the advantage"]) for key in ("reinforce_pp", "opo")),
         *(
-            (key, (TWO, PAIR, torch.tensor(wrong)), ["lengths: expected 2 numbers of at least 1"])
-            for key in BY_LENGTH
-            for wrong in ([3, 0], [3.0, math.nan], [math.inf, 2.0])
+            ("opo", (TWO, PAIR, torch.tensor(wrong)), ["lengths: expected 2 numbers of at least 1"])
+            for wrong in ([3, 0], [3.0, math.nan])
         ),
     ],
 )
@@ -489,10 +449,7 @@ HEAD = {"hidden": torch.zeros(2, 3, 4), "weight": torch.zeros(5, 4), "token": to
     ("changes", "words"),
     [
         ({"hidden": torch.zeros(2, 4, 4)}, ["hidden", "(2, 4, 4)", "(2, 3, 4)"]),  # one position too many
-        ({"hidden": torch.zeros(2, 3, 5)}, ["hidden", "(2, 3, 5)", "(2, 3, 4)"]),
         ({"hidden": torch.zeros(2, 3, 4).bfloat16()}, ["hidden", "bfloat16", "float32", "weight"]),
-        ({"weight": torch.zeros(4)}, ["weight", "(4,)", "(V, D)"]),
-        ({"token": [[0, 1, 2], [3, 4, 0]]}, ["token", "list"]),
         ({"token": torch.zeros(2, 3)}, ["token", "float32", "int64"]),
         ({"temperature": float("nan")}, ["temperature", "nan", "above 0"]),
         ({"chunk": 0}, ["chunk", "0", "above 0"]),

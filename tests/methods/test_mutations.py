@@ -1,11 +1,11 @@
 """The suite notices every small wrong done to any method: each mutation of each method fails one of its checks.
 
-A mutation gives a method that is not the printed one, or None where it would still be. It works on the parts of one
-method and leaves every other method alone: each method is tested for itself.
+A mutation gives a method that is not the printed one, or None where it would still be. Some change the parts of a
+method at its defaults and in each variant of its structure; the others are the method with another value of an option.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,9 +16,9 @@ import torch
 
 from methods import catalog
 from methods.method import Method
-from methods.parts import Part, Scope, Terms, advantages, masks, objective, penalties
+from methods.parts import Part, Terms, advantages, masks, objective
 from tests.methods import test_properties, test_reference
-from tests.methods.batches import random_fields, shapes
+from tests.methods.batches import changes, random_fields, refused, shapes
 
 Mutation = Callable[[Method], Method | None]
 WEIGHTED = ("weighted", "gamma_weighted")  # surrogates whose weight carries no gradient
@@ -94,41 +94,6 @@ def other(slot: str, part: Part) -> Mutation:
 on_penalty = partial(on, "penalty 1")  # no method has two
 
 
-def clip_changed(part: Part, **settings: Any) -> Part | None:
-    if part.name not in ("clipped", "weighted") or not settings.keys() <= part.settings.keys():
-        return None
-    if part.settings.get("form") == "eq4" and settings.keys() <= {"low", "dual"}:
-        return None  # Eq. 4 as printed has neither
-    changed = set_in(part, **settings)
-    return None if changed == part else changed
-
-
-def swapped_bounds(part: Part) -> Part | None:
-    s = part.settings
-    return clip_changed(part, low=s["high"], high=s["low"]) if "low" in s else None
-
-
-def without_low(part: Part) -> Part | None:
-    # none, or at a weight of 0 that is never reached
-    return None if (part.settings.get("low") or 1) >= 1 else clip_changed(part, low=None)
-
-
-def kl_changed(penalty: Part, **settings: Any) -> Part | None:
-    if "estimator" not in penalty.settings or all(penalty.settings[n] == v for n, v in settings.items()):
-        return None
-    wanted = {**penalty.settings, **settings}
-    if wanted["estimator"] != "k3":
-        wanted["clamp"] = None  # bounds k3 alone
-    if wanted["estimator"] == "full" and wanted["anchor"] == "ref":
-        return None  # refused by the method itself
-    return penalties.kl(**wanted)
-
-
-def masked_norm(penalty: Part) -> Part | None:
-    s = penalty.settings
-    return None if s.get("norm") != "tokens" or s["mask"].name == "everywhere" else kl_changed(penalty, norm="masked")
-
-
 def everywhere(penalty: Part) -> Part | None:
     if penalty.settings["mask"].name == "everywhere" or "misaligned(dh=theorem)" in str(penalty):
         return None  # either sign of A, by the theorem's word, is every token
@@ -154,22 +119,18 @@ def flip_penalty_mask(penalty: Part) -> Part | None:
     return set_in(penalty, mask=against_advantage(mask))
 
 
-def scaled(part: Part, name: str) -> Part:
-    """The part with its number of this name half as large again, and so in its inner parts."""
-    changes: dict[str, Any] = {}
-    for key, value in part.settings.items():
-        if isinstance(value, Part):
-            changes[key] = scaled(value, name)
-        elif key == name and isinstance(value, float):
-            changes[key] = 1.5 * value
-    return set_in(part, **changes)
-
-
 def everywhere_in(method: Method, change: Callable[[Part], Part]) -> Method | None:
     """Every part changed; None where that changes nothing."""
     slots: dict[str, Any] = {slot: change(part) for slot, part in method.parts.filled().items()}
     changed = with_parts(method, penalties=tuple(slots.pop(s) for s in list(slots) if "penalty" in s), **slots)
     return None if changed == method else changed
+
+
+def scaled(part: Part, name: str) -> Part:
+    """The part with its number of this name half as large again, and so in its inner parts."""
+    changed: dict[str, Any] = {n: scaled(v, name) for n, v in part.settings.items() if isinstance(v, Part)}
+    value = part.settings.get(name)
+    return set_in(part, **changed, **({name: 1.5 * value} if isinstance(value, float) else {}))
 
 
 def half_as_much_again(method: Method, name: str) -> Method | None:
@@ -185,22 +146,9 @@ def trusting(mask: Part, bound: str) -> Part | None:
     return set_in(mask, **{bound: 1e9}) if mask.name in ("within_tv", "within_kl") else None
 
 
-def correction_changed(part: Part, **settings: Any) -> Part | None:
-    if all(part.settings.get(name) == value for name, value in settings.items()):
-        return None
-    if "rejection" not in settings and "rejection" in part.settings:
-        return None  # what a rejection leaves out, another first weight may leave out too
-    bounds = [part.settings[bound] for bound in {"cap", "floor"} - settings.keys()]
-    if {part.settings["action"], settings.get("action")} == {"truncate", "mask"} and not any(b for b in bounds):
-        return None  # without a bound the two are one
-    changed = set_in(part, **settings)
-    scope: Scope = "token" if changed.settings["level"] == "token" else "sequence"
-    return replace(changed, own_scope=scope)
-
-
 def correct_other(method: Method) -> Method | None:
     other_on = {"objective": "surrogate", "surrogate": "objective"}
-    change = on("correction", lambda part: correction_changed(part, on=other_on[part.settings["on"]]))
+    change = on("correction", lambda part: set_in(part, on=other_on[part.settings["on"]]))
     return change(method) if method.parts.penalties else None
 
 
@@ -211,10 +159,6 @@ def seeing(fields: dict[str, str]) -> Callable[[Part], Part]:
         return {"batch": replace(t.batch, **{name: getattr(t.batch, of).detach() for name, of in fields.items()})}
 
     return lambda part: seen_through(part, change)
-
-
-def advantage_changed(part: Part, wanted: Part) -> Part | None:
-    return None if str(part) == str(wanted) else wanted
 
 
 def one_group(part: Part) -> Part | None:
@@ -228,7 +172,6 @@ def loosened(part: Part) -> Part:
     return replace(set_in(part, **inner), own_scope="token")
 
 
-SWAPPED = {"old_logp": "sampling_logp", "sampling_logp": "old_logp"}
 NUMBERS = (
     "low", "high", "beta", "coefficient", "fraction", "lower", "upper", "least", "alpha", "kappa", "share",
     "tau_positive", "tau_negative", "k_pos", "lambda_pos", "k_neg", "lambda_neg",
@@ -236,7 +179,6 @@ NUMBERS = (
 MUTATIONS: dict[str, Mutation] = {
     "flip the sign of the objective": on("surrogate", negated),
     "flip the sign of the penalty": on_penalty(negated),
-    "drop the penalty": lambda m: with_parts(m, penalties=()) if m.parts.penalties else None,
     "swap current and old in the ratio": on("ratio", negated, but=("none",)),
     "reduce by token-mean": other("reduce", objective.token_mean(scope="minibatch")),
     "reduce by sequence-mean-token-mean": other("reduce", objective.seq_mean_token_mean()),
@@ -257,40 +199,29 @@ MUTATIONS: dict[str, Mutation] = {
     "drop the stop-gradient of the shape": on("shape", lambda p: None if p.settings.get("of") == "old" else live(p)),
     "drop the stop-gradient of the mask": on("mask", lambda p: live(p) if p.name == "steer" else None),
     "stop the penalty's gradient": on_penalty(stopped),
-    "swap the clip bounds": on("surrogate", swapped_bounds),
-    "drop the lower clip bound": on("surrogate", without_low),
-    "drop the upper clip bound": on("surrogate", partial(clip_changed, high=None)),
-    "take the minimum before A (Eq. 4 as printed)": on("surrogate", partial(clip_changed, form="eq4")),
-    "clip A < 0 again at 3": on("surrogate", partial(clip_changed, dual=3.0)),
     "multiply by the weight without a clip": on(
         "surrogate", lambda _: objective.plain(), but=("plain", "log_likelihood")
     ),
-    **{f"estimate the KL by {e}": on_penalty(partial(kl_changed, estimator=e)) for e in ("k1", "k2", "k3", "abs")},
-    **{f"anchor the KL at {a}": on_penalty(partial(kl_changed, anchor=a)) for a in ("old", "ref")},
-    "divide the KL by the masked tokens": on_penalty(masked_norm),
     "penalise every token": on_penalty(everywhere),
     "flip the sign of dH": on_penalty(flip_dh),
     "flip the sign of A in the mask of the penalty": on_penalty(flip_penalty_mask),
     # |Omega| has no sign; the other reads no A
     "flip the sign of A in the mask of the surrogate": on("mask", against_advantage, but=("steer", "top_entropy")),
-    "drop the mask": lambda m: with_parts(m, mask=None) if m.parts.mask else None,
-    "shape nothing": lambda m: with_parts(m, shape=None) if m.parts.shape else None,
+    **{
+        f"drop the {slot}": lambda m, slot=slot: with_parts(m, **{slot: None}) if getattr(m.parts, slot) else None
+        for slot in ("mask", "shape", "correction")
+    },
+    "drop the penalty": lambda m: with_parts(m, penalties=()) if m.parts.penalties else None,
     **{f"half as much again: {name}": partial(half_as_much_again, name=name) for name in NUMBERS},
     "trust every raised token": on("mask", partial(trusting, bound="high")),
     "trust every lowered token": on("mask", partial(trusting, bound="low")),
-    "correct nothing": lambda m: with_parts(m, correction=None) if m.parts.correction else None,
-    "forget the rejection": on("correction", partial(correction_changed, rejection=None)),
-    **{
-        f"correct with {name} {value}": on("correction", partial(correction_changed, **{name: value}))
-        for name, values in {"level": ("token", "sequence", "mean"), "action": ("truncate", "mask", "reject"),
-                             "cap": (None,), "floor": (None,)}.items()
-        for value in values
-    },
     "correct the penalty or the surrogate alone": correct_other,
-    "swap trainer and sampler in the correction": on("correction", seeing(SWAPPED)),
+    "swap trainer and sampler in the correction": on(
+        "correction", seeing({"old_logp": "sampling_logp", "sampling_logp": "old_logp"})
+    ),
     "correct the current policy, not the old": on("correction", seeing({"old_logp": "logp"})),
     **{
-        f"advantage: {wanted}": on("advantage", partial(advantage_changed, wanted=wanted))
+        f"advantage: {wanted}": other("advantage", wanted)
         for wanted in (
             advantages.group_centred(scale="one", reward="binary"),
             advantages.group_zscore(std="biased"),
@@ -305,13 +236,16 @@ MUTATIONS: dict[str, Mutation] = {
 # ---- the suite ----
 
 
+TIS = "grpo+correction=tis"
 CORRECTED = (
     "grpo+correction=icepop+correction-cap=1.5+correction-floor=0.6",
     "gspo+correction=seq-tis",
     "kl_cov+correction=tis+correction-on=objective",
     "grpo+correction=geo-rs+correction-cap=1.2+correction-floor=0.85",
-    "grpo+correction=tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
+    f"{TIS}+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
 )
+# a corrected method in the place of another: the kind, a bound or the rejection is wrong
+MISTAKEN = [(a, b) for a in (*CORRECTED[:2], *CORRECTED[3:], TIS) for b in (*CORRECTED[:2], *CORRECTED[3:], TIS)]
 
 
 def split(key: str) -> None:
@@ -329,8 +263,7 @@ def fractions(key: str) -> None:
 
 
 CHECKS: tuple[Callable[[str], None], ...] = (
-    test_reference.loss_equals,
-    test_reference.gradient_equals_finite_differences,
+    test_reference.loss_and_gradient_equal,
     test_reference.advantage_equals,
     test_reference.loss_of_a_micro_batch_equals,
     split,
@@ -353,13 +286,23 @@ def caught(key: str, mutant: Method) -> bool:
     return False
 
 
+def mutants(keys: tuple[str, ...]) -> Iterator[tuple[str, str, Method]]:
+    for key in keys:
+        for name, mutate in MUTATIONS.items():
+            if (mutant := mutate(catalog.parse(key))) is not None:
+                yield key, name, mutant
+    texts = [(key, text) for key in catalog.entries() for text in changes(key) if not refused(text)]
+    for key, text in (*texts, *MISTAKEN):
+        if catalog.parse(text).key != catalog.parse(key).key:
+            yield key, text, catalog.parse(text)
+
+
 @pytest.mark.slow
 def test_every_mutation_of_every_method_and_reading_is_caught() -> None:
     keys = tuple(dict.fromkeys((*catalog.keys(), *shapes(), *CORRECTED)))
     for key in keys:  # passes on the method as it is; test_reference.py and test_properties.py run the other checks
         split(key)
-    made = [(key, name, mutate(catalog.parse(key))) for name, mutate in MUTATIONS.items() for key in keys]
-    mutants = [(key, name, mutant) for key, name, mutant in made if mutant is not None]
-    assert len(mutants) >= 20 * len(keys)
-    assert {name for _, name, _ in mutants} == set(MUTATIONS), "each acts on some method"
-    assert [f"{key}: {name}" for key, name, mutant in mutants if not caught(key, mutant)] == []
+    made = list(mutants(keys))
+    assert len(made) >= 15 * len(keys)
+    assert {name for _, name, _ in made} >= set(MUTATIONS), "each acts on some method"
+    assert [f"{key}: {name}" for key, name, mutant in made if not caught(key, mutant)] == []

@@ -1,6 +1,5 @@
-"""Every method and reading against the slow reference: its loss, and autograd against its finite differences."""
+"""Every method and reading against the reference: its loss, its gradient, its advantage."""
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +8,7 @@ import torch
 
 from methods import catalog
 from tests.methods import batches, reference
-from tests.methods.batches import Fields, assert_same, check_each, evaluate, random_fields
-from tests.methods.reference import Case, Scalars, scalars
+from tests.methods.batches import Fields, Outcome, assert_same, check_each, evaluate, random_fields
 
 VARIANTS = (*batches.variants(), *batches.corrected())
 KEYS = sorted(set(catalog.keys()) & set(reference.LOSSES))
@@ -23,7 +21,6 @@ BATCHES: list[tuple[int, dict[str, Any]]] = [
     (19, {"jump": 3.0, "groups": 12}),  # likewise, of either sign, in rows that no rejection leaves out
     (4, {"on_policy": True}),
 ]
-SMALL = {"groups": 2, "per_group": 2, "longest": 4, "vocabulary": 3}
 
 
 def permutation(n: int) -> Sequence[int]:
@@ -31,46 +28,30 @@ def permutation(n: int) -> Sequence[int]:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
 
 
-def reference_loss(text: str, now: Scalars, held: Scalars, **totals: int) -> float:
-    key = text.split("+")[0]
-    return reference.LOSSES[key].loss(Case(now, held, reference.settings_of(text), permute=permutation, **totals))
-
-
-def finite_differences(text: str, fields: Fields, leaf: str, step: float = 1e-4) -> torch.Tensor:
-    """d reference / d leaf by the fourth-order central rule, stop-gradients held; padding stays 0."""
-    held = scalars(fields)
-    now = copy.deepcopy(held)
-    values = getattr(now, {"full_logp": "full"}.get(leaf, leaf))
-    gradient = torch.zeros_like(fields[leaf])
-    full = [row for row in range(len(fields["mask"])) if fields["mask"][row].any()]
-    for i, row in enumerate(full):
-        for t, column in enumerate(fields["mask"][row].nonzero().flatten().tolist()):
-            cell, slots = (values[i][t], range(len(values[i][t]))) if leaf == "full_logp" else (values[i], [t])
-            for slot in slots:
-                start, found = cell[slot], 0.0
-                for shift, weight in ((1, 8), (-1, -8), (2, -1), (-2, 1)):
-                    cell[slot] = start + shift * step
-                    found += weight * reference_loss(text, now, held)
-                cell[slot] = start
-                where = (row, column, slot) if leaf == "full_logp" else (row, column)
-                gradient[where] = found / (12 * step)
-    return gradient
+def of_reference(text: str, fields: Fields, **totals: int) -> Outcome:
+    case, leaves = reference.case(fields, text, permute=permutation, **totals)
+    loss = reference.LOSSES[text.split("+")[0]].loss(case)
+    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    pairs = zip(leaves.items(), gradients, strict=True)
+    return float(loss.detach()), {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
 
 
 # ---- the checks: each raises AssertionError on a variant that is not what the reference says ----
 
 
 def compare(text: str, fields: Fields, **totals: int) -> None:
-    held = scalars(fields)
     as_tensors: dict[str, Any] = {name: torch.tensor(count) for name, count in totals.items()}
     loss, gradient = evaluate(catalog.parse(text), fields, **as_tensors)
-    assert_same((loss, gradient), (reference_loss(text, held, held, **totals), gradient), torch.float64)
+    wanted, by_leaf = of_reference(text, fields, **totals)
+    unread = {name: g for name, g in by_leaf.items() if name not in gradient and bool(g.any())}
+    assert not unread, f"{', '.join(unread)}: the reference has a gradient, the method does not read it"
+    assert_same((loss, gradient), (wanted, {name: by_leaf[name] for name in gradient}), torch.float64)
 
 
-def loss_equals(text: str) -> None:
+def loss_and_gradient_equal(text: str) -> None:
     for seed, shape in BATCHES:
         try:
-            compare(text, random_fields(seed, **shape))
+            compare(text, batches.append_empty_rows(random_fields(seed, **shape)))
         except AssertionError as error:
             raise AssertionError(f"{error}, on the batch of seed {seed}, {shape}") from error
 
@@ -80,26 +61,14 @@ def loss_of_a_micro_batch_equals(text: str) -> None:
         compare(text, random_fields(6), tokens=101, sequences=23)
 
 
-def gradient_equals_finite_differences(text: str) -> None:
-    for shape in ({"drift": 0.6}, {"on_policy": True}):
-        fields = batches.append_empty_rows(random_fields(11, **SMALL, **shape))  # type: ignore[arg-type]
-        _, gradient = evaluate(catalog.parse(text), fields)
-        for leaf, got in gradient.items():
-            wanted = finite_differences(text, fields, leaf)
-            # The rule's own error: step^4 * f^(5) / 30 and eps * |f| / step, each about 1e-12.
-            off = float((got - wanted).abs().max())
-            assert off <= 2e-11, f"{leaf}: {off:.1e}"
-
-
 def advantage_equals(text: str) -> None:
-    reward = [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.7, 1.0, 0.25, -2.0, 0.5, 0.1, 0.1, 0.1]
+    reward = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0.7, 1, 0.25, -2, 0.5, 0.1, 0.1, 0.1], dtype=torch.float64)
     # rows of a prompt need not be neighbours; one prompt is settled
-    group = [7, 7, 7, 2, 2, 2, 2, 5, 5, 5, 5, 7, 0, 0, 0]
-    lengths = [3, 1, 8, 2, 2, 9, 4, 1, 7, 5, 3, 6, 1, 2, 4]
+    group = torch.tensor([7, 7, 7, 2, 2, 2, 2, 5, 5, 5, 5, 7, 0, 0, 0])
+    lengths = torch.tensor([3, 1, 8, 2, 2, 9, 4, 1, 7, 5, 3, 6, 1, 2, 4])
     row = reference.LOSSES[text.split("+")[0]]
-    wanted = torch.tensor(row.advantage(reward, group, lengths, reference.settings_of(text)), dtype=torch.float64)
-    given = torch.tensor(reward, dtype=torch.float64), torch.tensor(group), torch.tensor(lengths)
-    assert torch.allclose(catalog.parse(text).advantage(*given), wanted, rtol=4e-15, atol=4e-16)
+    wanted = row.advantage(reward, group, lengths, reference.settings_of(text))
+    assert torch.allclose(catalog.parse(text).advantage(reward, group, lengths), wanted, rtol=4e-15, atol=4e-16)
 
 
 def the_option_changes_something(text: str) -> None:
@@ -107,19 +76,20 @@ def the_option_changes_something(text: str) -> None:
     key, *changes = text.split("+")
     if not changes:
         return
-    change, settings, row = "+".join(changes), reference.settings_of(text), reference.LOSSES[key]
-    reward, group = [0.0, 1.0, 1.0, 0.5, 1.0, 1.0], [0, 0, 1, 1, 2, 2]
-    if row.advantage(reward, group, [1] * 6, settings) != row.advantage(reward, group, [1] * 6, row.settings):
+    methods = [catalog.parse(t) for t in (key, text)]
+    reward, group = torch.tensor([0.0, 1.0, 1.0, 0.5, 1.0, 1.0]).double(), torch.tensor([0, 0, 1, 1, 2, 2])
+    a, b = (method.advantage(reward, group, torch.ones(6)) for method in methods)
+    if not torch.equal(a, b):
         return
     for seed in range(8):  # a method that trains on few tokens rarely meets such a ratio
         fields = random_fields(seed, drift=1.2, groups=4)
         fields["old_logp"] = fields["old_logp"] - 3.0 * (torch.arange(12) % 3 == 0)[:, None]  # ratios beyond 10
         fields["logp"] = fields["logp"] - 3.0 * (torch.arange(12) % 3 == 1)[:, None]  # and a k3 beyond 10
-        totals = {} if change == "agg-scope=group" else {"tokens": 100, "sequences": 30}
-        a, b = (evaluate(catalog.parse(t), fields, **totals) for t in (key, text))
-        if a[0] != b[0] or not torch.equal(a[1]["logp"], b[1]["logp"]):
+        totals = {} if "agg-scope=group" in changes else {"tokens": 100, "sequences": 30}
+        x, y = (evaluate(method, fields, **totals) for method in methods)
+        if x[0] != y[0] or not torch.equal(x[1]["logp"], y[1]["logp"]):
             return
-    raise AssertionError(f"{change} changes neither loss nor gradient nor advantage of {key}")
+    raise AssertionError(f"{'+'.join(changes)} changes neither loss nor gradient nor advantage of {key}")
 
 
 # ---- the tests: every variant of one method in each ----
@@ -129,7 +99,7 @@ def test_every_method_has_a_reference_row() -> None:
     """Without one the other tests of this file leave the method out, so that a new method fails one test."""
     missing = sorted(set(catalog.keys()) - set(reference.LOSSES))
     assert not missing, (
-        f"tests/methods/reference.py: no row for {', '.join(missing)}: write the loss again in plain Python floats and "
+        f"tests/methods/reference.py: no row for {', '.join(missing)}: write the loss again on a vector of tokens and "
         f'add it as LOSSES["{missing[0]}"] (docs/extend.md, a method)'
     )
     assert sorted(set(reference.LOSSES) - set(catalog.keys())) == [], "rows without a method"
@@ -139,9 +109,8 @@ def test_every_method_has_a_reference_row() -> None:
 def test_every_variant_equals_the_reference(key: str) -> None:
     check_each(
         batches.of_method(key, VARIANTS),
-        loss_equals,
+        loss_and_gradient_equal,
         loss_of_a_micro_batch_equals,
-        gradient_equals_finite_differences,
         advantage_equals,
         the_option_changes_something,
     )

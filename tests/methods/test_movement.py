@@ -1,4 +1,4 @@
-"""What is logged of a run: the trainers' loggers, how far the policy moved; when a run ends."""
+"""How far an update moves the policy, when a run ends, and which loggers a trainer gets."""
 
 import inspect
 import math
@@ -20,7 +20,6 @@ from methods.training import movement, rollouts
 from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
 from methods.training.spec import check
 from tests.adapters import worlds
-from tests.merged_config import load
 
 
 def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
@@ -44,13 +43,6 @@ def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
         monkeypatch.setenv("TEPO_LOG", text)
         with pytest.raises(ConfigError, match=said):
             adapters.loggers(tmp_path)
-
-
-def test_the_configuration_takes_every_logger() -> None:
-    files = [ROOT / "config/embedded.yaml", ROOT / "config/quick.yaml"]
-    assert load(files, {"log": ",".join(adapters.LOGGERS)})["log"] == list(adapters.LOGGERS)
-    with pytest.raises(ConfigError, match=r"command line.*: log\.0: unknown value 'tensorbord'.*nearest: tensorboard"):
-        load(files, {"log": "tensorbord"})
 
 
 def two_tokens(p: float) -> torch.Tensor:
