@@ -46,8 +46,8 @@ class Survey:
     @property
     def verdicts(self) -> dict[str, int]:
         """Number of responses by the tool's verdict."""
-        counts = self.rows["tool_correct"].map({True: "correct", False: "wrong"}).fillna("unknown").value_counts()
-        return {name: int(counts.get(name, 0)) for name in ("correct", "wrong", "unknown")}
+        found = list(self.rows["tool_correct"])
+        return {"correct": found.count(True), "wrong": found.count(False), "unknown": found.count(None)}
 
 
 def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[str, str]) -> Survey:
@@ -71,16 +71,11 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
     first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
     start, count = int(rows["sample"].min()), int(rows["id"].value_counts().max())
     for id, numbers in rows.groupby("id", sort=False)["sample"]:
-        where = f"{first['where'][id]}: id {str(id)[:80]!r}"
-        if numbers.duplicated().any():
-            raise ConfigError(
-                f"{where} occurs {len(numbers)} times, sample {numbers.mode()[0]} more than once; set --fields "
-                f"sample=FIELD, or sample={ORDER} to number them as they follow"
-            )
         if start > 1 or sorted(numbers) != list(range(start, start + count)):
+            shown = ", ".join(map(str, sorted(numbers)[:20]))
             raise CorruptInputError(
-                f"{where}: {len(numbers)} samples, numbered {min(numbers)} to {max(numbers)}; each id needs {count}, "
-                "numbered from 0 or 1"
+                f"{first['where'][id]}: id {str(id)[:80]!r} has samples {shown}; each id needs {count}, numbered from "
+                f"0 or 1; set --fields sample=FIELD, or sample={ORDER} to number them as they follow"
             )
     items = {row.item_id: Item(row.item_id, row.problem.strip(), row.gold.strip()) for row in first.itertuples()}
     frame = rows.assign(item_id=rows["id"].map(first["item_id"]), sample=rows["sample"] - start)

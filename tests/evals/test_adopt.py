@@ -79,7 +79,7 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     "two golds": (lines([row | {"answer": "1"} for row in ROWS]), "gold and answer are there; set --fields gold="),
     "no sample number": (
         lines([{k: v for k, v in row.items() if k != "sample"} for row in ROWS]),
-        "row 1: id '1' occurs 2 times, sample 0 more than once; set --fields sample=FIELD, or sample=@order",
+        "row 1: id '1' has samples 0, 0; each id needs 2, .*; set --fields sample=FIELD, or sample=@order",
     ),
     "an id for each sample": (
         lines([row | {"id": n, "sample": 0} for n, row in enumerate(ROWS)]),
@@ -87,7 +87,7 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     ),
     "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: expected one text, got null; set"),
     "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
-    "a missing sample": (lines(ROWS[:-1]), "row 5: id '3': 1 samples, numbered 0 to 0; each id needs 2"),
+    "a missing sample": (lines(ROWS[:-1]), "row 5: id '3' has samples 0; each id needs 2"),
     "a foreign file": (lines([{"a": 1}]), "row 1: response: none of response, output, .*set --fields response=FIELD"),
     "a name that leaves the tree": (lines(ROWS), "'..' cannot be a name; set --model"),
     "cut off": (lines(ROWS[:2])[:-9], "line 2 of the log is not valid JSON"),
