@@ -38,13 +38,7 @@ COMPUTES = {
         "methods/sampling.py", "evals/generation/prompts.py", "evals/generation/draw.py", "evals/generation/engine.py",
         "evals/generation/{}.py",
     ),
-    "grade": (
-        "evals/grading/__init__.py", "evals/grading/boxes.py", "evals/grading/decide.py",
-        "evals/grading/expressions.py", "evals/grading/grader.py", "evals/grading/normalise.py",
-        "evals/grading/numbers.py", "evals/grading/pool.py", "evals/grading/quantities.py",
-        "evals/grading/readings.py", "evals/grading/structure.py", "evals/grading/symbolic.py",
-        "evals/grading/worker.py",
-    ),
+    "grade": ("evals/grading/*.py",),
     "adopt": ("evals/adopt.py",),
     "score": ("evals/score.py", "evals/stats/*.py"),
     "report": ("evals/learning_curves.py", "evals/stats/*.py", "report/**/*", "paper/**/*"),
@@ -56,10 +50,9 @@ BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 PASSIVE = (
     "core", "core.*", "tests", "tests.*",
     "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
-    "methods.training", "methods.training.run_folder", "methods.training.spec",
-    "models", "models.recipe", "models.registry", "models.training_data",
+    "methods.training", "methods.training.run_folder", "methods.training.spec", "models", "models.*",
     "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
-    "evals.grade", "evals.run", "evals.store", "evals.generation", "evals.grading",
+    "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
     "evals.grading.*",
 )  # fmt: skip
 BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; the same name decides which of them count

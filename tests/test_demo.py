@@ -117,22 +117,20 @@ def table() -> dict[str, Any]:
 ROWS = {"T1.1": ("base", 0), "T1.2": ("grpo", 4), "T1.7": ("gspo", 4), "T1.8": ("tepo", 4)}
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize(("column", "benchmark"), [("aime24", AIME24), ("minerva", MINERVA)])
-def test_a_sampled_and_a_greedy_cell(row: str, column: str, benchmark: str, table: dict[str, Any]) -> None:
-    expected = share(right(*ROWS[row], benchmark))
-    found = cell(table, row, column)
-    assert found.value == pytest.approx(float(expected), abs=1e-12)
-    assert found.text == f"{float(100 * expected):.2f}"
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_both_averages(row: str, table: dict[str, Any]) -> None:
-    answers = [right(*ROWS[row], benchmark) for benchmark in ALL]
-    pooled, macro = share(*answers), sum(map(share, answers), Fraction(0)) / len(answers)
-    assert pooled != macro
-    assert cell(table, row, "avg_pooled").value == pytest.approx(float(pooled), abs=1e-12)
-    assert cell(table, row, "avg_macro").value == pytest.approx(float(macro), abs=1e-12)
+def test_cells_are_shares_of_right_responses(table: dict[str, Any]) -> None:
+    """A sampled benchmark, a greedy one, both averages, and TEPO's difference from GRPO."""
+    pooled = {}
+    for row, at in ROWS.items():
+        answers = {key: right(*at, key) for key in ALL}
+        pooled[row] = share(*answers.values())
+        macro = sum(map(share, answers.values()), Fraction(0)) / len(answers)
+        expected = {"aime24": share(answers[AIME24]), "minerva": share(answers[MINERVA]), "avg_macro": macro}
+        for column, value in (expected | {"avg_pooled": pooled[row]}).items():
+            assert cell(table, row, column).value == pytest.approx(float(value), abs=1e-12), (row, column)
+            assert cell(table, row, column).text == f"{float(100 * value):.2f}"
+    difference = float(pooled["T1.8"] - pooled["T1.2"])
+    assert cell(table, "T1.9", "avg_pooled").value == pytest.approx(difference, abs=1e-12)
+    assert cell(table, "T1.8", "avg_pooled").versus == pytest.approx(difference, abs=1e-12)
 
 
 def test_what_was_learnt_stands_above_the_table(table: dict[str, Any]) -> None:

@@ -1,12 +1,8 @@
 """`snakemake plan`: counts as the DAG has them, hours, disk and GPU memory, every missing thing named."""
 
 import copy
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ from methods.training import spec
 from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
-from tests.workflow.conftest import ROOT, Snakemake
+from tests.workflow.conftest import Snakemake
 from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import cost
@@ -235,42 +231,6 @@ def test_memory_grows_with_what_takes_it() -> None:
     assert usual["sampling"] == pytest.approx(1 + 12 * qwen.parameters / 8 / GIB + 0.6 * 79.1)
     rows = cost.largest_batch(training(cov_scope="microbatch"), catalog.parse("clip_cov"))
     assert rows <= 2 * (2048 + 8192)
-
-
-COMMON = {"num_attention_heads": 4, "num_key_value_heads": 2}
-PASSES = {  # what dominates -> sizes, tokens, precision
-    "head": (
-        {**COMMON, "model_type": "qwen2", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
-        | {"head_dim": 32, "vocab_size": 32768},
-        1280,
-        "bfloat16",
-    ),
-    # float32: a CPU's kernels for bfloat16 have buffers of their own, which a GPU's have not
-    "layer": (
-        {**COMMON, "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4}
-        | {"head_dim": 64, "vocab_size": 128},
-        2048,
-        "float32",
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", PASSES)
-def test_a_pass_takes_what_is_estimated(what: str) -> None:
-    """The system's own figure, in a process of its own. 10 %: pages, and buffers of libraries, of 100 to 300 MB."""
-    sizes, tokens, precision = PASSES[what]
-    line = [sys.executable, "-m", "tests.workflow.memory_pass", json.dumps(sizes), str(tokens), precision]
-    # every tensor is given back to the system when it is freed: without it malloc keeps some, as it sees fit
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
-    made = registry.Shape(**sizes, tie_word_embeddings=False, source="here")  # type: ignore[arg-type]
-    width = 2 if precision == "bfloat16" else 4
-    expected = cost.pass_memory(made, tokens, width, sdpa=True)
-    assert expected[what] == max(expected.values())
-    # Parameters of a layer and the head, gathered on a GPU, are the model's own here.
-    gathered = {"head": 0.0, "layer": (2 * width + 4) * made.layer_parameters + width * 128 * 256}
-    assert int(done.stdout) == pytest.approx(expected[what] - gathered[what], rel=0.1)
 
 
 GPU = {"device": "cuda", "rollouts": 72, "gpus_per_node": 8}
