@@ -6,7 +6,6 @@ The worker imports no project code, so a child always runs the code on disk. Wit
 runs in its process.
 """
 
-import argparse
 import atexit
 import ctypes
 import gc
@@ -57,15 +56,6 @@ def start(log: Path, variables: Mapping[str, str]) -> None:
             env={**os.environ, **variables, **quiet},
         )  # fmt: skip
     os.environ[VARIABLE] = f"{folder}/socket"
-
-
-def option(name: str, default: str) -> str:
-    """Return an option of the command line, for a command that hands over before it parses its arguments."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument(name, dest="value", default=default)
-    with suppress(argparse.ArgumentError):
-        return str(parser.parse_known_args()[0].value)
-    return ""  # an option without a value: the command's parser reports it
 
 
 def hand_over(module: str, libraries: Sequence[str]) -> None:

@@ -6,9 +6,12 @@ The model is loaded once for all benchmarks, and not at all when nothing is left
 `SAMPLES_DIR/.work` under a digest of all their inputs. Columns and samples.json: docs/results.md.
 """
 
+import sys
+
 from core import worker
 
-if __name__ == "__main__" and worker.option("--backend", "hf") == "hf":  # the others start servers or processes
+# The other engines start servers or processes.
+if __name__ == "__main__" and not any(word.endswith(("vllm", "openai")) for word in sys.argv):
     # Before the other imports, which the worker already has: they take longer than handing over, for every checkpoint.
     from evals.generation import LIBRARIES
 
@@ -20,7 +23,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -65,7 +65,7 @@ SNAKEMAKE = [
     (f"{QUICK} --config =3", CLI + "'': must be a key"),
     (f"{QUICK} --config training={{passes", CLI + "training: not valid YAML"),
     ("--profile slurm", "conda: not found, .*--sdm env-modules"),
-    ("--profile slurm --sdm env-modules", "sbatch: not found: this machine has no Slurm"),
+    ("--profile slurm --sdm env-modules", "sbatch: not found: run on a login node"),
 ]  # fmt: skip
 PLANNED = "matrix: [{models: [tiny_qwen2], methods: [grpo], seeds: [1], steps: [4]}]"
 # The same in a file of one's own.

@@ -56,7 +56,7 @@ def attach() -> None:
     from snakemake import cli
 
     convert: Callable[..., Any] = cli.args_to_api
-    if getattr(convert, "checks_arguments", None):
+    if convert.__module__ == __name__:
         return
     # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
     for stream in (sys.stdout, sys.stderr):
@@ -70,19 +70,17 @@ def attach() -> None:
         args.forcerun = FORCED
         return convert(args, parser)
 
-    converted.checks_arguments = True  # type: ignore[attr-defined]
     cli.args_to_api = converted
 
 
 def check_arguments(args: Namespace) -> None:
     """Check and convert Snakemake's parsed options in place; raise `BenchError` for the first problem."""
     TARGETS[:] = [target for target in args.targets or [] if isinstance(target, str)]
-    for path in args.configfile or []:
-        is_name = Path(path).suffix in (".yaml", ".yml", ".json")
-        if Path(path).is_dir() or not (is_name or Path(path).exists()):
-            what = "is a folder" if Path(path).is_dir() else "no such file"
+    for path in map(Path, args.configfile or []):
+        if path.is_dir() or not (path.exists() or path.suffix in (".yaml", ".yml", ".json")):
+            what = "is a folder" if path.is_dir() else "no such file"
             raise ConfigError(f"{COMMAND_LINE}: --configfile {path}: {what}; a target stands before --configfile")
-        if not Path(path).exists():
+        if not path.exists():
             raise unknown(COMMAND_LINE, "--configfile", str(path), map(str, Path("config").glob("*.yaml")))
         read_yaml(path, "configuration")
     if args.config is not None:
@@ -131,21 +129,18 @@ def check_targets(rules: Iterable[str]) -> None:
 
 def _check_machine(args: Namespace) -> None:
     """Raise if the folder or a program that the call needs is not usable on this machine."""
-    methods = args.software_deployment_method
-    conda = {method for method in methods if method.name == "CONDA"}
+    conda = {method for method in args.software_deployment_method if method.name == "CONDA"}
+    if shutil.which("conda") is None:
+        if conda and not args.dryrun:
+            raise MissingInputError(
+                "conda: not found, and the profile's jobs enter conda environments (docs/scale.md); install it, or let "
+                "jobs run in the environment that is active: --sdm env-modules"
+            )
+        args.software_deployment_method -= conda  # a plan does not enter an environment
     if args.dryrun:
-        methods -= conda if shutil.which("conda") is None else set()  # a plan does not enter an environment
         return
-    if conda and shutil.which("conda") is None:
-        raise MissingInputError(
-            "conda: not found, and the profile's jobs enter conda environments (docs/scale.md); install it, or let "
-            "jobs run in the environment that is active: --sdm env-modules"
-        )
     if args.executor == "slurm" and shutil.which("sbatch") is None:
-        raise MissingInputError(
-            "sbatch: not found: this machine has no Slurm; type the command on a login node of the cluster, or leave "
-            "out the profile to run here"
-        )
+        raise MissingInputError("sbatch: not found: run on a login node of the cluster, or leave out the profile")
     notes = Path(".snakemake")
     for folder in (notes if notes.exists() else Path.cwd(), Path("results"), Path("logs")):
         if folder.exists() and not os.access(folder, os.W_OK):

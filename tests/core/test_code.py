@@ -101,7 +101,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/training/movement.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/adapters/trl/trainer.py", "", "\nEDITED = 1\n", TRL),
     ("methods/adapters/verl/trainer.py", "", "\nEDITED = 1\n", VERL),
-    ("evals/reward.py", "def _reward(grade: Grade)", "def _reward(grade: Grade, x=1)", RUNS),
+    ("evals/reward.py", "def graded(questions: Sequence[Question])", "def graded(questions, x=1)", RUNS),
     # other stages
     ("methods/sampling.py", "BLOCK = ", "BLOCK = 1 + ", RUNS | DRAWN),
     ("models/tiny.py", "", "\nEDITED = 1\n", {"bases"}),
@@ -268,9 +268,3 @@ def test_an_edit_while_a_stage_runs_and_a_module_in_no_list_are_a_warning(
     file.write_text("X = (\n")
     assert warning_entry((stage, before)) == edited
     sys.modules.pop("hidden")
-
-
-def test_the_lists_name_files_that_are_there() -> None:
-    for stage in COMPUTES:
-        for name in {"train": ("trl", "verl"), "generate": ("hf", "vllm", "openai")}.get(stage, ("",)):
-            assert Code(stage, name).files or stage in ("method", "prompts")

@@ -46,59 +46,34 @@ def test_every_key_is_documented() -> None:
             models += [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Declared)]
 
 
-def test_runs_are_deduplicated_by_content(quick: dict[str, Any]) -> None:
-    quick["matrix"] += [{"models": ["tiny_qwen2"], "methods": ["tepo+beta=0.001"], "seeds": [1], "steps": [12]}]
-    runs = [p for p in Matrix(quick).planned if p.run.method.startswith("tepo") and p.row == "tepo"]
-    assert [p.steps for p in runs] == [(4, 12)], "beta's default written out is the same run, with one more checkpoint"
-
-
-def runs(config: dict[str, Any]) -> set[str]:
-    return {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in Matrix(config).planned}
-
-
-CHOSEN = [
-        ("quick", {"methods": "gpg, cispo"}, {"tiny_qwen2/gpg/seed1: 4", "tiny_qwen2/cispo/seed1: 4"}),
-        ("quick", {"methods": "tepo+beta=0.001"}, {"tiny_qwen2/tepo/seed1: 4"}),
-        # A setting of the scale shows in the key.
-        (
-            "quick",
-            {"methods": "clip_cov,clip_cov+fraction=0.5"},
-            {"tiny_qwen2/clip_cov+fraction=0.01/seed1: 4", "tiny_qwen2/clip_cov+fraction=0.5/seed1: 4"},
-        ),
-        ("quick", {"models": "tiny_llama", "methods": "gpg"}, {"tiny_llama/gpg/seed1: 4"}),
-        (
-            "quick",
-            {"seeds": "4,5", "methods": ["tepo"]},
-            {"tiny_qwen2/tepo/seed4: 4", "tiny_qwen2/tepo/seed5: 4"},
-        ),
-        # The paper's TEPO of this model is another one than Qwen2.5's.
-        (
-            "paper",
-            {"methods": "grpo,tepo", "models": "qwen3_14b,mistral_7b_instruct_v0.2"},
-            {
-                "qwen3_14b/grpo/seed2: 72", "qwen3_14b/tepo+beta=1/seed2: 72",
-                "mistral_7b_instruct_v0.2/grpo/seed2: 72", "mistral_7b_instruct_v0.2/tepo/seed2: 72",
-            },
-        ),
-        (
-            "paper",
-            {"methods": "grpo,tepo", "models": "qwen2.5_7b"},
-            {
-                "qwen2.5_7b/grpo/seed1: 72,132", "qwen2.5_7b/grpo/seed2: 18,72,132",
-                "qwen2.5_7b/tepo/seed1: 72", "qwen2.5_7b/tepo/seed2: 18,72",
-            },
-        ),
-        (
-            "embedded",
-            {"methods": "sapo,tepo_kl_all+beta=0.5", "models": "tiny_qwen2", "seeds": 1, "training": {"rollouts": "4"}},
-            {"tiny_qwen2/sapo/seed1: 4", "tiny_qwen2/tepo_kl_all+beta=0.5/seed1: 4"},
-        ),
-    ]  # fmt: skip
+Q, P = "tiny_qwen2", "qwen2.5_7b"
+CHOSEN = [  # files, options, and the runs with their checkpoints
+    ("quick", {"methods": "gpg, cispo"}, f"{Q}/gpg/seed1: 4; {Q}/cispo/seed1: 4"),
+    ("quick", {"methods": "tepo+beta=0.001"}, f"{Q}/tepo/seed1: 4"),
+    # A setting of the scale shows in the key.
+    ("quick", {"methods": "clip_cov,clip_cov+fraction=0.5"},
+     f"{Q}/clip_cov+fraction=0.01/seed1: 4; {Q}/clip_cov+fraction=0.5/seed1: 4"),
+    ("quick", {"models": "tiny_llama", "methods": "gpg"}, "tiny_llama/gpg/seed1: 4"),
+    ("quick", {"seeds": "4,5", "methods": ["tepo"]}, f"{Q}/tepo/seed4: 4; {Q}/tepo/seed5: 4"),
+    # beta's default written out is the same run, with one more checkpoint
+    ("quick", {"matrix": [{"models": [Q], "methods": [m], "seeds": [1], "steps": [n]}
+                          for m, n in (("tepo", 4), ("tepo+beta=0.001", 12))]}, f"{Q}/tepo/seed1: 4,12"),
+    # The paper's TEPO of this model is another one than Qwen2.5's.
+    ("paper", {"methods": "grpo,tepo", "models": "qwen3_14b,mistral_7b_instruct_v0.2"},
+     "qwen3_14b/grpo/seed2: 72; qwen3_14b/tepo+beta=1/seed2: 72; mistral_7b_instruct_v0.2/grpo/seed2: 72; "
+     "mistral_7b_instruct_v0.2/tepo/seed2: 72"),
+    ("paper", {"methods": "grpo,tepo", "models": P},
+     f"{P}/grpo/seed1: 72,132; {P}/grpo/seed2: 18,72,132; {P}/tepo/seed1: 72; {P}/tepo/seed2: 18,72"),
+    ("embedded", {"methods": "sapo,tepo_kl_all+beta=0.5", "models": Q, "seeds": 1, "training": {"rollouts": "4"}},
+     f"{Q}/sapo/seed1: 4; {Q}/tepo_kl_all+beta=0.5/seed1: 4"),
+]  # fmt: skip
 
 
 def test_the_command_line_chooses_from_the_matrix_and_adds_to_it() -> None:
     for scale, options, expected in CHOSEN:
-        assert runs(load(files_of(scale), options)) == expected, options
+        planned = Matrix(load(files_of(scale), options)).planned
+        runs = {f"{p.run.path.as_posix()}: {','.join(map(str, p.steps))}" for p in planned}
+        assert runs == set(expected.split("; ")), options
 
 
 def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> None:
@@ -152,34 +127,26 @@ def test_training_problems_of_another_file_than_the_configured_one_are_refused(
     plan(files, root=tmp_path)
 
 
-def test_a_variant_trains_under_its_own_settings_and_name(quick: dict[str, Any]) -> None:
-    quick["variants"]["slow"] = {"title": "slow", "trainer": "verl", "training": {"learning_rate": 1e-6}}
-    quick["matrix"] += [quick["matrix"][0] | {"variant": "slow", "methods": ["tepo"]}]
-    own, varied = (p for p in Matrix(quick).planned if p.run.key == "tepo")
-    assert (own.run.method, varied.run.method, varied.row) == ("tepo", "tepo@slow", "tepo@slow")
-    given = Matrix(quick).specification(varied, "base", "prompts")
-    assert (given["variant"], given["trainer"], given["training"]["learning_rate"]) == ("slow", "verl", 1e-6)
-    assert Matrix(quick).specification(own, "base", "prompts")["training"]["learning_rate"] == 1e-4
-
-
-def test_a_control_is_in_the_specification_and_in_the_record_of_the_matrix(quick: dict[str, Any]) -> None:
+def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_the_matrix(
+    quick: dict[str, Any],
+) -> None:
     """And nowhere else: the specification of every other run has not one key more."""
+    quick["variants"]["slow"] = {"title": "slow", "trainer": "verl", "training": {"learning_rate": 1e-6}}
     block = quick["matrix"][0] | {"methods": ["grpo"]}
-    quick["matrix"] += [block | {"variant": name} for name in ("coin", "format", "again")]
-    given = {
-        p.run.method: Matrix(quick).specification(p, "base", "prompts")
-        for p in Matrix(quick).planned
-        if p.run.key == "grpo"
-    }
+    quick["matrix"] += [block | {"variant": name} for name in ("coin", "format", "again", "slow")]
+    made = Matrix(quick)
+    given = {p.run.method: made.specification(p, "base", "prompts") for p in made.planned if p.run.key == "grpo"}
     plain = given["grpo"]
     assert not {"placebo", "stream", "variant"} & plain.keys()
     assert given["grpo@coin"] == plain | {"placebo": "evals.placebo:coin", "variant": "coin"}
     assert given["grpo@format"] == plain | {"placebo": "evals.placebo:boxes", "variant": "format"}
     assert given["grpo@again"] == plain | {"stream": 1, "variant": "again"}
+    training = plain["training"] | {"learning_rate": 1e-6}
+    assert given["grpo@slow"] == plain | {"variant": "slow", "trainer": "verl", "training": training}
     for document in given.values():
         spec.check(document)
-    written = Matrix(quick).content()
-    changes = {name: body["changes"] for name, body in written["variants"].items()}
+    written = made.content()
+    changes = {name: body["changes"] for name, body in written["variants"].items() if name != "slow"}
     assert changes == {"coin": {"reward": "coin"}, "format": {"reward": "format"}, "again": {"stream": 1}}
     assert written["settings"]["variants.coin.reward"] == "coin"
 
