@@ -2,14 +2,13 @@
 
 import csv
 import json
-import math
-import statistics
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
 from core.layout import Results, Run
 from evals import learning_curves
@@ -145,21 +144,16 @@ def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
 
 
 def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree) -> None:
-    write_run(tree.root / "runs", "tepo", 2, [min(value + 0.2, 1.0) for value in RISING])
+    """A seed that never reaches a target leaves no mean over those that did."""
+    write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
     path = tree.root / "runs/tiny_qwen2/tepo/seed2/curve.csv"
     rewrite(path, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 4.0)})
-    pairs = [value(tree, "tepo", s, "grad_norm") - value(tree, "grpo", s, "grad_norm") for s in (1, 2)]
-    found = over_seeds(tree, "tepo", "grad_norm")
-    se = statistics.stdev(pairs) / math.sqrt(2)
-    t_97_5 = 12.706204736174707  # Student's t, one degree of freedom
-    assert found["difference"] == pytest.approx(statistics.fmean(pairs))
+    sides = [[value(tree, method, seed, "grad_norm") for seed in (1, 2)] for method in ("tepo", "grpo")]
+    test, found = stats.ttest_rel(*sides), over_seeds(tree, "tepo", "grad_norm")
+    interval = test.confidence_interval()
     ends = found["difference_low"], found["difference_high"]
-    assert ends == pytest.approx((2.0 - t_97_5 * se, 2.0 + t_97_5 * se))
-    assert found["p"] == pytest.approx(2 / math.pi * math.atan(1 / (2.0 / se)), rel=1e-6)  # Cauchy's tail
-
-
-def test_a_seed_that_never_gets_there_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
-    write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
+    assert (found["difference"], *ends) == pytest.approx((2.0, interval.low, interval.high))
+    assert found["p"] == pytest.approx(test.pvalue)
     found = over_seeds(tree, "tepo", "to_50")
     assert (found["difference"], found["difference_how"]) == (None, "TEPO: seed 2: never reached")
     assert (found["value"], found["how"]) == (None, "seed 2: never reached")

@@ -63,19 +63,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return made(tmp_path_factory.mktemp("swept") / "rates")
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The same with both rates on the fresh seeds, as `fresh: [chosen, own]` plans."""
-
-    def change(matrix: dict[str, Any]) -> None:
-        planned = matrix["runs"], matrix["checkpoints"]
-        sweep_of_rates(matrix)
-        matrix["runs"], matrix["checkpoints"] = planned
-        matrix["sweep"]["fresh"] = ["chosen", "own"]
-
-    return made(tmp_path_factory.mktemp("both") / "rates", change)
-
-
 def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: Any) -> Tree:
     """The tree as if these runs and their checkpoints were planned too."""
     names = [{"model": "tiny_qwen2", "method": method, "seed": seed} for method in keys for seed in seeds]
@@ -133,12 +120,13 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
 
 
 @pytest.mark.parametrize("last", ["tepo", "tepo@high"])
-def test_the_chosen_value_is_that_of_the_last_choice(both: Tree, tmp_path: Path, last: str) -> None:
+def test_the_chosen_value_is_that_of_the_last_choice(swept: Tree, tmp_path: Path, last: str) -> None:
     """The fresh runs of an earlier choice stay in the tree."""
-    tree = Tree(shutil.copytree(both.root, tmp_path / "rates"))
+    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     rows = [row | {"chosen": "yes" if row["method"] in ("grpo", last) else "no"} for row in choice(tree)]
     write_text(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
-    assert Tree(tree.root).chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
+    both = with_runs(tree, ["grpo", "tepo"], TEST)
+    assert both.chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
 
 
 def test_fresh_figures_are_of_the_value_that_is_best_now(swept: Tree) -> None:
