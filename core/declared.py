@@ -115,13 +115,8 @@ def _keys_at(declared: Any, path: list[Any]) -> list[str]:
 
 
 NAMES = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    list: "a list",
-    dict: "an object",
-}
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "an object",
+}  # fmt: skip
 
 
 def check(value: Any, shape: Any, where: str, key: str = "") -> None:
@@ -130,22 +125,18 @@ def check(value: Any, shape: Any, where: str, key: str = "") -> None:
     A shape is a type, `[shape]` for a list, or an object of `{name: shape}`, to which keys may be added. A key whose
     name ends in `?` may be missing or null; the name `*` stands for all keys.
     """
-    at, kind = f"{where}: {key or 'top level'}", type(shape) if isinstance(shape, list | dict) else shape
-    if not isinstance(value, int | float if kind is float else kind) or (
-        isinstance(value, bool) and kind in (int, float)
-    ):
+    kind: Any = type(shape) if isinstance(shape, list | dict) else shape
+    accepted: Any = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:80]
-        raise CorruptInputError(f"{at}: must be {NAMES[kind]}, got {shown}")
-    if isinstance(shape, list):
-        inside = [(number, each, shape[0]) for number, each in enumerate(value)]
-    else:
-        inside = []
-        for name, each in shape.items() if isinstance(shape, dict) else ():
-            if name == "*":
-                inside += [(found, child, each) for found, child in value.items()]
-            elif name.removesuffix("?") in value and not (name.endswith("?") and value[name[:-1]] is None):
-                inside.append((name.removesuffix("?"), value[name.removesuffix("?")], each))
-            elif not name.endswith("?"):
-                raise CorruptInputError(f"{at}: {name} is missing")
-    for name, child, each in inside:
-        check(child, each, where, f"{key}.{name}" if key else str(name))
+        raise CorruptInputError(f"{where}: {key or 'top level'}: must be {NAMES[kind]}, got {shown}")
+    prefix = f"{key}." if key else ""
+    for number, child in enumerate(value if isinstance(shape, list) else ()):
+        check(child, shape[0], where, f"{prefix}{number}")
+    for name, inner in shape.items() if isinstance(shape, dict) else ():
+        for each in value if name == "*" else [name.removesuffix("?")]:
+            if value.get(each) is None and name.endswith("?"):
+                continue
+            if each not in value:
+                raise CorruptInputError(f"{where}: {prefix}{each}: is missing")
+            check(value[each], inner, where, f"{prefix}{each}")

@@ -248,8 +248,8 @@ class Tree:
         for row in read_rows(self.layout.scores):
             counts = {verdict: row[verdict] for verdict in NOT_CORRECT}
             figures = {name: row[name] for name in ("low", "high", "level", "how", "items", "responses")}
-            key = Checkpoint(_run(row), row["step"]), row["benchmark"]
-            scores[key] = Score(value=row["score"], counts=counts, **figures)
+            score = Score(value=row["score"], counts=counts, **figures)
+            scores[Checkpoint(_run(row), row["step"]), row["benchmark"]] = score
         return scores
 
     def records(self) -> Iterator[tuple[str, Run | Checkpoint, dict[str, Any]]]:
@@ -266,17 +266,16 @@ class Tree:
         made: dict[str, dict[str, str]] = defaultdict(dict)  # what -> value -> the first result with it
         for stage, of, record in self.records():
             inputs, trainer = record.get("inputs") or {}, record.get("spec", {}).get("trainer")
-            facts = {f"code of {stage}": record.get("code")}
             if isinstance(of, Run):
-                variant = "" if of.variant is None else f" as {of.variant}"  # may train on another reward
+                variant = f" as {of.variant}" if of.variant else ""  # may train on another reward
                 facts = {f"code of {trainer} runs{variant}": inputs.get("code")}
                 facts[f"code of {of.key.split('+')[0]}"] = inputs.get("method_code")
-            packages = (record.get("environment") or {}).get("packages")
+            else:
+                facts = {f"code of {stage}": record.get("code")}
+            packages = (record.get("environment") or {}).get("packages") or {}
             # verl counts only for runs that it trains, so others may be older than it
-            facts[f"packages of {stage}"] = packages and {
-                name: number for name, number in packages.items() if name != "verl" or trainer == name
-            }
-            for what, value in facts.items():
+            counted = {name: number for name, number in packages.items() if name != "verl" or trainer == name}
+            for what, value in (facts | {f"packages of {stage}": counted or None}).items():
                 if value is not None:
                     made[what].setdefault(str(value), of.path.as_posix())
         return [
