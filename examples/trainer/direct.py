@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from methods import catalog
@@ -12,7 +12,7 @@ from methods.adapters import Outcome, checked, resolved
 from methods.batch import Batch
 from methods.training import movement, rollouts
 from methods.training.curve import Recorder
-from methods.training.rollouts import RolloutFigures, choose, deal, derive, order, stream_seed
+from methods.training.rollouts import choose, deal, derive, order, stream_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,7 +83,7 @@ class _Loop:
             self.optimizer.load_state_dict(optimizer)
         self.recorder = Recorder(run, self.method, stop)
 
-    def rollout(self, number: int) -> RolloutFigures:
+    def rollout(self, number: int) -> dict[str, Any]:
         """Sample, score and make all updates of one rollout; return its figures."""
         import torch
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from core.errors import CorruptInputError
 from core.progress import Progress
 from methods.diagnostics import NAMES
 from methods.training.movement import MOVEMENT, Update
-from methods.training.rollouts import RolloutFigures, SamplerCheck, collapsed
+from methods.training.rollouts import SamplerCheck, collapsed
 
 if TYPE_CHECKING:
     from methods.batch import Batch
@@ -52,6 +51,7 @@ class Curve:
             self._note(row)
         self._stream = open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115  open as long as the run
         self._stream.write(text)
+        self._stream.flush()
 
     def append(self, row: Mapping[str, Figure]) -> None:
         """Append one row, which must have every column; None is written as an empty cell."""
@@ -97,7 +97,7 @@ class Recorder:
 
     def write_row(
         self,
-        figures: RolloutFigures,
+        figures: Mapping[str, Figure],
         index: int,
         batch: Batch | None,
         gradient_norm: float | None,
@@ -110,10 +110,11 @@ class Recorder:
         divergences: the columns `movement.KL`, for a rollout's last row; more: loss, learning_rate, tokens, sequences,
         seconds_update, seconds_rollout. Raises `CorruptInputError` for a gradient that is not finite.
         """
-        update = (figures.rollout - 1) * self.training.updates_per_rollout + index
+        rollout = int(figures["rollout"] or 0)
+        update = (rollout - 1) * self.training.updates_per_rollout + index
         self.check_gradient(gradient_norm, update)
         row: dict[str, Figure] = {
-            **dict.fromkeys((*NAMES, *MOVEMENT, "grad_norm")), **asdict(figures), **(divergences or {}), **more,
+            **dict.fromkeys((*NAMES, *MOVEMENT, "grad_norm")), **figures, **(divergences or {}), **more,
             "update": update, "minibatch": index,
         }  # fmt: skip
         if moved:
@@ -140,13 +141,13 @@ class Recorder:
                 f"the gradient's norm is {norm}: a step would destroy the weights; lower training.learning_rate"
             )
 
-    def end_rollout(self, figures: RolloutFigures) -> tuple[list[int], bool]:
+    def end_rollout(self, figures: Mapping[str, Any]) -> tuple[list[int], bool]:
         """Return the checkpoints to publish now, and whether a state to resume from is due.
 
         After a collapse the later checkpoints are published too, so that evaluation can measure the collapsed policy.
         """
-        rollout, t = figures.rollout, self.training
-        self.progress.update(rollout, reward=figures.reward, entropy=self._entropy)
+        rollout, t = figures["rollout"], self.training
+        self.progress.update(rollout, reward=figures["reward"], entropy=self._entropy)
         if collapsed(self.run.curve.rewards, rollout):
             self.collapsed_at = rollout
             return [step for step in self.run.spec.checkpoints if step >= rollout], False

@@ -10,7 +10,7 @@ import hashlib
 import random
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,22 +33,6 @@ COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 # --- Groups and minibatches -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RolloutFigures:
-    """Columns of `curve.csv` that are the same for all updates of a rollout."""
-
-    rollout: int  # 1-based
-    reward: float  # mean over all sampled responses that have one
-    reward_kept: float | None  # mean over the responses trained on; None if there are none
-    reward_given: float  # mean of the rewards passed to the method over all sampled responses: `reward`, or its placebo
-    groups_sampled: int
-    groups_kept: int
-    groups_discarded: int
-    response_tokens: float  # mean per sampled response
-    truncated_fraction: float  # share of the sampled responses cut at the token limit
-    reward_timeouts: int = 0  # responses without a reward, because it timed out or grading failed
-
-
 def figures(
     rollout: int,
     rewards: Sequence[float | None],
@@ -57,8 +41,8 @@ def figures(
     tokens: Sequence[int],
     truncated: Sequence[bool],
     given: Sequence[float | None] | None = None,
-) -> RolloutFigures:
-    """Return the figures of a rollout from its responses, group by group of `samples`.
+) -> dict[str, Any]:
+    """Return the columns of `curve.csv` that all updates of a rollout share; group by group of `samples` responses.
 
     rewards: true; None: not graded, which the means leave out. kept_groups: as `choose` returns them; given: the
     rewards passed to the method if they are a placebo's. Raises `CorruptInputError` if no response has a reward.
@@ -69,18 +53,18 @@ def figures(
     kept = [rewards[row] or 0.0 for group in kept_groups for row in range(group * samples, (group + 1) * samples)]
     passed = graded if given is None else [reward for reward in given if reward is not None]
     groups = len(rewards) // samples
-    return RolloutFigures(
-        rollout=rollout,
-        reward=_mean(graded),
-        reward_kept=_mean(kept) if kept else None,
-        reward_given=_mean(passed),
-        groups_sampled=groups,
-        groups_kept=len(kept_groups),
-        groups_discarded=groups - len(kept_groups),
-        response_tokens=_mean(tokens),
-        truncated_fraction=_mean(truncated),
-        reward_timeouts=len(rewards) - len(graded),
-    )
+    return {
+        "rollout": rollout,  # 1-based
+        "reward": _mean(graded),
+        "reward_kept": _mean(kept) if kept else None,  # of the responses trained on
+        "reward_given": _mean(passed),
+        "groups_sampled": groups,
+        "groups_kept": len(kept_groups),
+        "groups_discarded": groups - len(kept_groups),
+        "response_tokens": _mean(tokens),
+        "truncated_fraction": _mean(truncated),  # share cut at the token limit
+        "reward_timeouts": len(rewards) - len(graded),  # it timed out, or grading failed
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

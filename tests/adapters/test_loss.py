@@ -246,7 +246,7 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
         trainer._clip_grad_norm(SimpleNamespace(parameters=list))
     # verl has left such a step out by itself, and hands the norm over with the update's row
     with pytest.raises(CorruptInputError, match=line):
-        recorder.write_row(SimpleNamespace(rollout=2), 2, None, norm)
+        recorder.write_row({"rollout": 2}, 2, None, norm)
 
 
 @pytest.mark.parametrize(("filtering", "key"), [("none", "opo"), ("oversample", "reinforce_pp")])
@@ -273,8 +273,8 @@ def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted
     expected = trainer.method.advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
     assert torch.equal(kept.advantage, expected)
     found = trainer.recorder.figures
-    assert (found.reward, found.reward_given, found.reward_kept) == (1 / 2, 1 / 2, 5 / 8)
-    assert (found.reward_timeouts, found.groups_sampled, found.groups_kept) == (1, 3, 2)
+    assert (found["reward"], found["reward_given"], found["reward_kept"]) == (1 / 2, 1 / 2, 5 / 8)
+    assert (found["reward_timeouts"], found["groups_sampled"], found["groups_kept"]) == (1, 3, 2)
 
 
 def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(world: Path) -> None:

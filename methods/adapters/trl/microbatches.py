@@ -129,22 +129,19 @@ def join(draws: Sequence[Rows], pad: int) -> Rows:
 
     if len(draws) == 1:
         return draws[0]
-    prompt = max(draw.prompt_ids.shape[1] for draw in draws)
-    width = max(draw.completion_ids.shape[1] for draw in draws)
+    prompt, width = (max(getattr(d, name).shape[1] for d in draws) for name in ("prompt_ids", "completion_ids"))
     columns: dict[str, list[Tensor]] = {}
     groups_before = 0
     for draw in draws:
-        for f in fields(draw):
-            x = getattr(draw, f.name)
+        for name, x in vars(draw).items():
             if x is None:
                 continue
-            if f.name.startswith("prompt_"):
-                x = padded(x, (prompt - x.shape[1], 0), value=pad if f.name == "prompt_ids" else 0)
-            elif _is_completion(f.name, draw):
-                x = padded(x, (0, width - x.shape[1]), value=pad if f.name == "completion_ids" else 0)
-            elif f.name == "group":
-                x = x + groups_before
-            columns.setdefault(f.name, []).append(x)
+            value = pad if name.endswith("_ids") else 0
+            if name.startswith("prompt_"):
+                x = padded(x, (prompt - x.shape[1], 0), value=value)
+            elif _is_completion(name, draw):
+                x = padded(x, (0, width - x.shape[1]), value=value)
+            columns.setdefault(name, []).append(x + groups_before if name == "group" else x)
         groups_before += int(draw.group.max()) + 1
     return Rows(**{name: torch.cat(values) for name, values in columns.items()})
 
@@ -159,11 +156,11 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
         index = (torch.tensor(members, dtype=torch.long).unsqueeze(1) * samples + torch.arange(samples)).flatten()
         minibatch = rows.take(index.to(rows.group.device))
         lengths_KG = minibatch.lengths.view(-1, samples)
+        totals = int(minibatch.lengths.sum()), len(minibatch), parts
         group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
-        tokens = int(minibatch.lengths.sum())
         size = max(1, -(-len(minibatch) // parts))  # rounded up; an empty minibatch gives empty parts
-        for part in range(parts):
-            at = slice(part * size, (part + 1) * size)
-            of_part = minibatch.take(at), tokens, len(minibatch), parts, group_tokens[at], len(members)
-            result.append(MicroBatch(*of_part, minibatch=number, start=at.start))
+        for start in range(0, parts * size, size):
+            at = slice(start, start + size)
+            part = minibatch.take(at)
+            result.append(MicroBatch(part, *totals, group_tokens[at], len(members), minibatch=number, start=start))
     return result

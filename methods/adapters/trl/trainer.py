@@ -212,7 +212,7 @@ class MethodTrainer(GRPOTrainer):
             return replace(rows, advantage=rows.reward)
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
 
-    def _figures(self, sampled: Rows, kept_groups: list[int]) -> rollouts.RolloutFigures:
+    def _figures(self, sampled: Rows, kept_groups: list[int]) -> dict[str, Any]:
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
         true = sampled.reward if sampled.true_reward is None else sampled.true_reward
@@ -440,7 +440,7 @@ class Recorder(curve.Recorder, TrainerCallback):
     """Recorder that collects the trainer's figures, writes them after each update, and controls TRL's loop at edges."""
 
     trainer: MethodTrainer  # set by the trainer
-    figures: rollouts.RolloutFigures  # of the rollout that is trained on
+    figures: dict[str, Any]  # of the rollout that is trained on
     rollout_seconds: float | None = None  # of sampling before the update; None if no rollout was due
     minibatch: MicroBatch  # of the update: its last part
     gradient_norm: float | None = None  # of the update, before clipping

@@ -359,7 +359,7 @@ class MethodTrainer(PPOTrainerSync):
             updates.setdefault(result.update, []).append(result)
         in_order = [updates[number] for number in sorted(updates)]
         # A minibatch without an informative group has no update; such minibatches come last in each pass.
-        trained = min(figures.groups_kept, t.minibatches)
+        trained = min(figures["groups_kept"], t.minibatches)
         for index in range(t.updates_per_rollout):
             passes_before, minibatch = divmod(index, t.minibatches)
             update = passes_before * trained + minibatch if minibatch < trained else None

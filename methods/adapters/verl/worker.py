@@ -198,7 +198,6 @@ class MicroBatchResult(NamedTuple):
     update: int  # 0-based over the run
     loss: float  # the micro-batch's share of the minibatch's loss
     batch: Batch  # without gradient, on the CPU: diagnostics are computed over the whole minibatch
-    place: Tensor  # (B,) position of each row in the minibatch, as in `MicroBatch`
     moved: movement.Update | None = None  # change of the parameters in the update
 
 
@@ -260,7 +259,7 @@ class MethodLoss:
             generator=self._generator(update),
             selected=selected,
         )
-        result = MicroBatchResult(update, float(loss.detach()), detached(batch), part.place.cpu())
+        result = MicroBatchResult(update, float(loss.detach()), detached(batch))
         return loss * part.ranks, {RESULT: result}
 
     def _update(self, part: MicroBatch) -> int:
