@@ -15,23 +15,14 @@ from methods.batch import Batch
 from methods.method import Method
 
 
-class _Silent:
-    """Takes what a recorder is told."""
-
-    def micro_batch(self, *_: object) -> None: ...
-
-
-class _State:
-    global_step = 0
-
-
 def through_trainer(method: Method, batch: Batch, parts: int = 1, whole: bool = True) -> torch.Tensor:
     """The trainer's loss summed over `parts` micro-batches; its gradient reaches `batch.logp` and `batch.entropy`.
 
     whole: statistics over the minibatch (R15).
     """
     trainer: Any = object.__new__(MethodTrainer)
-    trainer.method, trainer.recorder, trainer.run_seed, trainer.state = method, _Silent(), 0, _State()
+    trainer.method, trainer.run_seed, trainer.state = method, 0, SimpleNamespace(global_step=0)
+    trainer.recorder = SimpleNamespace(micro_batch=lambda *_: None)
     trainer.training_sizes = SimpleNamespace(
         max_completion_tokens=batch.max_tokens, cov_scope="minibatch" if whole else "microbatch", precision="float32"
     )
@@ -45,20 +36,12 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1, whole: bool = 
         piece = batch.rows(at)
         if not len(piece.advantage):
             continue
+        none = torch.zeros(len(piece.mask), 1, dtype=torch.long)
+        same = ("group", "advantage", "ref_logp", "sampling_logp", "old_logp", "old_entropy", "old_full_logp")
         rows = Rows(
-            prompt_ids=torch.zeros(len(piece.mask), 1, dtype=torch.long),
-            prompt_mask=torch.ones(len(piece.mask), 1, dtype=torch.long),
-            completion_ids=torch.zeros_like(piece.mask, dtype=torch.long),
-            completion_mask=piece.mask.long(),
-            reward=piece.advantage,
-            group=piece.group,
-            advantage=piece.advantage,
-            ref_logp=piece.ref_logp,
-            sampling_logp=piece.sampling_logp,
-            old_logp=piece.old_logp,
-            old_entropy=piece.old_entropy,
-            old_full_logp=piece.old_full_logp,
-        )
+            none, none + 1, torch.zeros_like(piece.mask, dtype=torch.long), piece.mask.long(), reward=piece.advantage,
+            **{name: getattr(piece, name) for name in same},
+        )  # fmt: skip
         groups = int(tokens_K.count_nonzero())
         totals = batch.tokens, batch.sequences, parts, tokens_K[index][at], groups
         trainer.present.parts.append(MicroBatch(rows, *totals, start=at.start))

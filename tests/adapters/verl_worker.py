@@ -161,15 +161,11 @@ class LargestLogits(TorchDispatchMode):
 def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str, float]]:
     """How far losses and gradients of every method are from the plain model's, by method and number of parts (2 only,
     or all)."""
-    from transformers import AutoModelForCausalLM
-
     # here, not above: it imports pytest, and the acceptance of a GPU uses this module where there is none
     from tests.adapters.test_loss import KEYS
 
     spec = check(worlds.spec(world, trainer="verl"))
-    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
-    # bound now: verl gives the class another one when it builds its engine
-    model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
+    model = plain_model(spec)
     actor = training_worker(spec, world / "run")
     of_loss, of_gradient = {}, {}
     for key in KEYS["verl"]:
@@ -181,6 +177,15 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
 
 
 PLAIN: dict[type, Any] = {}  # model class -> its forward before verl replaced it
+
+
+def plain_model(spec: Spec) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
+    # bound now: verl gives the class another one when it builds its engine
+    model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
+    return model
 
 
 def unchanged(actor: Any, by_minibatch: bool, longest: int = 40, budget: int = 90) -> dict[str, float]:
@@ -222,14 +227,11 @@ def with_old_pass(actor: Any, data: Any, **more: int) -> None:
 
 
 def main(world: Path, out: Path, *others: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
     found: dict[str, Any] = {"gradient": {}, "loss": {}}
     for other in (world, *others):
         found["loss"][other.name], found["gradient"][other.name] = gradients(other, all_parts=other == world)
     spec = check(worlds.spec(world, trainer="verl"))
-    model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32, attn_implementation="sdpa")
-    model.forward = PLAIN.setdefault(type(model), type(model).forward).__get__(model)
+    model = plain_model(spec)
     actor = training_worker(spec, world / "run")
     rows, mask = sequences()
     # the policy that sampled is the policy that is trained: at the first minibatch nothing may differ

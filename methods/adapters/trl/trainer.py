@@ -287,7 +287,7 @@ class MethodTrainer(GRPOTrainer):
             if self.training_sizes.shared_prefix:
                 return shared_prefix.full_logp(model, ids, mask, width, self.temperature)
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        return (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)  # type: ignore[no-any-return]
+        return (logits[:, -width - 1 : -1].float() / self.temperature).log_softmax(-1)
 
     # --- 5. loss ------------------------------------------------------------------------------------------------------
 
@@ -444,6 +444,8 @@ class Recorder(curve.Recorder, TrainerCallback):
     rollout_seconds: float | None = None  # of sampling before the update; None if no rollout was due
     minibatch: MicroBatch  # of the update: its last part
     gradient_norm: float | None = None  # of the update, before clipping
+    _loss: float | None = None  # of the update
+    _batches: list[Batch]  # likewise
 
     def micro_batch(self, batch: Batch, loss: torch.Tensor) -> None:
         """Record one forward pass. The batch is kept until the update: diagnostics cover the whole minibatch."""
@@ -452,9 +454,7 @@ class Recorder(curve.Recorder, TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._began = time.perf_counter()
-        self._batches: list[Batch] = []
-        self._loss: float | None = None
-        self.gradient_norm = self.rollout_seconds = None
+        self._batches, self._loss, self.gradient_norm, self.rollout_seconds = [], None, None, None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         self._weights = movement.copies(kwargs["model"].parameters())

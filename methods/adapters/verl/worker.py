@@ -317,8 +317,9 @@ def train_batch(self: Any, data: TensorDict, loss_function: Callable[..., Any]) 
 
 def detached(batch: Batch) -> Batch:
     """Return the batch on the CPU, without gradient, for diagnostics."""
-    values: dict[str, Any] = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-    return replace(batch, **{n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)})
+    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
+    moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
+    return replace(batch, **moved)
 
 
 def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
