@@ -265,9 +265,9 @@ def of_runs(tree: Tree) -> Table:
 
 def _blocks(tree: Tree) -> Iterator[Block]:
     # (model, variant, step, which comparison on a sweep's fresh seeds) -> method -> seeds of its runs
-    groups: dict[tuple[str, str | None, int, str], dict[str, list[int]]] = {}
-    sweep = tree.matrix.get("sweep") or {"points": ()}
-    base_of = {(point["model"], point["method"]): point["base"] for point in sweep["points"]}
+    groups: dict[tuple[str, str | None, int, str], dict[str, set[int]]] = {}
+    points = (tree.matrix.get("sweep") or {"points": ()})["points"]
+    base_of = {(point["model"], point["method"]): point["base"] for point in points}
     compared = _compared(tree, base_of)
     for run, entry in tree.runs.items():
         for step in entry["steps"]:
@@ -275,7 +275,7 @@ def _blocks(tree: Tree) -> Iterator[Block]:
                 fresh_in = [name for name, pairs in compared.items() if (run.model, run.method) in pairs]
                 for fresh in fresh_in if tree.is_fresh(run) else ("",):
                     group = groups.setdefault((run.model, None if fresh else run.variant, step, fresh), {})
-                    group.setdefault(run.method, []).append(run.seed)
+                    group.setdefault(run.method, set()).add(run.seed)
     order = list(FRESH)
     for (model, variant, step, fresh), seeds in sorted(groups.items(), key=lambda group: order.index(group[0][3])):
         at = f"{f'/fresh-{fresh}' if fresh else ''}/step{step}"
@@ -285,17 +285,14 @@ def _blocks(tree: Tree) -> Iterator[Block]:
         baseline = _baseline(tree, variant)
         if fresh:
             baseline = next((method for method in seeds if base_of[model, method] == baseline), None)
-
         every = {seed for own in seeds.values() for seed in own}
-        at_step: int | None = None
-        about = [(BASE if variant is None else f"{BASE}@{variant}", BASE, "{model} (base)", at_step, every)]
+        numbers = {method: tuple(sorted(own)) if base_of else None for method, own in {BASE: every, **seeds}.items()}
+        base = BASE if variant is None else f"{BASE}@{variant}"
+        rows = [Row(id=f"{model}/{base}{at}", label="{model} (base)", method=BASE, numbers=numbers[BASE])]
         for method in sorted(seeds, key=lambda method: method != baseline):  # the baseline above what is compared to it
             label = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
-            about.append((method, method, label, step, set(seeds[method])))
-        rows = []
-        for name, method, label, at_step, own in about:
-            numbers = tuple(sorted(own)) if sweep["points"] else None
-            rows.append(Row(id=f"{model}/{name}{at}", label=label, method=method, step=at_step, numbers=numbers))
+            id = f"{model}/{method}{at}"
+            rows.append(Row(id=id, label=label, method=method, step=step, numbers=numbers[method]))
         title = f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} rollout{'s' if step > 1 else ''}"
         of_baseline = f"{model}/{baseline}{at}" if baseline in seeds else None
         yield Block(model=model, rows=tuple(rows), title=title[:1].upper() + title[1:], baseline=of_baseline)

@@ -147,12 +147,12 @@ def write_planned(root: Path, *configs: Path | str, collapsed: Mapping[Run, int]
     tree = write_plan(root, *configs)
     write(tree.layout.scores, [row for c in tree.checkpoints for row in _invented(c, tree.matrix["benchmarks"])])
     for run, entry in tree.runs.items():
-        reward = random.Random(run.path.as_posix()).random()
         rollouts = collapsed.get(run) or tree.matrix["training"]["rollouts"] or max(entry["steps"])
-        columns = _update(random.Random(0), run.method, 0.5, 0, 1)
-        shared = dict.fromkeys(columns, 0.5) | {"reward": reward, "minibatch": 0}
-        rows = [shared | {"rollout": n + 1, "update": n} for n in range(rollouts)]
-        write_csv(tree.layout.run(run) / "curve.csv", rows)
+        level = dict.fromkeys(_update(random.Random(0), run.method, 0.5, 0, 1), 0.5)
+        level |= {"reward": random.Random(run.path.as_posix()).random(), "minibatch": 0}
+        write_csv(
+            tree.layout.run(run) / "curve.csv", [level | {"rollout": n + 1, "update": n} for n in range(rollouts)]
+        )
         record = {"spec": {"training": tree.matrix["training"]}, "collapsed_at": collapsed.get(run)}
         (tree.layout.run(run) / "run.json").write_text(json.dumps(record))
     return tree
@@ -186,28 +186,20 @@ def _invented(checkpoint: Checkpoint, benchmarks: list[dict[str, Any]]) -> list[
 def write_run(layout: Results, run: Run, scale: str, rollouts: int, methods: Methods = METHODS) -> None:
     draw, folder = random.Random(run.path.as_posix()), layout.run(run)
     rows = [_update(draw, run.method, methods[run.method][1], update, rollouts) for update in range(8 * rollouts)]
-    for start in range(0, len(rows), 8):  # figures of the rollout are the same on each of its rows
-        for row in rows[start : start + 8]:
-            row |= {key: rows[start][key] for key in ("reward", "response_tokens")}
+    for place, row in enumerate(rows):  # figures of the rollout are the same on each of its rows
+        row |= {key: rows[place - place % 8][key] for key in ("reward", "response_tokens")}
     write_csv(folder / "curve.csv", rows)
+    training = {**TRAINING, "rollouts": rollouts}
     record = {
-        "schema": 1,
-        "spec": {
-            "scale": scale, "model": run.model, "method": run.key, "variant": run.variant, "seed": run.seed,
-            "trainer": "trl", "training": {**TRAINING, "rollouts": rollouts}, "checkpoints": [rollouts],
-        },
-        "method": {"title": methods[run.method][0], "params": {}, "readings": {}, "scope": "token"},
-        "environment": {
-            "commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "python": "3.11.9",
-            "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": None}, "platform": "Linux", "cpu": "Invented CPU",
-            "cores": 2, "threads": "1",
-        },
+        "schema": 1, "method": {"title": methods[run.method][0], "params": {}, "readings": {}, "scope": "token"},
+        "spec": {"scale": scale, "model": run.model, "method": run.key, "variant": run.variant, "seed": run.seed,
+                 "trainer": "trl", "training": training, "checkpoints": [rollouts]},
+        "environment": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "python": "3.11.9",
+                        "packages": {"torch": "2.13.0", "trl": "1.16.0", "vllm": None}, "platform": "Linux",
+                        "cpu": "Invented CPU", "cores": 2, "threads": "1"},
         "inputs": {"base": "a" * 64, "prompts": "b" * 64, "code": "d" * 12, "spec": f"{run.path}"},
         "outputs": {},  # `tests.report.finished` gives true hashes; without, tests may change a curve
-        "updates": len(rows),
-        "collapsed_at": None,
-        "wall_seconds": 31.5 + run.seed,
-        "cpu_seconds": 29.0,
+        "updates": len(rows), "collapsed_at": None, "wall_seconds": 31.5 + run.seed, "cpu_seconds": 29.0,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(record, indent=1))
 
