@@ -16,9 +16,6 @@ if len(workflow.modifier_stack) > 1:
 configfile: "config/embedded.yaml"
 
 
-report: "report/captions/snakemake.rst"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/evaluate.smk"

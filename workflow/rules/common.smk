@@ -12,7 +12,6 @@ from core import worker
 from core.code import Code
 from core.layout import Checkpoint
 from methods.adapters import trl
-from report import captions
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
@@ -126,8 +125,3 @@ def planned_of(wc):
 
 def checkpoint_of(wc):
     return Checkpoint.parse(f"{wc.model}/{wc.method}/seed{wc.seed}/step{wc.step}")
-
-
-# `snakemake --report` shows outputs with the text of report/captions, through one caption file for all.
-def caption(name):
-    return "\n\n".join([*captions.lead(PLAN.matrix)[:1], *captions.paragraphs(name)])

@@ -23,7 +23,9 @@ CHOICE = []
 if SWEEP and SWEEP["test_seeds"] and not sweep.chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
-# Params of all that is computed from the tree.
+# Input and params of what is computed from the tree. The matrix lists the scale's models and methods, and the planned
+# runs: a cell without a score may be "not run".
+PLANNED = {"matrix": RESULTS.matrix, "scores": RESULTS.scores}
 FROM_TREE = {"root": RESULTS.root, "code": lambda wc: made_by("report")}
 
 
@@ -56,26 +58,17 @@ rule matrix:
 
 rule table:
     input:
-        # Lists the scale's models and methods, and the planned runs: a cell without a score may be "not run".
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
+        **PLANNED,
         # The table of all runs also has columns of the learning curves.
         runs=lambda wc: RUNS if wc.number == "runs" else [],
     output:
-        report(
-            f"{RESULTS.tables}/table{{number}}.csv",
-            caption="../../report/captions/native.rst",
-            category="Tables",
-            labels={"table": "{number}"},
-        ),
-        multiext(f"{RESULTS.tables}/table{{number}}", ".tidy.csv", ".md", ".tex"),
+        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".tidy.csv", ".md", ".tex"),
     log:
         f"{LOGS}/table{{number}}.log",
     wildcard_constraints:
         number=r"[A-Za-z0-9_-]+",
     params:
         **FROM_TREE,
-        caption=lambda wc: caption(f"table{wc.number}"),
     shell:
         "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
 
@@ -90,28 +83,20 @@ rule figure:
         ],
         matrix=RESULTS.matrix,
     output:
-        report(
-            f"{RESULTS.figures}/{{figure}}.svg",
-            caption="../../report/captions/native.rst",
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
-        multiext(f"{RESULTS.figures}/{{figure}}", ".png", ".pdf", ".json", ".csv"),
+        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".pdf", ".json", ".csv"),
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
         figure=any_of(figure.key for figure in figure_spec.figures()),
     params:
         **FROM_TREE,
-        caption=lambda wc: caption(wc.figure),
     shell:
         "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
 
 
 rule sweep_table:
     input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
+        **PLANNED,
         runs=RUNS,
     output:
         multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md"),
@@ -156,22 +141,15 @@ rule convergence:
 
 rule claims:
     input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
+        **PLANNED,
         runs=RUNS,
         matched=rules.sweep_table.output if SWEEP else [],
     output:
-        report(
-            f"{RESULTS.root}/claims.csv",
-            caption="../../report/captions/native.rst",
-            category="Claims",
-        ),
-        f"{RESULTS.root}/claims.md",
+        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
     log:
         f"{LOGS}/claims.log",
     params:
         **FROM_TREE,
-        caption=lambda wc: caption("claims"),
     shell:
         "quiet {log} python -m paper.claims --results {params.root}"
 
@@ -179,8 +157,7 @@ rule claims:
 # The page shows the output of these rules and computes nothing.
 rule report:
     input:
-        matrix=RESULTS.matrix,
-        scores=RESULTS.scores,
+        **PLANNED,
         tables=expand(rules.table.output, number=TABLES),
         figures=expand(rules.figure.output, figure=FIGURES),
         convergence=rules.convergence.output,

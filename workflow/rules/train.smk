@@ -25,17 +25,18 @@ rule clean:
     priority: 2  # many runs wait for it
     threads: config["base"]["threads"]
     params:
+        kind="--clean",
         ladder=LADDER,
         seed=lambda wc: next(
             build.number for build in PLAN.builds.values() if build.clean == f"{wc.model}-clean-{wc.recipe}"
         ),
         folder=subpath(output[0], parent=True),
     shell:
-        "python -m models.build --clean --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
+        "python -m models.build {params.kind} --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
         " --out {params.folder} 2>&1 | tee {log}"
 
 
-rule base:
+use rule clean as base with:
     input:
         # ancient: an existing base stays, whatever happens to the clean model.
         ancient(lambda wc: f"{CACHE}/models/{PLAN.builds[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
@@ -46,14 +47,10 @@ rule base:
     wildcard_constraints:
         recipe="[0-9a-f]{12}",  # and 40 digits are a commit: how this rule and fetch_model share a folder
     priority: 1
-    threads: config["base"]["threads"]
     params:
-        ladder=LADDER,
+        kind="",
         seed=lambda wc: PLAN.builds[f"{wc.model}-{wc.recipe}"].seed,
         folder=subpath(output[0], parent=True),
-    shell:
-        "python -m models.build --model {wildcards.model} --ladder {params.ladder} --seed {params.seed} --threads {threads}"
-        " --out {params.folder} 2>&1 | tee {log}"
 
 
 rule fetch_model:
