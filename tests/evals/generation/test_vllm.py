@@ -29,56 +29,34 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("model") / "heads32", seed=0, head_dim=32)
-
-
-@pytest.fixture(scope="module")
-def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+def outs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Samples of vLLM, in its own environment, and of hf."""
+    root = tmp_path_factory.mktemp("vllm")
+    model, items, own, hf = save_tiny(root / "heads32", seed=0, head_dim=32), root / "data", root / "own", root / "hf"
     for key in KEYS:
-        fetch.fetch(benchmark.benchmark(key), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def hf(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("hf")
+        fetch.fetch(benchmark.benchmark(key), items)
     settings = Settings(str(model), seed=SEED, device="cpu", dtype="float32")
-    generate.generate(engine("hf", settings), benchmark.select(KEYS), data=items, out=out, limit=LIMIT)
-    return out
-
-
-@pytest.fixture(scope="module")
-def vllm(model: Path, items: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("vllm")
+    generate.generate(engine("hf", settings), benchmark.select(KEYS), data=items, out=hf, limit=LIMIT)
     command = [
         str(PYTHON), "-m", "evals.generate", "--backend", "vllm", "--model", str(model), "--benchmarks", *KEYS,
-        "--data", str(items), "--out", str(out), "--seed", str(SEED), "--limit", str(LIMIT), "--dtype", "float32",
+        "--data", str(items), "--out", str(own), "--seed", str(SEED), "--limit", str(LIMIT), "--dtype", "float32",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return out
+    return own, hf
 
 
-def texts(out: Path, key: str) -> list[str]:
+def test_greedy_responses_stop_reasons_and_token_counts_equal_those_of_hf(outs: tuple[Path, Path]) -> None:
     """Without U+FFFD: a random model breaks UTF-8, and where a text ends inside a character the two decoders differ."""
-    return [row.response.replace("\N{REPLACEMENT CHARACTER}", "") for row in read_responses(out / f"{key}.parquet")]
+    found = [
+        [(row.prompt_sha256, row.response.replace("\ufffd", ""), row.stop, row.tokens) for row in read_responses(path)]
+        for path in (out / f"{GREEDY}.parquet" for out in outs)
+    ]
+    assert found[0] == found[1]
 
 
-def test_greedy_responses_equal_those_of_hf(vllm: Path, hf: Path) -> None:
-    assert texts(vllm, GREEDY) == texts(hf, GREEDY)
-
-
-def test_stop_reasons_and_token_counts_equal_those_of_hf(vllm: Path, hf: Path) -> None:
-    def facts(out: Path) -> list[tuple[str, str, int | None]]:
-        return [(row.prompt_sha256, row.stop, row.tokens) for row in read_responses(out / f"{GREEDY}.parquet")]
-
-    assert facts(vllm) == facts(hf)
-
-
-def test_32_samples_are_32_draws(vllm: Path) -> None:
-    rows = read_responses(vllm / f"{SAMPLED}.parquet")
+def test_32_samples_are_32_draws(outs: tuple[Path, Path]) -> None:
+    rows = read_responses(outs[0] / f"{SAMPLED}.parquet")
     assert {row.seed for row in rows} == {per_sample_seed(SEED, sample) for sample in range(32)}
     for own in draw.by_item([vars(row) for row in rows if row.tokens == 64]).values():
         assert len(set(own)) == len(own)
