@@ -55,17 +55,16 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
     first = rows.drop_duplicates("id").set_index("id")
     for what in ("problem", "gold", "prompt"):
         differing = rows[rows[what].str.strip() != rows["id"].map(first[what].str.strip())]
-        for row in differing.head(1).itertuples():
+        for where, id in differing[["where", "id"]].to_numpy():
             raise CorruptInputError(
-                f"{row.where}: {what} of id {row.id[:80]!r} is another than at {first['where'][row.id]}; set --fields "
-                "id=FIELD"
+                f"{where}: {what} of id {id[:80]!r} is another than at {first['where'][id]}; set --fields id=FIELD"
             )
     copies: Counter[str] = Counter()
     digests_of = first["problem"].map(data.item_id)
     if log.strict and "id" not in given and (twice := digests_of.duplicated()).any():
-        row, of = first[twice].iloc[0], first[digests_of == digests_of[twice].iloc[0]].iloc[0]
+        again, of = first["where"][twice].iloc[0], first["where"][digests_of == digests_of[twice].iloc[0]].iloc[0]
         raise ConfigError(
-            f"{row['where']}: the problem of {of['where']} under another id; set --fields id=problem,"
+            f"{again}: the problem of {of} under another id; set --fields id=problem,"
             f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
         )
     first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
@@ -77,7 +76,8 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
                 f"{first['where'][id]}: id {str(id)[:80]!r} has samples {shown}; each id needs {count}, numbered from "
                 f"0 or 1; set --fields sample=FIELD, or sample={ORDER} to number them as they follow"
             )
-    items = {row.item_id: Item(row.item_id, row.problem.strip(), row.gold.strip()) for row in first.itertuples()}
+    texts = first[["item_id", "problem", "gold"]].to_numpy()
+    items = {id: Item(id, problem.strip(), gold.strip()) for id, problem, gold in texts}
     frame = rows.assign(item_id=rows["id"].map(first["item_id"]), sample=rows["sample"] - start)
     frame = frame.rename(columns={"correct": "tool_correct"})
     return Survey(log, Checkpoint.base(_name(model, log, "--model")), _name(key, log, "--benchmark"), items, frame)

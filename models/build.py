@@ -221,8 +221,8 @@ def _write(made_by: Recipe | Start, work: Path, name: str, attempt: Attempt, att
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # one bar per file read or written; the phases print progress lines
-    code, wall, cpu, refused = recipes.code(), time.monotonic(), time.process_time(), list[str]()
-    began, model, facts = code.hash, None, {}
+    code, wall, cpu = recipes.code(), time.monotonic(), time.process_time()
+    began, model, facts, refused = code.hash, None, dict[str, Any](), list[str]()
     while model is None:
         try:
             model, facts = attempt(len(refused))
