@@ -73,9 +73,9 @@ rule figures:
         rules.convergence.output,
 
 
-# All rules are known here. On a cluster every job activates this environment, with conda or by hand. Only if it does:
-# Snakemake looks at the environment of every job, which takes a tenth of a dry run.
-if any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
+# All rules are known here. On a cluster every job activates this environment, with conda or by hand. A dry run elsewhere
+# leaves it out: Snakemake looks at the environment of every job, which takes a tenth of the time.
+if not DRY or any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
     for known in workflow.rules:
         known.conda_env = f"{workflow.basedir}/environment.yml"
 
