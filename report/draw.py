@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any
 
+from core.provenance import ROOT
+
 # Okabe and Ito's colours are distinguishable with the common colour-vision deficiencies. Every line also has a
 # distinct dash pattern, so that lines stay distinguishable in grey print.
-INK, SOFT, GRID, PAPER = "#1f2328", "#57606a", "#d8dee4", "#ffffff"
+INK, SOFT, PAPER = "#1f2328", "#57606a", "#ffffff"
 
 # Colour, dash pattern (on, off, ...; empty: solid), width in points; figures.yaml gives each line's index here.
 Look = tuple[str, tuple[float, ...], float]
@@ -29,29 +31,7 @@ TEXT = 8.0  # points, the smallest
 LEGEND_ROW = 0.19  # inches
 LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # in one line of the legend; a handle and its gaps
 COLOURS = 64  # of the PNG: a third of the bytes without a visible difference
-SETTINGS: Any = {
-    "svg.hashsalt": "tepo-bench",  # ids in the file follow from the data and are not random
-    "svg.fonttype": "none",  # text stays text: sharp, selectable, readable by screen readers
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],
-    "font.size": TEXT,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": SOFT,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "axes.titlesize": TEXT + 0.5,
-    "axes.labelsize": TEXT,
-    "xtick.labelsize": TEXT,
-    "ytick.labelsize": TEXT,
-    "legend.fontsize": TEXT,
-    "axes.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "path.simplify": False,  # every point of the CSV is drawn
-}
+SETTINGS = ROOT / "report/figures.mplstyle"
 # The PDF goes into a paper set in TeX: Times-like STIX, which comes with matplotlib, embedded as TrueType, since some
 # publishers refuse Type 3. The family is looked up when text is drawn, so the same figure uses it.
 IN_TEX: Any = {"font.sans-serif": ["STIXGeneral", "DejaVu Sans"], "pdf.fonttype": 42}
@@ -98,7 +78,7 @@ def picture(
     abreast = len(widths) if sum(widths) <= LEGEND_CHARACTERS else max(1, LEGEND_CHARACTERS // max(widths))
     height = 0.37 + rows * row_height - (-len(widths) // abreast) * LEGEND_ROW
     svg, png, pdf, small = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context({"svg.hashsalt": "tepo-bench"}, SETTINGS):
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for axis in grid.ravel():

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from pydantic import Field
+
 from core import errors
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, MissingInputError, Parser, unknown
@@ -32,12 +34,15 @@ AXIS = "step (one rollout)"  # the paper leaves open which step it means: readin
 ROW, ACROSS = 2.3, 2  # inches: a row of panels; panels side by side
 
 
-class Quantity(Declared):
+class Chart(Declared):
     title: str
-    columns: Tuple[str]  # of curve.csv, reduced to one value by `aggregate`
-    aggregate: Literal["first", "mean", "sum"]  # as in `evals.learning_curves`
     label: str  # of the axis, with the unit
     scale: float = 1.0  # factor: 100 turns a fraction into percent
+
+
+class Quantity(Chart):
+    columns: Tuple[str]  # of curve.csv, reduced to one value by `aggregate`
+    aggregate: Literal["first", "mean", "sum"]  # as in `evals.learning_curves`
 
 
 class FigureEntry(Declared):
@@ -50,6 +55,7 @@ class Specification(Declared):
     quantities: dict[str, Quantity]
     lines: dict[str, int]
     figures: dict[str, FigureEntry]
+    charts: dict[str, Chart] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,11 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     if name not in entries:
         raise unknown(where, at, name, entries)
     return entries[name]
+
+
+def charts() -> dict[str, Chart]:
+    """Return the charts of the page by `series` of convergence_bands.csv."""
+    return validated(Specification, read_yaml(FIGURES, "specification"), str(FIGURES)).charts
 
 
 def given() -> dict[str, int]:

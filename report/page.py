@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -21,7 +21,7 @@ from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
 from paper import verdicts
-from report import assets, captions, draw, figures, markdown, responses, rows, runs, tables
+from report import assets, captions, draw, figures, markdown, responses, rows, runs, tables, view
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -49,32 +49,6 @@ FRESH = "fresh"  # key of the settings of a sweep's fresh seeds, where each meth
 COLOURS = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # light and dark values: style.css
 
 
-class Panel(NamedTuple):
-    """A chart. column: `series` of convergence_bands.csv."""
-
-    title: str
-    column: str
-    unit: str
-    scale: float = 1.0
-
-
-PANELS = (
-    Panel("Reward", "reward", "% right", 100.0),
-    Panel("Entropy", "entropy", "nats per token"),
-    Panel("Clipped tokens", "clip_fraction_tokens", "%", 100.0),
-    Panel("KL to the old policy", "kl_old", "nats per token"),
-    Panel("Gradient norm", "grad_norm", "before clipping"),
-    Panel("Response length", "response_tokens", "tokens"),
-    Panel("Time", "seconds", "seconds per rollout"),
-    Panel("Tokens under the mask", "mask_fraction", "%", 100.0),
-    Panel("KL of a rollout", "kl_step", "nats per token"),
-    Panel("KL to the base model", "kl_base", "nats per token"),
-    Panel("Update norm", "update_norm", "L2"),
-    Panel("Effective step", "effective_step", "learning rates"),
-    Panel("Clipped updates", "grad_clipped", "%", 100.0),
-)
-
-
 def dynamics(tree: Tree) -> dict[str, Any]:
     """Return the data of the charts: panels, lines with their values by panel, the choice of settings, and `front`: the
     places of the overview's lines.
@@ -82,14 +56,14 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
     path = tree.layout.figures / "convergence_bands.csv"
-    scales = {panel.column: panel.scale for panel in PANELS}
+    charts = figures.charts()
     found: dict[tuple[str, str, str], dict[str, dict[str, list[float | None]]]] = {}
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
         needed = ("model", "method", "fresh", "series", "mean", "low", "high")
         for row in read_csv(path, "the curves over seeds", needed):
             key = row["model"], row["method"], row["fresh"]
-            for end in needed[4:] if row["series"] in scales else ():
-                value = float(f"{float(row[end]) * scales[row['series']]:.{DIGITS}g}") if row[end] else None
+            for end in needed[4:] if row["series"] in charts else ():
+                value = float(f"{float(row[end]) * charts[row['series']].scale:.{DIGITS}g}") if row[end] else None
                 found.setdefault(key, {}).setdefault(row["series"], {}).setdefault(end, []).append(value)
     given = {split(tree.method_for(name) or name)[0]: place for name, place in figures.given().items()}
     looks = draw.looks((split(method)[0] for _, method, _ in found), given)
@@ -110,9 +84,9 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
         "panels": [
-            {"id": panel.column, "title": panel.title, "label": panel.unit}
-            for panel in PANELS
-            if any(panel.column in line["values"] for line in lines)
+            {"id": series, "title": chart.title, "label": chart.label}
+            for series, chart in charts.items()
+            if any(series in line["values"] for line in lines)
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
@@ -249,22 +223,22 @@ def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
     for checkpoint in tree.checkpoints:
         cells = {}
         for key in titles:
-            score = tree.scores.get((checkpoint, key))
-            cell = {"measured": False, "kind": "base", "runs": (checkpoint,), "benchmark": key, "text": "not run"}
-            cell |= {"mark": "", "paper": "", "interval": "", "behind": ""}
-            if score is not None and score.value is not None:
-                cell |= {"measured": True, "text": markdown.percent(score.value)}
-                cell["behind"] = f"{score.level.capitalize()} level: {score.how}"
-                if score.low is not None and score.high is not None:
-                    cell["interval"] = f"{100 * score.low:.1f}–{100 * score.high:.1f}"
-            cells[key] = cell | {"href": _address(cell, linked)}
+            cell = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key}
+            if (score := tree.scores.get((checkpoint, key))) is not None:
+                cell |= {name: getattr(score, name) for name in ("value", "low", "high", "level", "how")}
+            cell |= view.texts(cell) | {"runs": (checkpoint,)}
+            cells[key] = cell | {"href": _address(cell, linked), "behind": _behind(cell, {})}
         name = checkpoint.run.model if checkpoint.run.method == BASE else runs.title(checkpoint, tree)
         lines.append({"id": checkpoint.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
     caption = f"{tree.matrix['note']} Percent of responses that are right, with the 95 % interval."
-    columns = [{"slot": key, "heading": title, "stands_for": ""} for key, title in titles.items()]
-    blocks = [{"title": "Scores", "caption": caption, "rows": lines}]
-    table = {"key": "scores", "heading": "Scores", "columns": columns, "blocks": blocks}
-    return table | {"notes": [], "file": "scores.csv"}
+    return {
+        "key": "scores",
+        "heading": "Scores",
+        "columns": [{"slot": key, "heading": title, "stands_for": ""} for key, title in titles.items()],
+        "blocks": [{"title": "Scores", "caption": caption, "rows": lines}],
+        "notes": [],
+        "file": "scores.csv",
+    }
 
 
 # The page.
@@ -284,11 +258,11 @@ def build(root: Path) -> str:
     if tree.runs:
         summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
-        context |= {"facts": runs.facts(tree, summaries), "groups": runs.groups(tree, summaries), "dynamics": curves}
+        context |= {"facts": runs.facts(tree), "groups": runs.groups(tree, summaries), "dynamics": curves}
         data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
         summaries, tables = [], [_scores(tree, linked)]
-        context |= {"views": [view for view in VIEWS if view[0] in EVALUATED], "claims": None, "groups": []}
+        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "groups": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     script = assets.script()

@@ -23,14 +23,13 @@ from core.provenance import ROOT
 from evals import store
 from evals.learning_curves import read_curve
 from evals.tree import MANIFEST, Tree, open_tree, read_manifest
-from report import manifest, responses, verify
+from report import manifest, responses, runs, verify
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
 PRINT = (".pdf", ".tex")  # `report.figures` and `report.tables` rebuild them
 WEB = (".png", ".md")  # next to the archive
 LEFT_OUT = ("forms for print", "grades", "inputs", "curves by update", "samples", "weights")
-PACKAGES = ("torch", "trl", "transformers", "lm-eval")  # listed in the README; the records have all packages
 
 
 def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
@@ -147,14 +146,9 @@ def _readme(
     size: tuple[int, int],
     web: Sequence[str],
 ) -> str:
-    runs = [record for run in tree.runs if (record := tree.record(run)) is not None]
     inside = out.resolve().is_relative_to(ROOT)
     where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
-    environments = [record.get("environment") or {} for record in runs]
-    times = sorted(record["finished_at"] for record in runs if record.get("finished_at"))
-    hours = sum(record.get("cpu_seconds") or 0 for record in runs) / 3600
-    machines = {f"{e.get('cpu') or 'unknown CPU'}, {e.get('cores') or 'unknown number of'} cores" for e in environments}
-    packages = {f"{name} {(e.get('packages') or {}).get(name)}" for e in environments for name in PACKAGES}
+    facts = "".join(f"- {name.lower()}: {text}\n" for name, text in runs.facts(tree))
     evaluated = len(tree.checkpoints) - len(source["missing"]["checkpoints"])
     doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
     pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
@@ -164,11 +158,7 @@ def _readme(
 Written by `python -m report.reference`. `{kept.ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
 file.
 
-{doubtful}- what: {len(runs)} of {len(tree.runs)} planned training runs, \
-{evaluated} of {len(tree.checkpoints)} planned checkpoints evaluated
-- when: {f"{times[0]} to {times[-1]}" if times else "not recorded"}; {hours:.1f} CPU hours of training
-- on: {"; ".join(sorted(machines)) or "not recorded"}; {", ".join(sorted(packages)) or "packages not recorded"}
-- commit: {", ".join(source["commits"]) or "not recorded"}
+{doubtful}{facts}- evaluated: {evaluated} of {len(tree.checkpoints)} planned checkpoints
 - left out: {", ".join(LEFT_OUT)}
 - responses: the first {size[1]} to each of {size[0]} problems of each benchmark, of every checkpoint that was evaluated
 

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean
 from typing import Any
@@ -23,43 +22,20 @@ HIDING = {
 }
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A planned run; record: its run.json, None while it is not finished."""
-
-    run: Run
-    title: str
-    differs: tuple[str, ...]  # from GRPO/DAPO, slot by slot
-    area: float | None  # under the reward curve, a fraction
-    record: Mapping[str, Any] | None
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        return (self.record or {}).get("environment") or {}
-
-    @property
-    def state(self) -> str:
-        if self.record is None:
-            return "not finished"
-        at = self.record.get("collapsed_at")
-        return str(self.record.get("no_update") or ("finished" if at is None else f"collapsed at rollout {at}"))
-
-
-def summaries(tree: Tree) -> list[Summary]:
-    """Return one summary per planned run, in the matrix's order, from the files of `report.convergence`."""
+def summaries(tree: Tree) -> list[dict[str, Any]]:
+    """Return the planned runs, in the matrix's order: run, title, differs (from GRPO/DAPO, slot by slot), area (under
+    the reward curve, a fraction), record (run.json, empty while it is not finished) and state."""
     areas, differs = _by_run(tree, "convergence.csv", "area"), _by_run(tree, "convergence_runs.csv", "differs")
-    with cells_of(tree.layout.figures / "convergence.csv"):
-        numbers = {run: float(text) if text else None for run, text in areas.items()}
-    return [
-        Summary(
-            run=run,
-            title=str(tree.methods[run.method]["title"]),
-            differs=tuple(filter(None, differs[run].split("; "))),
-            area=numbers[run],
-            record=tree.record(run),
-        )
-        for run in tree.runs
-    ]
+    found = []
+    for run in tree.runs:
+        record, title = tree.record(run) or {}, str(tree.methods[run.method]["title"])
+        at = record.get("collapsed_at")
+        state = "not finished" if not record else "finished" if at is None else f"collapsed at rollout {at}"
+        row = {"run": run, "title": title, "record": record, "state": str(record.get("no_update") or state)}
+        with cells_of(tree.layout.figures / "convergence.csv"):
+            row["area"] = float(areas[run]) if areas[run] else None
+        found.append(row | {"differs": list(filter(None, differs[run].split("; ")))})
+    return found
 
 
 def _by_run(tree: Tree, name: str, column: str) -> dict[Run, str]:
@@ -103,68 +79,67 @@ def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
 # The list of runs.
 
 
-def groups(tree: Tree, runs: Sequence[Summary]) -> list[dict[str, Any]]:
+def groups(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the runs by model, a row per method; a sweep's fresh seeds come before those that choose its values."""
     last = {checkpoint.run: checkpoint.path.as_posix() for checkpoint in tree.checkpoints}
-    found: dict[str, dict[str, list[Summary]]] = {}
-    for summary in sorted(runs, key=lambda one: not tree.is_fresh(one.run)):
-        part = ", seeds that choose the values" if tree.matrix.get("sweep") else ""
-        part = ", fresh seeds" if tree.is_fresh(summary.run) else part
-        group = found.setdefault(model_title(summary.run.model, tree) + part, {})
-        group.setdefault(summary.run.method, []).append(summary)
+    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for row in sorted(runs, key=lambda row: not tree.is_fresh(row["run"])):
+        run, part = row["run"], ", seeds that choose the values" if tree.matrix.get("sweep") else ""
+        part = ", fresh seeds" if tree.is_fresh(run) else part
+        found.setdefault(model_title(run.model, tree) + part, {}).setdefault(run.method, []).append(row)
     return [{"title": title, "rows": [_row(of, last) for of in methods.values()]} for title, methods in found.items()]
 
 
-def _row(runs: Sequence[Summary], last: Mapping[Run, str]) -> dict[str, Any]:
+def _row(runs: Sequence[Mapping[str, Any]], last: Mapping[Run, str]) -> dict[str, Any]:
     """Return a method's line: each seed, and the mean area over them unless a seed has none."""
-    areas = [summary.area for summary in runs if summary.area is not None]
-    seconds = [(summary.record or {}).get("wall_seconds") or 0.0 for summary in runs]
+    areas = [run["area"] for run in runs]
+    seconds = math.fsum(run["record"].get("wall_seconds") or 0.0 for run in runs)
     return {
-        "title": runs[0].title,
-        "key": runs[0].run.method,
-        "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0].differs),
-        "differs": runs[0].differs,
-        "area": f"{100 * fmean(areas):.2f}" if len(areas) == len(runs) else "–",
-        "seconds": f"{math.fsum(seconds):.0f}" if any(seconds) else "–",
-        "bad": [f"seed {one.run.seed}: {one.state}" for one in runs if one.state != "finished"],
+        "title": runs[0]["title"],
+        "key": runs[0]["run"].method,
+        "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0]["differs"]),
+        "differs": runs[0]["differs"],
+        "area": "–" if None in areas else f"{100 * fmean(areas):.2f}",
+        "seconds": f"{seconds:.0f}" if seconds else "–",
+        "bad": [f"seed {run['run'].seed}: {run['state']}" for run in runs if run["state"] != "finished"],
         "seeds": [
             {
-                "seed": one.run.seed,
-                "area": "–" if one.area is None else f"{100 * one.area:.2f}",
-                "bad": one.state != "finished",
-                "checkpoint": last.get(one.run),
+                "seed": run["run"].seed,
+                "area": "–" if run["area"] is None else f"{100 * run['area']:.2f}",
+                "bad": run["state"] != "finished",
+                "checkpoint": last.get(run["run"]),
             }
-            for one in runs
+            for run in runs
         ],
     }
 
 
-def facts(tree: Tree, runs: Sequence[Summary]) -> list[tuple[str, str]]:
+def facts(tree: Tree) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
-    finished = [run for run in runs if run.record is not None]
-    records = [run.record or {} for run in finished]
+    records = [record for run in tree.runs if (record := tree.record(run)) is not None]
+    made = [record.get("environment") or {} for record in records]
     titles = [str(method["title"]) for method in tree.methods.values()]
     models = [
         f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
         for model in tree.models
     ]
-    seconds = math.fsum(record.get("wall_seconds") or 0.0 for record in records)
+    wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
     times = sorted(datetime.fromisoformat(at) for record in records if (at := record.get("finished_at")))
     when = list(dict.fromkeys(time.strftime("%Y-%m-%d %H:%M") for time in (times[:1] + times[-1:])))
     packages: dict[str, dict[str, None]] = {}  # where runs differ, every version
-    for made in (run.environment for run in finished):
-        for name, version in {"python": made.get("python"), **(made.get("packages") or {})}.items():
+    for environment in made:
+        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items():
             if version is not None:
                 packages.setdefault(str(name), {})[str(version)] = None
     return [
         ("Models", ", ".join(models)),
-        ("Methods", ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants, listed below"),
+        ("Methods", ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants"),
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", _training(tree.matrix.get("training") or {})),
-        ("Runs", f"{len(finished)} of {len(runs)} finished, {seconds:.0f} s of wall time in all"),
+        ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
         ("When", f"finished {' to '.join(when)} UTC" if when else UNKNOWN),
-        ("On", "; ".join(dict.fromkeys(_machine(run.environment) for run in finished)) or UNKNOWN),
-        ("Code", "; ".join(dict.fromkeys(_commit(run.environment) for run in finished)) or UNKNOWN),
+        ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
+        ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
         ("Packages", ", ".join(f"{name} {' and '.join(of)}" for name, of in sorted(packages.items())) or UNKNOWN),
     ]
 
@@ -192,19 +167,17 @@ def _commit(environment: Mapping[str, Any]) -> str:
 # Warnings to read before relying on a number.
 
 
-def warnings(tree: Tree, runs: Sequence[Summary], missing: Sequence[str]) -> list[str]:
+def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning, most serious first. missing: gaps in the tables, in sentences."""
-    states = [(run.run.path.as_posix(), run.state, run.record or {}) for run in runs]
-    sentences = [f"{path}: {state}." for path, state, record in states if record.get("no_update")]
-    sentences += [
-        f"{path}: collapsed at rollout {record['collapsed_at']} (reward near zero), and training stopped."
-        for path, _, record in states
-        if record.get("collapsed_at") is not None
-    ]
-    sentences += [f"{path}: not finished: its folder has no run.json." for path, _, record in states if not record]
-    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
+    idle, collapsed, unfinished = [], [], []
+    for path, record in ((run["run"].path.as_posix(), run["record"]) for run in runs):
+        idle += [f"{path}: {record['no_update']}."] if record.get("no_update") else []
+        if (at := record.get("collapsed_at")) is not None:
+            collapsed.append(f"{path}: collapsed at rollout {at} (reward near zero), and training stopped.")
+        unfinished += [] if record else [f"{path}: not finished: its folder has no run.json."]
+    sentences = [*idle, *collapsed, *unfinished, *missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
     sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
-    if any(run.environment.get("dirty") for run in runs):
+    if any((run["record"].get("environment") or {}).get("dirty") for run in runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
 
@@ -223,10 +196,10 @@ def _hidden_answers(tree: Tree) -> list[str]:
     return sentences
 
 
-def _unequal_runs(tree: Tree, runs: Sequence[Summary]) -> list[str]:
+def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each input that runs should share and do not."""
     found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for run, record in ((one.run, one.record) for one in runs if one.record is not None):
+    for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
         inputs = record.get("inputs") or {}
         # Over all variants: runs of a seed share a base; where one base is for all seeds, all runs start from it.
         base = tree.base(run.model, run.seed) or run.seed

@@ -79,7 +79,6 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
         size: tuple[int, int] = DESKTOP,
         scheme: str = "light",
         script: bool = True,
-        media: str | None = None,
     ) -> Watched:
         width, height = size
         context = chromium.new_context(
@@ -101,8 +100,6 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
         watched.page.on(
             "request", lambda r: None if r.url.startswith((home, "data:")) else watched.outside.append(r.url)
         )
-        if media:
-            watched.page.emulate_media(media=media)
         watched.page.goto(address)
         opened.append(watched)
         return watched
@@ -137,13 +134,6 @@ def number(text: str | None) -> str:
     found = re.search(r"\d+\.\d\d", text or "")
     assert found, text
     return found[0]
-
-
-def problems(page: Page) -> tuple[int, int]:
-    """How many problems are shown, and of how many."""
-    found = re.search(r"(\d+) of (\d+) problems", page.locator(COUNT).inner_text())
-    assert found
-    return int(found[1]), int(found[2])
 
 
 def opened(page: Page) -> None:
@@ -189,25 +179,6 @@ def test_disagreements_come_first_and_the_address_keeps_the_choice(visit: Visit,
     assert "show=differ" in page.url
     page.reload()
     expect(page.locator("[name=show]")).to_have_value("differ")
-
-
-FILTERS = {
-    "benchmark": ("syn_as3", lambda n, all: n == 100),
-    "verdict": ("n", lambda n, all: n == 0),
-}
-
-
-def test_a_filter_shows_what_it_is_for(visit: Visit, report: str) -> None:
-    wrong = {}
-    for name, (value, right) in FILTERS.items():
-        page = visit(f"{report}#samples").page
-        opened(page)
-        total = problems(page)[1]
-        page.select_option(f"[name={name}]", value)
-        expect(page.locator(COUNT)).not_to_contain_text(f"{total} of {total} problems")
-        if not right(problems(page)[0], total):
-            wrong[name] = problems(page)
-    assert wrong == {}
 
 
 def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, report: str) -> None:
@@ -300,27 +271,6 @@ def test_no_view_is_wider_than_the_window(visit: Visit, report: str) -> None:
     assert wide == []
 
 
-def test_responses_that_load_late_do_not_lead_back_to_their_view(visit: Visit, report: str) -> None:
-    """Leave the view as soon as it is shown, and have the browser tell of the new address only later."""
-    page = visit(report).page
-    page.add_init_script(  # before the page's own listener
-        """addEventListener("hashchange", (event) => {
-          if (location.hash === "#audit" && !window.late) event.stopImmediatePropagation();
-        });"""
-    )
-    page.reload()
-    page.evaluate(
-        """() => {
-          document.getElementById("samples").addEventListener("shown", () => { location.hash = "#audit"; });
-          location.hash = "#samples";
-        }"""
-    )
-    expect(page.locator("#samples .side .response")).to_have_count(2)
-    assert page.evaluate("location.hash") == "#audit"
-    page.evaluate("() => { window.late = true; dispatchEvent(new HashChangeEvent('hashchange')); }")
-    expect(page.locator("[id='audit']")).to_be_visible()
-
-
 def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit, report: str) -> None:
     page = visit(report).page
     for address in ("tables", "claims", "audit", "provenance", "benchmarks", "tableruns", "figure2", "dynamics"):
@@ -331,26 +281,6 @@ def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit
     assert page.evaluate("ids => ids.filter(id => !document.getElementById(decodeURIComponent(id)))", sorted(ids)) == []
 
 
-def test_the_keyboard_goes_from_the_top_to_the_responses(visit: Visit, report: str) -> None:
-    page = visit(report).page
-
-    def tab_to(selector: str, most: int) -> None:
-        link = page.locator(selector).first
-        for _ in range(most):
-            page.keyboard.press("Tab")
-            if link.evaluate("link => link === document.activeElement"):
-                break
-        expect(link).to_be_focused()
-
-    tab_to(".skip", 1)
-    tab_to("#rooms a[href='#results']", 4)
-    page.keyboard.press("Enter")
-    expect(page.locator("#results h1")).to_be_focused()
-    tab_to("#table1 tbody a", 50)
-    page.keyboard.press("Enter")
-    expect(page.locator(".view.here h1")).to_have_text("Responses")
-
-
 def test_without_javascript_everything_is_one_long_page(visit: Visit, report: str) -> None:
     page = visit(report, script=False).page
     for id, _ in VIEWS:
@@ -358,21 +288,6 @@ def test_without_javascript_everything_is_one_long_page(visit: Visit, report: st
     for shown in ("#figure2 img", "#table1 tbody a >> nth=0"):
         expect(page.locator(shown)).to_be_visible()
     expect(page.locator("noscript")).to_have_count(1)
-
-
-def test_on_paper_figures_are_drawn_and_controls_are_not(visit: Visit, report: str) -> None:
-    page = visit(f"{report}#overview", media="print").page
-    for shown in ("#table1", "#figure2 img", "#claims"):
-        expect(page.locator(shown).first).to_be_visible()
-    for hidden in ("#rooms", "#controls", ".panels"):
-        expect(page.locator(hidden).first).to_be_hidden()
-
-
-def test_every_picture_is_there_and_loads(visit: Visit, report: str) -> None:
-    page = visit(report).page
-    pictures = page.locator("img.picture")
-    assert pictures.count() == 3
-    assert pictures.evaluate_all("all => all.filter(one => !one.complete || one.naturalWidth === 0).length") == 0
 
 
 # Charts.

@@ -320,8 +320,8 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            summary = runs.Summary(run, "", (), None, record)
-            runs.groups(found, [summary]), runs.facts(found, [summary]), runs.warnings(found, [summary], [])
+            summary = {"run": run, "title": "", "differs": [], "area": None, "record": record, "state": ""}
+            runs.groups(found, [summary]), runs.facts(found), runs.warnings(found, [summary], [])
 
 
 AT = Checkpoint(RUN, 12).path.as_posix()

@@ -239,13 +239,3 @@ def test_it_replaces_nothing_but_an_earlier_reference(case: str, whole: Tree, ma
         reference.make(whole, out)
     assert "\n" not in str(error.value)
     assert sorted(out.parent.rglob("*")) == before
-
-
-@pytest.mark.demo
-def test_the_quick_run_makes_a_reference(tmp_path: Path, command: Command) -> None:
-    source, out = ROOT / "results/quick", tmp_path / "reference/quick"
-    code, printed, err = command(reference.main, "--results", source, "--out", out, "--partial")
-    assert (code, err) == (0, ""), err
-    assert command(compare.main, out, source)[0] == 0
-    assert command(verify.main, "--results", out)[0] == 0
-    assert "bytes in " in printed
