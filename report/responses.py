@@ -41,14 +41,9 @@ TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
 LETTERS = {  # one letter per response
-    "correct": "c",
-    "wrong": "w",
-    "no_answer": "n",
-    "truncated": "t",
-    "unparsed_gold": "u",
-    "timeout": "o",
+    "correct": "c", "wrong": "w", "no_answer": "n", "truncated": "t", "unparsed_gold": "u", "timeout": "o",
     "error": "e",
-}
+}  # fmt: skip
 STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")

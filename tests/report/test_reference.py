@@ -202,10 +202,6 @@ def machine_path(root: Path) -> None:
 
 REFUSED = {
     "edited after its manifest": (lambda root: edit(root / "matrix.json", title="?"), "differs: matrix.json"),
-    "without a manifest": (
-        lambda root: (root / MANIFEST).unlink(),
-        "manifest (python -m report.manifest writes",
-    ),
     "a file with a path of the machine": (machine_path, "table1.md: contains a path of this machine"),
 }
 
@@ -221,9 +217,7 @@ def test_what_should_not_be_published_is_refused(case: str, source: Path, tmp_pa
 
 
 NOT_REPLACED: dict[str, Callable[[Path, Tree], object]] = {
-    "a file of somebody's": lambda out, whole: (out / "mine.txt").write_text("?"),
-    "a link of somebody's": lambda out, whole: (out / "mine").symlink_to(out.parent),
-    "no archive": lambda out, whole: (out / kept.ARCHIVE).unlink(),
+    "a user's file": lambda out, whole: (out / "mine.txt").write_text("?"),
     "a results tree": lambda out, whole: (shutil.rmtree(out), shutil.copytree(whole.root, out)),
     "a link": lambda out, whole: out.symlink_to(out.rename(out.parent / "elsewhere").name),
 }
