@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -34,7 +34,7 @@ DELTA, BEST = "delta", "best"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
 Kind = Literal["base", "run", "mean", "delta"]
-KINDS: tuple[Kind, ...] = ("base", "run", "mean", "delta")  # each is computed from rows of the kinds before it
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PRINTED_STEPS = {None: None, 72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -> `step` of a declared row
 
 
@@ -200,7 +200,9 @@ def _check_printed(row: Row, model: str) -> None:
     ours = {"model": model, "kind": row.kind, "made of": row.of, "method": row.method}
     for what, value in (ours | {"step": row.step, "seeds": row.seeds}).items():
         if value != theirs[what]:
-            raise ConfigError(f"row {row.id}: {what} {value!r}, but the printed row is {theirs[what]!r}")
+            raise ConfigError(
+                f"row {row.id}: {what} {value!r}, but the printed row is {theirs[what]!r}; give it another id"
+            )
 
 
 @cache

@@ -96,17 +96,18 @@ def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[s
     """Format the line of a model. found: value and line of the file by model, method and measure."""
     model = block["rows"][0]["model"]
     names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in found}
-    areas = sorted(((*found[model, key, "area"], key) for key in names), key=lambda of: (of[0], of[2]), reverse=True)
-    if not areas:
+    if not names:
         return ""
+    area = {key: found[model, key, "area"] for key in names}
+    order = sorted(area, key=lambda key: (area[key][0], key), reverse=True)
     # A run with fewer rollouts than the last reward averages has no last reward.
     ends = [100 * found[model, key, "final"][0] for key in names if (model, key, "final") in found]
-    movements = [found.get((model, key, "movement"), (0.0, {}))[0] for _, _, key in areas]  # 0: no update
-    whole = [line["collapsed"] == "0" for _, line, _ in areas]
-    moved = [(of[0], math.log(one)) for of, one, kept in zip(areas, movements, whole, strict=True) if kept and one > 0]
-    seeds = areas[0][1]["seeds"]
+    whole = [key for key in order if area[key][1]["collapsed"] == "0" and (model, key, "movement") in found]
+    movement = {key: found[model, key, "movement"][0] for key in whole}  # 0: no update
+    moved = [(area[key][0], math.log(movement[key])) for key in whole if movement[key] > 0]
+    seeds = area[order[0]][1]["seeds"]
     sentence = "Right answers in training, mean over all rollouts (area), percent: "
-    sentence += ", ".join(f"{names[key]} {100 * area:.1f}" for area, _, key in areas)
+    sentence += ", ".join(f"{names[key]} {100 * area[key][0]:.1f}" for key in order)
     sentence += f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else ""
     sentence += f" ({block['model']}, {seeds} seed{'s' * (seeds != '1')})."
     if len(moved) >= markdown.FEWEST:
