@@ -56,11 +56,12 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
     path = tree.layout.figures / "convergence_bands.csv"
-    charts = figures.charts()
+    charts, titles = figures.charts(), {}
     found: dict[tuple[str, str, str], dict[str, dict[str, list[float | None]]]] = {}
     with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
         needed = ("model", "method", "fresh", "series", "mean", "low", "high")
         for row in read_csv(path, "the curves over seeds", needed):
+            titles[row["method"]] = str(tree.methods[row["method"]]["title"])
             key = row["model"], row["method"], row["fresh"]
             for end in needed[4:] if row["series"] in charts else ():
                 value = float(f"{float(row[end]) * charts[row['series']].scale:.{DIGITS}g}") if row[end] else None
@@ -74,8 +75,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         name, variant = split(method)
         colour, dashes, width = looks[name]
         settings = FRESH if fresh == "yes" else variant or ""
-        title = str(tree.methods[method]["title"])
-        title = title.removesuffix(f", {variants.get(settings)}")  # the form shows the settings
+        title = titles[method].removesuffix(f", {variants.get(settings)}")  # the form shows the settings
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
         lines.append(
             {"model": model, "method": name, "settings": settings, "title": title, "look": look, "values": values}

@@ -70,7 +70,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
-    """Open an address; at the end of the test nothing may have failed, and nothing outside may have been asked for."""
+    """Open an address; at the end of the test nothing may have failed, and nothing outside may have been requested."""
     opened: list[Watched] = []
 
     def go(
@@ -90,7 +90,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
         watched = Watched(context.new_page())
 
         def note(message: ConsoleMessage) -> None:
-            # The browser asks every server for an icon; the page has none.
+            # The browser requests an icon from every server; the page has none.
             if message.type in ("error", "warning") and not message.location["url"].endswith("/favicon.ico"):
                 watched.errors.append(message.text)
 

@@ -194,9 +194,9 @@ BROKEN: Mapping[str, tuple[Change, str]] = {
     "an update is missing": (lambda lines: lines[:5] + lines[6:], "line 6: update is '5', expected 4"),
     "a column is missing": (without_column("grad_norm"), "column wanted: unknown value 'grad_norm'"),
     "a value is not a number": (with_value(5, "grad_norm", "oops"), "line 5: grad_norm is 'oops', not a finite number"),
-    "a rollout is no number": (with_value(3, "rollout", "x"), "after rollout 1 comes 'x', expected 2"),
+    "a rollout is not a number": (with_value(3, "rollout", "x"), "after rollout 1 comes 'x', expected 2"),
     "a line is cut off": (lambda lines: [*lines[:-1], lines[-1][:5]], "line 9: 5 fields, the header has 13"),
-    "shorter than its record says": (lambda lines: lines[:-2], "has rewards of 3 rollouts, its run.json has 4"),
+    "shorter than its record has it": (lambda lines: lines[:-2], "has rewards of 3 rollouts, its run.json has 4"),
     "no reward in a rollout": (
         lambda lines: with_value(7, "reward", "")(with_value(6, "reward", "")(lines)),
         "has rewards of 3 rollouts, its run.json has 4",

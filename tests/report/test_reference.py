@@ -48,7 +48,7 @@ def made(whole: Tree, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def anew(root: Path) -> Tree:
-    """The tree after a change, with a manifest that knows of it."""
+    """The tree after a change, with a new manifest."""
     write_json(root / MANIFEST, manifest.build(Tree(root)))
     return Tree(root)
 

@@ -32,8 +32,8 @@ def written(scored_copy: Tree) -> tuple[Tree, Path]:
 def unpacked(folder: Path, name: str) -> Any:
     """The value of a companion file, as the page reads it."""
     script = (folder / f"{name}.js").read_text(encoding="ascii")
-    said, packed = json.loads("[" + script.removeprefix("bench.arrived(").removesuffix(");\n") + "]")
-    assert said == name, "a file says what it is"
+    written_for, packed = json.loads("[" + script.removeprefix("bench.arrived(").removesuffix(");\n") + "]")
+    assert written_for == name
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
