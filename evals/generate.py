@@ -132,11 +132,6 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
     began = time.monotonic()
     rows = draw.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds
-    try:
-        draw.check_draws(rows, model, plan, slot / "greedy", label)
-    except CorruptInputError:
-        _drop_journals(slot)  # else the next call would find the same copies
-        raise
     tokens = [row["tokens"] for row in rows]
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
@@ -157,13 +152,8 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "seconds": round(seconds, 3),
     }
     write_json(slot / DONE, entry)  # last: its presence marks the folder as finished
-    _drop_journals(slot)
+    (slot / JOURNAL).unlink(missing_ok=True)
     return entry
-
-
-def _drop_journals(slot: Path) -> None:
-    for journal in slot.rglob(JOURNAL):
-        journal.unlink()
 
 
 # Options of the command, shared with `evals.run`

@@ -1,7 +1,7 @@
 """Draw the responses of one engine to one benchmark.
 
-In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the responses, and the
-check that k samples are k draws.
+In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the responses, and
+how different the samples of an item are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import ConfigError
 from core.progress import Progress
 from core.provenance import sha256_bytes
 from evals.benchmark import Benchmark, Decoding, Item
@@ -144,17 +144,6 @@ def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> l
     return rows
 
 
-# Are k samples really k draws? An engine with a fixed seed for every sample would copy one draw k times.
-#
-# Equal samples alone prove nothing: a converged or collapsed policy also repeats itself at temperature 0.6. But then it
-# repeats its most likely answer, the greedy one. So where most items have all samples equal, some of these items are
-# drawn again greedily. Samples that equal each other but not the greedy response are copies of one draw.
-
-SUSPECT = 0.5  # share of items: below it, a fixed seed is ruled out, since it would make all items suspect
-PROBED = 20  # items drawn once more: few enough to cost little, enough to see a share
-FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
-
-
 def by_item(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the texts of the samples by item_id, in order."""
     texts: dict[str, list[str]] = defaultdict(list)
@@ -167,28 +156,3 @@ def distinct_fraction(rows: Sequence[Row]) -> float | None:
     """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
     shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(rows).values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None
-
-
-def suspects(rows: Sequence[Row]) -> list[str]:
-    """Return items to probe: at most `PROBED` with all samples equal; empty unless these are most of the set."""
-    texts = {item: own for item, own in by_item(rows).items() if len(own) >= FEWEST_SAMPLES}
-    equal = [item for item, own in texts.items() if len(set(own)) == 1]
-    return equal[:PROBED] if texts and len(equal) > SUSPECT * len(texts) else []
-
-
-def check_draws(rows: Sequence[Row], engine: Engine, plan: Plan, folder: Path, label: str) -> None:
-    """Raise CorruptInputError when most suspects repeat a text other than their greedy response, which is drawn."""
-    probed = set(suspects(rows)) if not plan.decoding.greedy else set()
-    if not probed:
-        return
-    pairs = [pair for pair in zip(plan.items, plan.prompts, strict=True) if pair[0].item_id in probed]
-    items, texts = zip(*pairs, strict=True)
-    once = dataclasses.replace(plan.decoding, samples=1, temperature=0.0)
-    probe = dataclasses.replace(plan, items=items, prompts=texts, decoding=once)
-    drawn, greedy = by_item(rows), by_item(draw(engine, probe, folder, f"{label} greedy probe of"))
-    if (other := sum(set(drawn[item]) != set(text) for item, text in greedy.items())) > SUSPECT * len(greedy):
-        raise CorruptInputError(
-            f"{plan.benchmark.key}: the samples of an item are copies of one draw: on {other} of {len(greedy)} probed"
-            " items all are equal and differ from the greedy response; look for a seed that the engine uses for every"
-            " sample"
-        )

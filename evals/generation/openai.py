@@ -22,7 +22,7 @@ from pydantic import PositiveInt
 
 from core import digests, lock
 from core.declared import Declared, check, validated
-from core.errors import BenchError, ConfigError, MissingInputError, unknown
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 from core.files import parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
@@ -38,6 +38,7 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
+FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -137,7 +138,10 @@ class Endpoint(Engine):
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
     ) -> Sequence[Drawn]:
-        """Return all responses. Raises BusyError; MissingInputError for missing or too many empty ones."""
+        """Return all responses.
+
+        Raises BusyError; MissingInputError for missing or too many empty ones; CorruptInputError for copies of one.
+        """
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
@@ -148,6 +152,13 @@ class Endpoint(Engine):
             progress.start = len(journal)
             asyncio.run(self._fill(journal, requests, decoding, progress))
         lines = [journal[request.item_id, request.sample] for request in requests]
+        texts = {(line["item_id"], line["text"]) for line in lines}
+        if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):
+            path.unlink()  # the next call would find the same copies
+            raise CorruptInputError(
+                f"{self.url}: all samples of every item are equal: the server draws each with one seed; start it"
+                " without a seed, or set --samples 1 if the model always gives one answer"
+            )
         return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
 
     async def _fill(

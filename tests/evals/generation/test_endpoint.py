@@ -262,7 +262,7 @@ def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: P
 def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_path: Path) -> None:
     """Otherwise the same command would find them again after the server is repaired."""
     server.answer = lambda body, _: completion(f"{body['messages'][-1]['content']} {body['temperature']}")
-    with pytest.raises(CorruptInputError, match="copies of one draw: on 3 of 3"):
+    with pytest.raises(CorruptInputError, match="all samples of every item are equal"):
         drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
     assert journals(tmp_path) == []
     server.answer = echo
@@ -335,6 +335,7 @@ def test_the_shipped_files_are_the_registrys() -> None:
     for key in PAPER:
         names = {"include": "_common_yaml", "task": f"tepo_{key}", "dataset_name": key, "metadata": {"version": 1.0}}
         decoding = benchmark(key).decoding
+        assert "seed" not in arguments(decoding), "one for all would make 4 repeats 1 sample (measured)"
         assert shipped.pop(f"tepo_{key}") == names | {
             "output_type": "generate_until",
             "repeats": decoding.samples,

@@ -21,7 +21,7 @@ from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
 from evals.generation import draw, prompts
-from evals.generation.engine import Settings, arguments, engine, per_sample_seed
+from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.scores import read_rows
@@ -240,32 +240,14 @@ def test_sample_seeds_differ_within_and_between_seeds() -> None:
         assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
 
 
-def copies(items: int, equal: bool, samples: int = 8) -> list[draw.Row]:
-    return [
-        {"item_id": f"i{item}", "response": f"{item}" if equal else f"{item} {sample}"}
-        for item in range(items)
-        for sample in range(samples)
-    ]
-
-
-def test_equal_samples_are_suspected_unless_they_are_the_greedy_response(
-    tiny: Path, items: list[data.Item], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for responses, fraction, probed in (
-        (copies(5, equal=True), 0.0, 5),
-        (copies(5, equal=False), 1.0, 0),
-        (copies(30, equal=True), 0.0, draw.PROBED),
-        (copies(2, equal=True, samples=1), None, 0),
-    ):
-        assert draw.distinct_fraction(responses) == fraction
-        assert len(draw.suspects(responses)) == probed
-    model = engine("hf", Settings(str(tiny), seed=1))
-    plan = draw.make_plan(model, few(SAMPLED), items[:5])
-    greedy = [{"item_id": item.item_id, "response": "4"} for item in items[:5]]
-    monkeypatch.setattr(draw, "draw", lambda engine, probe, *_: greedy if probe.decoding.greedy else [])
-    draw.check_draws(greedy * 8, model, plan, tmp_path, "label")
-    with pytest.raises(CorruptInputError, match="copies of one draw: on 5 of 5"):
-        draw.check_draws([row | {"response": "5"} for row in greedy * 8], model, plan, tmp_path, "label")
+def test_the_distinct_fraction_of_samples() -> None:
+    for items, samples, equal, fraction in ((5, 8, 5, 0.0), (5, 8, 2, 0.6), (2, 1, 2, None)):
+        found = [
+            {"item_id": f"i{item}", "response": f"{item}" if item < equal else f"{item} {sample}"}
+            for item in range(items)
+            for sample in range(samples)
+        ]
+        assert draw.distinct_fraction(found) == fraction
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
@@ -317,14 +299,6 @@ def test_every_deviation_is_recorded(tiny: Path, items: list[data.Item], monkeyp
     found = draw.make_plan(model, few(SAMPLED), items[:3], reading="none").deviations
     words = ["prompt reading none", "the first 3 of 20 items", "3 prompts cut on the left to 8 tokens"]
     assert [text.split(",")[0] for text in found] == words
-
-
-def test_arguments_never_hold_a_seed_and_greedy_ones_never_a_temperature() -> None:
-    """A seed among the generation arguments made 4 repeats 1 sample (measured)."""
-    greedy = {"do_sample": False, "max_gen_toks": 64, "until": []}
-    assert arguments(few(GREEDY).decoding) == greedy
-    sampled = {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
-    assert arguments(few(SAMPLED).decoding) == greedy | sampled
 
 
 PROBLEM = "What is $3+4$?"
