@@ -17,8 +17,6 @@ from evals.grading.quantities import FACTORS, NOT_A_UNIT, ONES, PART_WORD, PARTS
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
-# The canonical text
-
 DEEPEST_FRACTION = 30  # nested; deeper ones stay as they are
 _FIRST = re.compile(r"\\frac\s*(\\[A-Za-z]+|[^\s{}])")
 _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\}"  # five braces deep
@@ -76,6 +74,7 @@ WRAPPER = (
     r"|mathrm|mathbf|mathit|mathsf|operatorname|bold|boldsymbol|bm)\*?"
 )
 _TEXT = re.compile(rf"{WRAPPER}\s*\{{([^{{}}]*)\}}")
+_LETTERS = re.compile("[A-Za-z]")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # a single one
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
@@ -189,9 +188,7 @@ _SAID = {
     "dne|(?:thelimit|it)?doesnotexist": r"\text{doesnotexist}",
 }
 
-
 # Rules applied in this order: pattern and replacement.
-
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators used only between groups of three digits
 
 
@@ -212,8 +209,6 @@ _TYPESETTING = _rules(
     (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
     (r"<\s?=|=\s?<", r"\\leq "),
     (r">\s?=", r"\\geq "),
-    # degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
-    (rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?", lambda m: f"{_minutes(m)}^\\circ "),
     (r"\*\* ?(-?\d+(?:\.\d+)?|[A-Za-z]|\((?:[^()]|\([^()]*\))*\))", r"^{\1}"),  # 2**10
     (r"(?<=\s)!=", r"\\neq "),  # directly after a number or letter it is a factorial: 5!=120
     (r"(?<=\d)\s*\.{3}", r"\\ldots "),
@@ -225,6 +220,8 @@ _ROWS = _rules(
     (r"(?<=\{)smallmatrix(?=\})", "pmatrix"),
 )
 _ESCAPES = _rules((r"\\\\(?=[A-Za-z])", r"\\"))
+# degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
+_MINUTES = re.compile(rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?")
 _SYSTEM = re.compile(
     r"(?:\\\{ ?)?\\begin ?\{(cases|aligned|align\*?|gathered|split|array)\} ?(?:\{[lcr| ]*\})?"
     r"((?:(?!\\begin|\\text).)*?)\\end ?\{\1\}(?: ?\.(?!\d))?",
@@ -352,7 +349,10 @@ def normalise(text: str, radians: bool = False) -> str:
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text, condition = _parted(_SYSTEM.sub(_system, _applied(_TYPESETTING, text)))
+    text = _SYSTEM.sub(_system, _applied(_TYPESETTING, text))
+    if "'" in text:
+        text = _MINUTES.sub(_minutes, text)
+    text, condition = _parted(text)
     # Units and words: after the spellings, because the commands around them locate them.
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
@@ -419,7 +419,7 @@ def _system(match: re.Match[str]) -> str:
 
 def _minutes(angle: re.Match[str]) -> str:
     degrees = Fraction(int(angle[1]) * 3600 + int(angle[2]) * 60 + int(angle[3] or 0), 3600)
-    return str(degrees) if degrees.denominator == 1 else f"\\frac{{{degrees.numerator}}}{{{degrees.denominator}}}"
+    return f"\\frac{{{degrees.numerator}}}{{{degrees.denominator}}}^\\circ "
 
 
 def _reduced(numbers: list[int]) -> str:
@@ -441,6 +441,8 @@ def words(text: str) -> str:
 
 def _without_text(text: str) -> str:
     r"""Return `text` without units. An answer in words becomes `\text{words}`; other wrappers leave their content."""
+    if not _LETTERS.search(text):
+        return text.rstrip(" /")
     text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
     whole = _TEXT.fullmatch(text)
     said = _TEXT.sub(r"\1", text)
