@@ -68,7 +68,7 @@ class Method:
     @property
     def splittable(self) -> bool:
         """Whether micro-batch losses with `select`'s values add up to the minibatch's; not for agg-scope=microbatch."""
-        return self.parts.reduce.scope != "batch"
+        return all(part.own_scope != "batch" for part in self.parts.reduce.nested)
 
     def select(self, minibatch: Batch, generator: Generator | None = None) -> dict[str, Tensor]:
         """Return the per-token values of statistics over a whole update minibatch: {part: (B, T)}, without gradient.
