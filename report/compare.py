@@ -120,10 +120,12 @@ def contrast(
 
     sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
     c = compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
-    means = [list(by_clean_model(side, clusters).values()) for side in sides]
     row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
     row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
-    return row | {"mean_a": sum(means[0]) / len(means[0]), "mean_b": sum(means[1]) / len(means[1])}
+    for name, side in zip("ab", sides, strict=True):
+        means = by_clean_model(side, clusters).values()
+        row[f"mean_{name}"] = sum(means) / len(means)
+    return row
 
 
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
@@ -174,10 +176,10 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
             "" if line["detectable"] is None else form(line["detectable"]),
             "" if line["needed"] is None else f"{line['needed']:,}",
         ])  # fmt: skip
-    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
     heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed")
-    out += markdown_table(heads, rows, "---:")
-    out += ["", "needed: clean models, with as many seeds each as here; without clean models: seeds"]
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
+    out += [*markdown_table(heads, rows, "---:"), ""]
+    out += ["needed: clean models, with as many seeds each as here; without clean models: seeds"]
     if again:
         out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)
@@ -213,9 +215,8 @@ def _methods(args: Any) -> int:
 def _trees(args: Any) -> int:
     from report import compare_trees
 
-    common = compare_trees.overlap(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
-    found = compare_trees.differences(common)
-    print(compare_trees.text(common, found))
+    text, found = compare_trees.compared(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
+    print(text)
     if args.csv:
         write_text(args.csv, to_csv(compare_trees.HEADER, found))
     return int(any(row["moved"] == "yes" for row in found))

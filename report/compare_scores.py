@@ -19,7 +19,6 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError, real,
 from core.files import csv_lines, read_text
 from core.layout import Checkpoint
 from evals.scores import AVERAGES
-from evals.stats.compare import ALPHA
 from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
 from evals.tree import Tree, open_or_kept
 from paper.printed import SPREAD
@@ -34,7 +33,7 @@ TYPED = re.compile(r"(?:([\w.+-]+)=)?([^:=]+):(\d+):(\d+)")
 FORMS = "a tree, TREE:MODEL, FILE.csv, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
 ALL = "all, by responses"
 HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %, from",
-         "problems needed", "samples needed", "found with any samples, from")  # fmt: skip
+         "problems needed", "samples needed")  # fmt: skip
 
 Side = Mapping[str, Score]  # by benchmark, the empty name where none is given
 
@@ -72,8 +71,7 @@ def _checkpoint(tree: Tree, name: str) -> Side:
             f"{tree.given}: checkpoint {name!r}: names {len(found)}; add one to the tree's name, as in "
             f"{tree.given}:{near[0] if near else 'MODEL'}; nearest: {', '.join(near)}"
         )
-    record = tree.layout.grades(found[0]) / "grades.json"
-    if not record.is_file():
+    if not (record := tree.layout.grades(found[0]) / "grades.json").is_file():
         scores = {key: s for (at, key), s in tree.scores.items() if at == found[0] and key not in AVERAGES}
         return {
             key: Score(s.value, s.items, s.responses / s.items)
@@ -94,12 +92,9 @@ def _checkpoint(tree: Tree, name: str) -> Side:
 def _csv(path: Path) -> Side:
     header, *cells = csv_lines(path, "table of answers", read_text(path, "table of answers").lstrip("\ufeff")) or [[]]
     columns = PRINTED if "score" in header else PROBLEM
-    for column in columns:
-        if column not in header:
-            raise unknown(f"{path}: line 1", "column wanted", column, header)
-    for column in header:
-        if column not in (*columns, BENCHMARK) or header.count(column) > 1:
-            raise unknown(f"{path}: line 1", "columns, each once", column, (*columns, BENCHMARK))
+    if sorted({*header, BENCHMARK}) != sorted((*columns, BENCHMARK)) or len(set(header)) < len(header):
+        forms = " or ".join(", ".join(form) for form in (PROBLEM, PRINTED))
+        raise CorruptInputError(f"{path}: line 1: columns {', '.join(header)}; allowed: {forms}; and {BENCHMARK}")
     rows: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(cells, 2):
         where, row = f"{path}: line {number}", dict(zip(header, line, strict=True))
@@ -191,7 +186,7 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
 
 
 def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORRELATION) -> str:
-    """Return a Markdown table of two sides (`read`), its assumptions, and the answer in one sentence."""
+    """Return a Markdown table of two sides (`read`) and its assumptions."""
     sides = read(a), read(b)
     try:
         found = lines(*sides, spread, correlation)
@@ -204,7 +199,7 @@ def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORREL
         out += ["Printed scores do not tell how far problems differ. (from to): the least and most that they allow. "
                 f"Assumed: difficulties are Beta-distributed with a + b = {spread:g}; on the same problems those of A "
                 f"and B correlate at {correlation:g}."]  # fmt: skip
-    return "\n".join([*out, "", sentence(a, b, found[-1])])
+    return "\n".join(out)
 
 
 def _points(value: float, sign: str = "") -> str:
@@ -218,7 +213,7 @@ def _cells(line: Line) -> list[str]:
     cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
     figures = [
         [(case.comparison.p, "{:.2g}".format), (case.comparison.detectable, _points), (case.problems, "{:,}".format),
-         (case.samples, partial(_samples, line)), (case.any_samples, _points)]
+         (case.samples, partial(_samples, line))]
         for case in line.cases
     ]  # fmt: skip
     for of_cases in zip(*figures, strict=True):
@@ -233,26 +228,3 @@ def _samples(line: Line, times: float) -> str:
     if line.benchmark == ALL:
         return f"{times:.2g} times"
     return " / ".join(dict.fromkeys(f"{max(1, math.ceil(score.samples * times - 1e-9)):,}" for score in line.scores))
-
-
-def sentence(a: str, b: str, line: Line) -> str:
-    """Return the answer in plain words."""
-    case, c = line.main, line.main.comparison
-    gap = c.difference or 0.0
-    out = f"{a} is {_points(abs(gap))} points {'above' if gap > 0 else 'below'} {b}" if gap else f"{a} equals {b}"
-    if c.p is not None and c.p < ALPHA:
-        out += f", more than noise (p = {c.p:.2g})"
-    elif c.detectable is None:
-        out += f"; {c.how}" if c.low is None else f"; {c.n:,} problems without any spread decide nothing"
-    else:
-        found = f"only differences of {_points(c.detectable)} points or more" if c.detectable <= 1 else "no difference"
-        out += f"; with {c.n:,} problems {found} would be found"
-        if (problems := case.problems) is not None:
-            out += f"; to decide this one about {float(f'{problems:.2g}'):,.0f} problems are needed"
-        if (times := case.samples) is not None:
-            how = "no number of samples" if math.isinf(times) else f"{_samples(line, times)} samples"
-            out += f" ({how} of each of these would do)"
-    least, most = (line.cases[which].comparison.p for which in (0, -1))
-    if least is not None and most is not None and least != most:
-        out += f". This rests on the assumption: p is {least:.2g} at the least variance and {most:.2g} at the most"
-    return f"{out}."

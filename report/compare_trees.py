@@ -5,8 +5,7 @@ intervals over problems; a measure of the curve has no interval.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.errors import ConfigError, MissingInputError
@@ -14,49 +13,57 @@ from core.layout import Checkpoint, Run
 from evals import learning_curves
 from evals.scores import AVERAGES
 from evals.stats import compare, intervals
-from evals.tree import Tree
+from evals.tree import Score, Tree
 from report.compare import contrast
 from report.markdown import markdown_table
 
-LISTED = 12  # names that only one side has, and differences; --csv has all
+LISTED, NAMED = 12, 3  # differences, and names that only one side has; --csv has all differences
 MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
 HEADER = ("where", "figure", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
 
-
-@dataclass(frozen=True)
-class Overlap:
-    """Finished runs and scored checkpoints that two trees share, in the order of the first."""
-
-    trees: tuple[Tree, Tree]
-    runs: tuple[Run, ...]
-    checkpoints: tuple[Checkpoint, ...]
-    figures: tuple[str, ...]  # benchmarks of both; and the averages, where both average over the same benchmarks
-    other_curves: frozenset[Run]  # runs whose curves differ in a shared column other than times
+Sides = tuple[Score | None, Score | None]
 
 
-def overlap(a: Tree, b: Tree) -> Overlap:
-    """Return what can be compared: curves and benchmark scores that both trees have.
+def compared(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
+    """Return the text to print, and a row by HEADER for each differing value of the runs and scores of both trees.
 
     Raises ConfigError where scale or problems differ, MissingInputError where nothing is shared.
     """
+    figures = _figures(a, b)
+    runs = [run for run in a.runs if a.record(run) is not None and b.record(run) is not None]
+    scored = [{at for at, key in tree.scores if key in figures} for tree in (a, b)]
+    both = [at for at in a.checkpoints if at in scored[0] & scored[1]]
+    if not (runs or both):
+        raise MissingInputError(f"cannot be compared: {a.given} and {b.given} have neither a run nor a score in common")
+    scores = {at: {key: (a.scores.get((at, key)), b.scores.get((at, key))) for key in figures} for at in both}
+    changed = [run for run in runs if _curves_differ(a, b, run)]
+    trained = [at for at in both if at.run in runs]
+    # Values and verdicts only: the intervals may come from another version.
+    same = [all(_content(x) == _content(y) for x, y in sides.values()) for sides in scores.values()]
+    counts = {
+        "curves (apart from times)": (len(runs) - len(changed), len(runs)),
+        "checkpoints' weights": (sum(_same_weights(a, b, at) for at in trained), len(trained)),
+        "checkpoints' scores": (sum(same), len(same)),
+    }
+    equal = "equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items())
+    found = _differences(a, b, scores, runs, changed)
+    return "\n".join([*_only(a, b), equal, "", *_verdict(found)]), found
+
+
+def _figures(a: Tree, b: Tree) -> tuple[str, ...]:
+    """Return the benchmarks of both, and the averages where both average over the same ones."""
     if a.scale != b.scale:
         raise ConfigError(f"cannot be compared: {a.given} is of scale {a.scale}, {b.given} of scale {b.scale}")
-    sizes_a, sizes_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
-    shared = [key for key in sizes_a if key in sizes_b]
+    of_a, of_b = ({e["key"]: f"{e['items']} problems x {e['samples']}" for e in t.benchmarks} for t in (a, b))
+    shared = tuple(key for key in of_a if key in of_b)
     for key in shared:
-        if sizes_a[key] != sizes_b[key]:
+        if of_a[key] != of_b[key]:
             raise ConfigError(
-                f"cannot be compared: benchmark {key}: {a.given} has {sizes_a[key]}, {b.given} has {sizes_b[key]}"
+                f"cannot be compared: benchmark {key}: {a.given} has {of_a[key]}, {b.given} has {of_b[key]}"
             )
-    figures = tuple(shared) + AVERAGES * (sizes_a.keys() == sizes_b.keys())
-    runs = tuple(run for run in a.runs if a.record(run) is not None and b.record(run) is not None)
-    scored_a, scored_b = ({checkpoint for checkpoint, key in tree.scores if key in figures} for tree in (a, b))
-    checkpoints = tuple(checkpoint for checkpoint in a.checkpoints if checkpoint in scored_a & scored_b)
-    if not (runs or checkpoints):
-        raise MissingInputError(f"cannot be compared: {a.given} and {b.given} have neither a run nor a score in common")
-    return Overlap((a, b), runs, checkpoints, figures, frozenset(run for run in runs if _curves_differ(a, b, run)))
+    return shared + AVERAGES * (of_a.keys() == of_b.keys())
 
 
 def _curves_differ(a: Tree, b: Tree, run: Run) -> bool:
@@ -66,29 +73,38 @@ def _curves_differ(a: Tree, b: Tree, run: Run) -> bool:
     return [[row[name] for name in common] for row in x] != [[row[name] for name in common] for row in y]
 
 
-def differences(common: Overlap) -> list[dict[str, Any]]:
+def _same_weights(a: Tree, b: Tree, at: Checkpoint) -> bool:
+    x, y = ((tree.record(at.run) or {}).get("outputs", {}).get(f"checkpoints/step{at.step}") for tree in (a, b))
+    return x is not None and x == y
+
+
+def _content(score: Score | None) -> Any:
+    return score and (score.value, score.counts)
+
+
+def _differences(
+    a: Tree, b: Tree, scores: Mapping[Checkpoint, Mapping[str, Sides]], runs: Sequence[Run], changed: Sequence[Run]
+) -> list[dict[str, Any]]:
     """Return a row by HEADER for each differing value; moved ones first, then by the share of their interval."""
     values: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # (method or its checkpoint, figure) -> by seed
-    ends: dict[tuple[str, str], tuple[Any, Any]] = {}  # of the last seed: its scores with their intervals
-    for checkpoint in common.checkpoints:
-        run = checkpoint.run
-        for key in common.figures:
-            x, y = (tree.scores.get((checkpoint, key)) for tree in common.trees)
+    ends: dict[tuple[str, str], Sides] = {}  # scores of the last seed with their intervals
+    for at, figures in scores.items():
+        for key, (x, y) in figures.items():
             if x and y and x.value is not None and y.value is not None:
-                place = f"{run.model}/{run.method}/step{checkpoint.step}", key
-                values.setdefault(place, {})[run.seed], ends[place] = (y.value, x.value), (y, x)
-    changed = {(run.model, run.method) for run in common.other_curves}
-    for run in (run for run in common.runs if (run.model, run.method) in changed):
-        of_a, of_b = (learning_curves.measure_run(tree, run).values for tree in common.trees)
+                place = f"{at.run.model}/{at.run.method}/step{at.step}", key
+                values.setdefault(place, {})[at.run.seed], ends[place] = (y.value, x.value), (x, y)
+    methods = {(run.model, run.method) for run in changed}
+    for run in (run for run in runs if (run.model, run.method) in methods):
+        of_a, of_b = (learning_curves.measure_run(tree, run).values for tree in (a, b))
         for key in CURVE:
-            if (a := of_a[key]) is not None and (b := of_b[key]) is not None:
-                values.setdefault((f"{run.model}/{run.method}", key), {})[run.seed] = b, a
+            if (old := of_a[key]) is not None and (new := of_b[key]) is not None:
+                values.setdefault((f"{run.model}/{run.method}", key), {})[run.seed] = new, old
     rows: list[dict[str, Any]] = []
     for (where, key), by_seed in values.items():
-        if all(abs(b - a) <= EQUAL for b, a in by_seed.values()):
+        if all(abs(new - old) <= EQUAL for new, old in by_seed.values()):
             continue
         top = learning_curves.top(key) if key in learning_curves.MEASURES else 1.0
-        row = contrast(by_seed, common.trees[0].clean_models(where.partition("/")[0]), top)
+        row = contrast(by_seed, a.clean_models(where.partition("/")[0]), top)
         row |= {"where": where, "figure": key, "a": row["mean_b"], "b": row["mean_a"], "seeds": len(by_seed)}
         if len(by_seed) == 1:
             row |= {"where": f"{where}, seed {next(iter(by_seed))}"} | _over_problems(*ends.get((where, key), ()))
@@ -101,7 +117,7 @@ def differences(common: Overlap) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["moved"] == "no", -row["share"], row["where"], row["figure"]))
 
 
-def _over_problems(b: Any = None, a: Any = None) -> dict[str, Any]:
+def _over_problems(a: Any = None, b: Any = None) -> dict[str, Any]:
     """Return b - a with the MOVER interval of both: wider than one paired by problem, never narrower. p follows the
     normal distribution from the nearer end."""
     if a is None or None in (a.low, a.high, b.low, b.high):
@@ -112,56 +128,38 @@ def _over_problems(b: Any = None, a: Any = None) -> dict[str, Any]:
     return {"low": float(low), "high": float(high), "p": p, "how": "the two scores' own intervals"}
 
 
-def text(common: Overlap, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return what only one side has, what is equal, the largest differences, and the verdict."""
-    names, lines = [_names(tree) for tree in common.trees], []
-    for name, tree, ours, theirs in zip("AB", common.trees, names, names[::-1], strict=True):
-        lines.append(f"{name}  {tree.given}: {len(tree.checkpoints)} checkpoints planned")
-        if only := [one for one in ours if one not in theirs]:
-            more = f" and {len(only) - LISTED} more" if len(only) > LISTED else ""
-            lines.append(f"   only in {name} ({len(only)}): {', '.join(only[:LISTED])}{more}")
-    trained = [checkpoint for checkpoint in common.checkpoints if checkpoint.run in common.runs]
-    counts = {
-        "curves (apart from times)": (len(common.runs) - len(common.other_curves), len(common.runs)),
-        "checkpoints' weights": (sum(_same_weights(common, one) for one in trained), len(trained)),
-        "checkpoints' scores": (sum(_same_scores(common, c) for c in common.checkpoints), len(common.checkpoints)),
-    }
-    lines += ["equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items()), ""]
+def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield a table of the largest differences, and the verdict."""
     if not found:
-        return "\n".join([*lines, "verdict: no figure differs"])
+        yield "verdict: no figure differs"
+        return
     rows = [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
          "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * (row["moved"] == "yes"))
         for row in found[:LISTED]
     ]  # fmt: skip
-    lines += [f"{len(found)} figures differ; the largest, by their intervals:", ""]
-    lines += [*markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:"), ""]
+    yield from (f"{len(found)} figures differ; the largest, by their intervals:", "")
+    yield from markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:")
     moved, unknown = sum(row["moved"] == "yes" for row in found), sum(row["low"] is None for row in found)
     beyond = f"MOVED: {moved} of {len(found)} figures that differ do so" if moved else "no figure differs"
-    return "\n".join([*lines, f"verdict: {beyond} beyond noise; {unknown} have no interval"])
+    yield from ("", f"verdict: {beyond} beyond noise; {unknown} have no interval")
 
 
-def _same_weights(common: Overlap, checkpoint: Checkpoint) -> bool:
-    records = [tree.record(checkpoint.run) or {} for tree in common.trees]
-    a, b = (record.get("outputs", {}).get(f"checkpoints/step{checkpoint.step}") for record in records)
-    return a is not None and a == b
-
-
-def _same_scores(common: Overlap, checkpoint: Checkpoint) -> bool:
-    """Compare values and verdicts only: the intervals may come from another version."""
-    found = [[tree.scores.get((checkpoint, key)) for key in common.figures] for tree in common.trees]
-    a, b = ([score and (score.value, score.counts) for score in side] for side in found)
-    return a == b
-
-
-def _names(tree: Tree) -> dict[str, None]:
-    """Return what produced a tree (commits, versions, processors, settings) and its content (benchmarks, runs)."""
-    names: list[str] = []
-    records = {run: record for run in tree.runs if (record := tree.record(run)) is not None}
-    for record in records.values():
-        environment = record.get("environment") or {}
-        facts = {name: environment.get(name) for name in MADE_BY} | (environment.get("packages") or {})
-        names += [f"{name} {value}" for name, value in facts.items()]
-    names += [f"{key}={value}" for key, value in (tree.matrix.get("settings") or {}).items()]
-    names += [str(entry["key"]) for entry in tree.benchmarks]
-    return dict.fromkeys([*names, *(run.path.as_posix() for run in records)])
+def _only(a: Tree, b: Tree) -> Iterable[str]:
+    """Yield each tree, with the first names that it alone has: of what produced it (commits, versions, processors,
+    settings) and of its content (benchmarks, runs)."""
+    names: list[dict[str, None]] = []
+    for tree in (a, b):
+        records = {run: record for run in tree.runs if (record := tree.record(run)) is not None}
+        own: list[str] = []
+        for made in (record.get("environment") or {} for record in records.values()):
+            facts = {name: made.get(name) for name in MADE_BY} | (made.get("packages") or {})
+            own += [f"{name} {value}" for name, value in facts.items()]
+        own += [f"{key}={value}" for key, value in (tree.matrix.get("settings") or {}).items()]
+        own += [str(entry["key"]) for entry in tree.benchmarks]
+        names.append(dict.fromkeys([*own, *(run.path.as_posix() for run in records)]))
+    for name, tree, ours, theirs in zip("AB", (a, b), names, names[::-1], strict=True):
+        only = [one for one in ours if one not in theirs]
+        listed = ", ".join(only[:NAMED]) + ", ..." * (len(only) > NAMED)
+        alone = f"; only there ({len(only)}): {listed}" if only else ""
+        yield f"{name}  {tree.given}: {len(tree.checkpoints)} checkpoints planned{alone}"

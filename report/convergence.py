@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,7 @@ from evals.tree import Tree, open_tree
 from methods import catalog
 from methods.training.movement import MOVEMENT
 
-if TYPE_CHECKING:  # numpy: keeps `--help` fast
-    from evals.stats.compare import Comparison, Estimate
+if TYPE_CHECKING:
     from methods.parts import Part
 
 KEYS = ("model", "method", "seed")
@@ -38,16 +38,12 @@ METHOD_HEADER = (
 DIFFERS_HEADER = (*KEYS, "differs")
 # Series that the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
-    name: ((name,), "mean")
+    name: ((name,), "first" if name in ("reward", "response_tokens") else "mean")
     for name in (
         "reward", "grad_norm", "clip_fraction_tokens", "entropy", "response_tokens", "kl_old", "seconds",
         "mask_fraction", "kl_step", "kl_base", "update_norm", "effective_step", "grad_clipped",
     )
-} | {
-    "reward": (("reward",), "first"),
-    "response_tokens": (("response_tokens",), "first"),
-    "seconds": (("seconds_rollout", "seconds_update"), "sum"),
-}  # fmt: skip
+} | {"seconds": (("seconds_rollout", "seconds_update"), "sum")}  # fmt: skip
 CURVE_HEADER = (*KEYS, "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
@@ -62,7 +58,7 @@ def write(tree: Tree) -> list[Path]:
     runs = [learning_curves.measure_run(tree, run) for run in tree.runs]
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
-    differs = (_keys(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
+    differs = (asdict(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
     texts = {  # an empty cell: no such value
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
         "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, runs)),
@@ -79,14 +75,10 @@ def series(curve: Curve) -> dict[str, Series]:
     return {name: later.get(name) or curve.series(*wanted) for name, wanted in SERIES.items()}
 
 
-def _keys(run: Run) -> dict[str, Any]:
-    return {"model": run.model, "method": run.method, "seed": run.seed}
-
-
 def _run_row(run: RunMeasures) -> dict[str, object]:
     why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
     facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
-    return {**_keys(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
+    return {**asdict(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
 
 
 def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
@@ -104,14 +96,14 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
     baselines = {(model, method): (model, learning_curves.reference(method)) for model, method in groups}
     for measure, unit in MEASURES.items():
         tests = {
-            place: _versus(tree, groups[place], groups[base], measure)
+            place: _over_seeds(tree, measure, groups[place], groups[base])
             for place, base in baselines.items()
             if base != place and base in groups
         }
         p_holm = dict(zip(tests, compare.holm([c.p for c in tests.values()]), strict=True))
         family = sum(p is not None for p in p_holm.values())
         for (model, method), seeds in groups.items():
-            estimate, c = _mean(tree, seeds, measure), tests.get((model, method))
+            estimate, c = _over_seeds(tree, measure, seeds), tests.get((model, method))
             row = dict.fromkeys(METHOD_HEADER) | {"model": model, "method": method, "title": seeds[0].title}
             row |= {"measure": measure, "unit": unit, "seeds": sum(seed.finished for seed in seeds)}
             row |= {"planned_seeds": len(seeds), "collapsed": sum(seed.collapsed_at is not None for seed in seeds)}
@@ -123,50 +115,33 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
             yield row
 
 
-def _values(runs: Sequence[RunMeasures], measure: str) -> dict[int, float | str]:
-    """Return the values of the finished runs by seed, or the reason for a missing one."""
-    return {run.run.seed: run.why.get(measure) or run.values[measure] or 0.0 for run in runs if run.finished}
+def _over_seeds(tree: Tree, measure: str, *sides: Sequence[RunMeasures]) -> Any:
+    """Return a method's mean over its finished seeds, or of two methods a - b, paired by seed.
 
-
-def _reasons(values: Mapping[int, float | str]) -> str:
-    """Return reasons as `seed 2: never reached`."""
-    return "; ".join(f"seed {seed}: {reason}" for seed, reason in sorted(values.items()) if isinstance(reason, str))
-
-
-def _mean(tree: Tree, runs: Sequence[RunMeasures], measure: str) -> Estimate:
+    A seed without a value rules out both: otherwise only seeds that reach the measure would count.
+    """
     from evals.stats import compare
 
-    values = _values(runs, measure)
-    if (why := _reasons(values)) or not values:  # a mean over the seeds that reach it would be too good
-        return compare.Estimate(how=why or "no seed is finished", n=len(values))
-    bounds = 0.0, learning_curves.top(measure)
-    return compare.over_seeds(_numbers(values), bounds=bounds, clusters=tree.clean_models(runs[0].run.model))
-
-
-def _versus(tree: Tree, a: Sequence[RunMeasures], b: Sequence[RunMeasures], measure: str) -> Comparison:
-    """Return method a minus method b, paired by seed; an unfinished seed is not a pair."""
-    from evals.stats import compare
-
-    sides, top = [_values(runs, measure) for runs in (a, b)], learning_curves.top(measure)
-    common = sides[0].keys() & sides[1].keys()
-    sides = [{seed: side[seed] for seed in common} for side in sides]
-    # One seed without a value rules out the comparison: otherwise only seeds on which both reached it would count.
-    for runs, side in zip((a, b), sides, strict=True):
-        if why := _reasons(side):
-            return compare.Comparison(how=f"{runs[0].title}: {why}", n=len(common))
-    clusters = tree.clean_models(a[0].run.model)
-    return compare.compare_seeds(*map(_numbers, sides), bounds=(-top, top), clusters=clusters)
-
-
-def _numbers(values: Mapping[int, float | str]) -> dict[int, float]:
-    return {seed: float(value) for seed, value in values.items()}
+    finished = [{run.run.seed: run for run in side if run.finished} for side in sides]
+    common = sorted(set.intersection(*map(set, finished)))
+    alone, empty = len(sides) == 1, compare.Estimate if len(sides) == 1 else compare.Comparison
+    for side, runs in zip(sides, finished, strict=True):
+        if why := "; ".join(f"seed {n}: {runs[n].why[measure]}" for n in common if measure in runs[n].why):
+            return empty(how=why if alone else f"{side[0].title}: {why}", n=len(common))
+    if alone and not common:
+        return empty(how="no seed is finished", n=0)
+    values = [{n: runs[n].values[measure] or 0.0 for n in common} for runs in finished]
+    top, clusters = learning_curves.top(measure), tree.clean_models(sides[0][0].run.model)
+    if alone:
+        return compare.over_seeds(values[0], bounds=(0.0, top), clusters=clusters)
+    return compare.compare_seeds(*values, bounds=(-top, top), clusters=clusters)
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
     """Yield the curves by rollout, up to the end of each run; None is a value that is not defined."""
     for run, values in curves.items():
         for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
-            yield {**_keys(run), "rollout": n, **dict(zip(values, map(_rounded, numbers), strict=True))}
+            yield {**asdict(run), "rollout": n, **dict(zip(values, map(_rounded, numbers), strict=True))}
 
 
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:

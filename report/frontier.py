@@ -22,7 +22,7 @@ from core.files import to_csv
 from evals.tree import Tree
 from report import draw, figures
 from report.markdown import FEWEST, arrow, escape_markdown, markdown_table, with_interval
-from report.points import Point, by_row, selecting, words
+from report.points import Point, by_row, selecting, words, yes
 
 ARMS = (
     "model", "row", "title", "method", "values", "own", "seeds", "movement", "area", "area_low", "area_high", "score",
@@ -39,13 +39,12 @@ MEASURES = {"area": "area under the reward curve", "score": "pooled score"}
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, or None."""
-    words_of = {True: "yes", False: "no"}
-    return [
-        dict.fromkeys(ARMS)
-        | point.columns(tree, _measured(found, point.model))
-        | {"own": words_of[point.is_own], "movement": _movement(point), "broken": words_of[point.broken]}
-        for point in found
-    ]
+    rows = []
+    for point in found:
+        row = dict.fromkeys(ARMS) | point.columns(tree, _measured(found, point.model))
+        row |= {"own": yes(point.is_own), "movement": _movement(point), "broken": yes(point.broken)}
+        rows.append(row)
+    return rows
 
 
 def _measured(found: Sequence[Point], model: str) -> list[str]:

@@ -77,11 +77,10 @@ def selecting(tree: Tree, by: str = "movement") -> list[Point]:
     Raises MissingInputError for the first run that is not trained, or planned to be scored but not scored.
     """
     sweep = of_sweep(tree)
-    return [measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
+    return [_measured(tree, entry, sweep["select_seeds"], by) for entry in sweep["points"]]
 
 
-def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str = "movement") -> Point:
-    """Return a point of matrix.json's sweep on `seeds`; by and errors as in `selecting`."""
+def _measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str) -> Point:
     from evals import learning_curves
     from methods import catalog
 
@@ -112,3 +111,7 @@ def measured(tree: Tree, entry: Mapping[str, Any], seeds: Sequence[int], by: str
 def words(values: Mapping[str, Any]) -> str:
     """Return values as `training.learning_rate=0.0002 beta=1`."""
     return " ".join(f"{a}={v:g}" if isinstance(v, float) else f"{a}={v}" for a, v in values.items())
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"

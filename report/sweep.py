@@ -25,7 +25,7 @@ from evals.scores import POOLED
 from evals.tree import Tree, open_tree
 from report import frontier
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
-from report.points import Point, by_row, of_sweep, selecting, words
+from report.points import Point, by_row, of_sweep, selecting, words, yes
 from report.tables import by_seed, from_by_seed
 
 SELECTION = (
@@ -71,10 +71,10 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             for point in here:
                 top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
                 row = dict.fromkeys(SELECTION) | point.columns(tree, [key for key in MEASURES if point.figures(key)])
-                row |= {"values": words(grid), "own": _yes(bool(point.values) and point.is_own)}
+                row |= {"values": words(grid), "own": yes(bool(point.values) and point.is_own)}
                 row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
                 row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row), "best_how": how}
-                row |= {"regret": top.mean(by) - point.mean(by), "chosen": _yes(top is point)}
+                row |= {"regret": top.mean(by) - point.mean(by), "chosen": yes(top is point)}
                 row |= {"edge": _at_edge(point, sweep["axes"]), "scores_by_seed": by_seed(point.score)}
                 rows.append(row | {"areas_by_seed": by_seed(point.area)} | again[point.method])
     return rows
@@ -112,9 +112,11 @@ def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
     """Return a chosen point's measure by fresh seed, without seeds that are not available yet."""
     from evals.learning_curves import figure
 
-    runs = [Run(point.model, point.method, seed) for seed in of_sweep(tree)["test_seeds"]]
-    last = {run: Checkpoint(run, max(tree.runs[run]["steps"])) for run in runs if run in tree.runs and tree.record(run)}
-    values = {run.seed: figure(tree, at, POOLED if by == "score" else by) for run, at in last.items()}
+    values = {}
+    for run in (Run(point.model, point.method, seed) for seed in of_sweep(tree)["test_seeds"]):
+        if run in tree.runs and tree.record(run):
+            last = Checkpoint(run, max(tree.runs[run]["steps"]))
+            values[run.seed] = figure(tree, last, POOLED if by == "score" else by)
     return {seed: value for seed, value in values.items() if value is not None}
 
 
@@ -127,7 +129,7 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     return [
         point.columns(tree, [])
         | {"mean": point.mean(by), "by_seed": by_seed(point.figures(by)), "edge": _at_edge(point, sweep["axes"])}
-        | {"chosen": _yes(best[point.model, point.row] is point), **common}
+        | {"chosen": yes(best[point.model, point.row] is point), **common}
         for point in found
     ]
 
@@ -157,11 +159,7 @@ def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> str:
     """Return whether a better value may lie outside those tried: the smallest or largest of three numbers or more."""
     numeric = {axis: tried for axis, tried in axes.items() if all(isinstance(v, int | float) for v in tried)}
     ends = {axis: (min(tried), max(tried)) for axis, tried in numeric.items() if len(tried) > 2}
-    return _yes(any(value in ends.get(axis, ()) for axis, value in point.values.items()))
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
+    return yes(any(value in ends.get(axis, ()) for axis, value in point.values.items()))
 
 
 def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -222,9 +220,8 @@ def write(tree: Tree) -> list[Path]:
 def _choose(tree: Tree) -> None:
     rows, path = choice(tree), tree.root / FOLDER / "choice.csv"
     write_text(path, to_csv(CHOICE, rows))
-    for row in rows:
-        if row["chosen"] == "yes":
-            print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
+    for row in (row for row in rows if row["chosen"] == "yes"):
+        print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
     if seeds := ", ".join(map(str, rows[0]["test_seeds"])):
         print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
 

@@ -52,7 +52,6 @@ class Case(NamedTuple):
     floor: float | None  # squared SE that remains with any number of samples; None: unknown
     problems: int | None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
     samples: float | None  # times those of a problem that find it on the same problems; infinity: none do
-    any_samples: float | None  # the smallest detectable difference with any number of samples
 
 
 def of_answers(rows: pd.DataFrame) -> Score:
@@ -110,10 +109,9 @@ def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) 
 
 def _case(c: Comparison, floor: float | None) -> Case:
     if c.se is None or c.df is None or c.difference is None:
-        return Case(c, floor, None, None, None)
+        return Case(c, floor, None, None)
     samples = samples_needed(c.se**2, floor, c.difference, c.df) if c.difference else None
-    any_samples = None if floor is None else detectable(math.sqrt(floor), c.df)
-    return Case(c, floor, units_needed(c.se * math.sqrt(c.n), c.difference), samples, any_samples)
+    return Case(c, floor, units_needed(c.se * math.sqrt(c.n), c.difference), samples)
 
 
 def units_needed(sd: float, effect: float) -> int | None:

@@ -20,7 +20,7 @@ from evals.tree import Tree
 from report import convergence, draw, figures, frontier, page, sweep
 from report import rows as table_rows
 from report import tables as filling
-from report.points import Point, measured, selecting
+from report.points import Point, selecting
 from report.sweep import choice, selection
 from tests.report import synthetic, tables
 from tests.report.conftest import Command, write_files
@@ -260,7 +260,7 @@ def test_a_run_fails_that_ends_with_no_more_than_it_began(
     rewrite(folder / "curve.csv", lambda row: row | {"reward": row["reward"] and str(rewards[int(row["rollout"]) - 1])})
     edit(folder / "run.json", outputs={"curve.csv": sha256_file(folder / "curve.csv")})
     entry = {"model": "tiny_qwen2", "row": "tepo", "base": "tepo", "method": "tepo", "values": {}, "steps": [12]}
-    found = measured(tree, entry, [1])
+    (found,) = selecting(replanned(tree, sweep={"select_seeds": [1], "points": [entry]}))
     assert (found.failed, found.broken) == (failed, broken)
 
 
