@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -77,7 +77,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
         address: str,
         *,
         size: tuple[int, int] = DESKTOP,
-        scheme: str = "light",
+        scheme: Literal["light", "dark"] = "light",
         script: bool = True,
     ) -> Watched:
         width, height = size
@@ -219,7 +219,7 @@ def test_a_damaged_companion_file_is_named_by_the_page(visit: Visit, report: str
         for path in root.glob(f"report.data/{name}"):
             content = bytearray(path.read_bytes())
             content[len(content) // 2] ^= 1
-            path.write_bytes({"changed": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
+            path.write_bytes(bytes({"changed": content, "cut": content[: len(content) // 2], "empty": b""}[damage]))
         watched = visit((root / "report.html").as_uri() + "#samples")
         status = watched.page.locator("#status")
         expect(status, f"{name} {damage}").to_contain_text("is damaged: run snakemake report to write it again.")
@@ -237,7 +237,8 @@ def test_axe_finds_nothing_serious(visit: Visit, report: str) -> None:
     """Every rule in light colours; in dark ones the elements are the same, so that only contrast is looked at again."""
     axe = (HERE / "axe/axe.min.js").read_text(encoding="utf-8") + "; 0"
     serious = []
-    for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast']}")):
+    rules_of: dict[Literal["light", "dark"], str] = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}
+    for scheme, rules in rules_of.items():
         page = visit(report, scheme=scheme).page
         page.evaluate(axe)
         for address in ADDRESSES:
