@@ -207,8 +207,8 @@ def shapes() -> tuple[str, ...]:
     labels = {text: catalog.parse(text) for text in variants()}
     by_skeleton: dict[str, str] = {}
     for text, method in labels.items():
-        skeleton = " ".join(NUMBER.sub("#", str(part)) for part in method.parts.filled().values())
-        by_skeleton.setdefault(text.split("+")[0] + skeleton.split(" ", 1)[1], text)
+        parts = [NUMBER.sub("#", str(part)) for slot, part in method.parts.filled().items() if slot != "advantage"]
+        by_skeleton.setdefault(" ".join([text.split("+")[0], *parts]), text)
     return tuple(by_skeleton.values())
 
 

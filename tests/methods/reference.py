@@ -63,7 +63,7 @@ class Case:
 def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[str, Tensor]]:
     """The tokens of a batch, and the leaves (B, T) behind them; rows without a token vanish."""
     mask, leaves = fields["mask"], {n: fields[n].detach().clone().requires_grad_() for n in LEAVES}
-    given = {name: x[mask] for name, x in (fields | leaves).items() if x.ndim > 1}
+    given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
     names = ("logp", "old_logp", "ref_logp", "sampling_logp", "entropy", "old_entropy", "full_logp", "old_full_logp")
@@ -108,8 +108,6 @@ def penalty_weight(c: Case) -> Tensor:
 
 
 # ---- aggregation (Table 5, rows 14 to 16; scopes: reading agg-scope) ----
-
-
 def token_mean(c: Case, x: Tensor) -> Tensor:
     """1 / sum_i |y_i| * sum_i sum_t x, over the minibatch, each prompt's group, or the micro-batch."""
     scope, rows = c.get("agg-scope", "minibatch"), len(c.lengths)
@@ -129,8 +127,6 @@ def sequence_mean_token_mean(c: Case, x: Tensor) -> Tensor:
 
 
 # ---- importance weights (Table 5, rows 17 to 19) ----
-
-
 def token_ratio(c: Case) -> Tensor:
     return c.d.exp()
 
@@ -163,8 +159,6 @@ def base_ratio(c: Case, default: str) -> Tensor:
 
 
 # ---- surrogates ----
-
-
 def bounds(c: Case) -> tuple[float, float]:
     """Ends of the clip; None = no bound on that side."""
     low, high = c.get("low"), c.get("high")
@@ -188,8 +182,6 @@ def weighted_log_likelihood(c: Case, w: Tensor, low: float, high: float) -> Tens
 
 
 # ---- divergences of the current policy from an anchor; d = log pi - log pi_anchor ----
-
-
 def divergence(c: Case) -> Tensor:
     kind = c.get("kl-estimator", "k3")
     if kind == "full":
@@ -202,8 +194,6 @@ def divergence(c: Case) -> Tensor:
 
 
 # ---- masks; never differentiated ----
-
-
 def covariance(c: Case) -> Tensor:
     """(A - mean A)(log pi - mean log pi), means over all valid tokens (2505.22617 eq. 10)."""
     logp = c.logp.detach()
@@ -242,8 +232,6 @@ def trusted(c: Case, kind: str) -> Tensor:
 
 
 # ---- losses ----
-
-
 def penalised(c: Case, x: Tensor, where: Tensor, reduce: Reducer = token_mean) -> Tensor:
     """-(reduced x - beta KL M); reading mask-norm (R7) divides the penalty by sum M, not by the reducer's count.
 
@@ -383,8 +371,6 @@ def top_entropy(c: Case) -> Tensor:
 
 
 # ---- advantages ----
-
-
 def per_group(of: Callable[[Tensor, Tensor, Settings], Tensor]) -> Advantage:
     """The advantage whose value for the rewards and lengths of one prompt is `of`."""
 

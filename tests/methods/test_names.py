@@ -10,6 +10,7 @@ from torch import Tensor
 
 from core.provenance import ROOT
 from methods import catalog
+from methods.parts import corrections
 from tests.methods import oracles
 from tests.methods.batches import evaluate, random_fields
 
@@ -111,6 +112,11 @@ def test_bounds_are_those_of_verls_presets() -> None:
     assert Preset.decoupled_token_icepop().rollout_is_threshold == "0.5_5.0"  # icepop
     assert Preset.decoupled_seq_is_rs().rollout_rs_threshold == "0.5_2.0"  # seq-rs
     assert Preset.decoupled_geo_rs().rollout_rs_threshold == "0.999_1.001"  # geo-rs
+    for kind, (cap, floor) in corrections.BOUNDS.items():  # a folder's name cannot mean two bounds
+        method = catalog.parse(f"grpo+correction={kind}")
+        assert (method.params["correction-cap"], method.params["correction-floor"]) == (cap, floor), kind
+        other = catalog.parse(f"grpo+correction={kind}+correction-cap=1.2+correction-floor=none")
+        assert (other.params["correction-floor"], other.key == method.key) == (None, False)
     preset = Preset.decoupled_geo_rs_token_tis()
     given = {name: getattr(preset, name) for name in ("rollout_is", "rollout_is_threshold", "rollout_rs")}
     # of 1/rho; with verl's own bounds no response of this batch is left

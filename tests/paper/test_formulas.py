@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 Holds = NDArray[np.bool_]
 
 
-# ---- One state -------------------------------------------------------------------------------------------------------
+# ---- One state ----
 
 
 def policies(least: float = 0.0) -> Array:
