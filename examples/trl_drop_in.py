@@ -48,21 +48,14 @@ class CatalogTrainer(GRPOTrainer):
 
     def check(self, args: GRPOConfig) -> None:
         key, needs = self.method.key, self.method.needs
-        for name in UNREAD:
-            value, default = getattr(args, name), GRPOConfig.__dataclass_fields__[name].default
-            if value != default:
-                raise tepo_bench.ConfigError(
-                    f"GRPOConfig: {name}: {value!r} is not read with {key}; allowed: {default!r}"
-                )
-        if (args.beta != 0) != ("ref_logp" in needs):
-            allowed = (
-                "1.0, which loads the reference model and is read for nothing else" if "ref_logp" in needs else 0.0
-            )
-            raise tepo_bench.ConfigError(f"GRPOConfig: beta: {args.beta} with {key}; allowed: {allowed}")
-        if args.use_vllm and args.vllm_importance_sampling_correction:
-            raise tepo_bench.ConfigError(
-                "GRPOConfig: vllm_importance_sampling_correction: not read; allowed: False (a key's option: correction)"
-            )
+        allowed = {name: GRPOConfig.__dataclass_fields__[name].default for name in UNREAD}
+        # any other than 0 loads the reference model, and is read for nothing else
+        allowed["beta"] = (args.beta or 1.0) if "ref_logp" in needs else 0.0
+        if args.use_vllm:
+            allowed["vllm_importance_sampling_correction"] = False  # a key's option: correction
+        for name, value in allowed.items():
+            if (found := getattr(args, name)) != value:
+                raise tepo_bench.ConfigError(f"GRPOConfig: {name}: {found!r} is not for {key}; allowed: {value!r}")
         if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
             raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
 

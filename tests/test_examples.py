@@ -157,8 +157,12 @@ def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, m
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an option of TRL's loss": ("grpo", {"loss_type": "bnpo"}, "GRPOConfig: loss_type: 'bnpo' is not read with grpo"),
-    "no reference model": ("grpo_2024", {"beta": 0.0}, "GRPOConfig: beta: 0.0 with grpo_2024; allowed: 1.0, which"),
+    "an option of TRL's loss": ("grpo", {"loss_type": "bnpo"}, "GRPOConfig: loss_type: 'bnpo' is not for grpo"),
+    "no reference model": (
+        "grpo_2024",
+        {"beta": 0.0},
+        "GRPOConfig: beta: 0.0 is not for grpo_2024; allowed: 1.0",
+    ),
     "whole groups": ("grpo+agg-scope=group", {}, "method: grpo+agg-scope=group: needs whole distributions or whole"),
 }
 

@@ -26,30 +26,42 @@ if TYPE_CHECKING:
 
 def check(t: Training, method: Method) -> None:
     """Raise `ConfigError` for what verl does not support."""
-    longest = t.max_prompt_tokens + t.max_completion_tokens
-    gpus = f"{t.nodes} x {t.gpus_per_node} GPUs"
+    longest, cuda = t.max_prompt_tokens + t.max_completion_tokens, t.device == "cuda"
     parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
     split = t.gpus > 1 or t.micro_batches > 1
-    refused = {
-        f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
-        "loss; allowed: another kl-estimator, or trainer: trl": "full_logp" in method.needs,
-        f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null": t.kl_target is not None,
-        "training.shared_prefix: True: verl's engine scores whole rows; allowed: False": t.shared_prefix,
-        f"training.nodes: {gpus} do not divide a minibatch of {t.rows_per_minibatch} sequences": (
-            t.rows_per_minibatch % t.gpus
+    for refused, problem in (
+        (
+            "full_logp" in method.needs,
+            f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
+            "loss; allowed: another kl-estimator, or trainer: trl",
         ),
-        f"training.micro_batches: {t.micro_batches}: on cuda verl cuts a minibatch by max_tokens_per_gpu; allowed: 1": (
-            t.device == "cuda" and t.micro_batches > 1
+        (
+            t.kl_target is not None,
+            f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null",
         ),
-        f"training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
-        f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})": (
-            t.device == "cuda" and t.max_tokens_per_gpu < longest
+        (t.shared_prefix, "training.shared_prefix: True: verl's engine scores whole rows; allowed: False"),
+        (
+            t.rows_per_minibatch % t.gpus,
+            f"training.nodes: {t.nodes} x {t.gpus_per_node} GPUs do not divide a minibatch of {t.rows_per_minibatch} "
+            "sequences",
         ),
-        f"training.cov_scope: minibatch: {method.key} divides by the tokens of a micro-batch, and {parts} would split "
-        "the minibatch; allowed: microbatch": not method.splittable and t.cov_scope == "minibatch" and split,
-    }
-    for problem, found in refused.items():
-        if found:
+        (
+            cuda and t.micro_batches > 1,
+            f"training.micro_batches: {t.micro_batches}: on cuda verl cuts a minibatch by max_tokens_per_gpu; "
+            "allowed: 1",
+        ),
+        (
+            cuda and t.max_tokens_per_gpu < longest,
+            f"training.max_tokens_per_gpu: {t.max_tokens_per_gpu} is less than the longest sequence "
+            f"({t.max_prompt_tokens} + {t.max_completion_tokens} = {longest})",
+        ),
+        (
+            not method.splittable and t.cov_scope == "minibatch" and split,
+            f"training.cov_scope: minibatch: {method.key} divides by the tokens of a micro-batch, and {parts} would "
+            "split the minibatch; allowed: microbatch",
+        ),
+    ):
+        if refused:
             raise ConfigError(f"spec: {problem}")
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError, MissingInputError
+from core.errors import ConfigError
 from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import loggers
@@ -127,20 +126,17 @@ def storage_units(t: Training) -> int:
     return min(8, t.gpus)
 
 
-def cpus(t: Training) -> int:
-    """Return the CPUs, over all nodes, that Ray requires to start a run's processes; with fewer it hangs."""
+def check_cpus(t: Training, counted: float, where: str) -> None:
+    """Raise `ConfigError` if Ray would wait for missing CPUs. where: what the CPUs, over all nodes, were counted on."""
     # The queue's parts and controller, three per GPU that verl reserves for processes other than the trainer's, and one
     # free: Ray starts an actor that requires no CPU only if it has one.
-    return storage_units(t) + 1 + 3 * t.gpus + 1
-
-
-def check_cpus(t: Training, counted: float, where: str) -> None:
-    """Raise `ConfigError` if Ray would wait for missing CPUs. where: what the CPUs were counted on."""
-    if counted < cpus(t):
+    queue = storage_units(t) + 1
+    needed = queue + 3 * t.gpus + 1
+    if counted < needed:
         raise ConfigError(
-            f"environment: CPUs: {where} has {counted:g}; a run on {t.gpus} GPU{'s' * (t.gpus > 1)} needs {cpus(t)} "
-            f"({storage_units(t) + 1} for the queue between its processes, 3 for each GPU, 1 to start them), and Ray "
-            "would hang; allowed: a job with more CPUs, or fewer gpus_per_node"
+            f"environment: CPUs: {where} has {counted:g}; a run on {t.gpus} GPU{'s' * (t.gpus > 1)} needs {needed} "
+            f"({queue} for the queue between its processes, 3 for each GPU, 1 to start them), and Ray would hang; "
+            "allowed: a job with more CPUs, or fewer gpus_per_node"
         )
 
 
@@ -149,13 +145,14 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
 
     Raises ValueError and others from verl's checks; omegaconf's errors for a key that verl does not have.
     """
+    import verl
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from omegaconf import OmegaConf
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
-    with initialize_config_dir(str(defaults()), version_base=None):
+    with initialize_config_dir(str(Path(verl.__file__).parent / "trainer/config"), version_base=None):
         config = hydra_compose("ppo_trainer")
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
@@ -164,14 +161,6 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
         OmegaConf.update(config, key, value, merge=False, force_add=added)
     validate_config(config, need_reference_policy(config), need_critic(config))
     return config
-
-
-def defaults() -> Path:
-    """Return the folder of verl's YAML files without importing verl, which takes 15 s."""
-    package = find_spec("verl")
-    if package is None or package.origin is None:
-        raise MissingInputError("environment: verl: the package is not installed")
-    return Path(package.origin).parent / "trainer" / "config"
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
