@@ -80,11 +80,10 @@ class Journal(dict[tuple[str, int], dict[str, Any]]):
     def empty(self) -> int:
         return sum(not line["text"].strip() for line in self.values())
 
-    def drop_empty(self) -> None:
-        for key in [key for key, line in self.items() if not line["text"].strip()]:
+    def repair(self, keep_empty: bool) -> None:
+        """Write the lines again: without damaged ones, and on request without empty responses."""
+        for key in [key for key, line in self.items() if not (keep_empty or line["text"].strip())]:
             del self[key]
-
-    def rewrite(self) -> None:
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.values()))
 
     def add(self, request: Request, found: Drawn, seconds: float) -> None:
@@ -145,9 +144,8 @@ class Endpoint(Engine):
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
-            if journal.empty > self.settings.empty_limit * len(requests):  # the previous call ended with them
-                journal.drop_empty()
-            journal.rewrite()
+            # where the previous call ended with too many empty ones, they are requested again
+            journal.repair(keep_empty=journal.empty <= self.settings.empty_limit * len(requests))
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
             progress.start = len(journal)
             asyncio.run(self._fill(journal, requests, decoding, progress))

@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -369,24 +370,26 @@ def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tiny_tokenizer: Any, text
 # The command that draws, grades and scores
 
 
-class Command:
+GIVEN = "--max-tokens 5 --samples 3 --temperature 1.5"
+Call = Callable[..., None]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """`python -m evals.run` on two items of a benchmark."""
 
-    def __init__(self, out: Path, monkeypatch: pytest.MonkeyPatch):
-        self.out, self.set = out, monkeypatch.setattr
-
-    def __call__(
-        self, model: Path | str, key: str, options: str = "--max-tokens 5 --samples 3 --temperature 1.5"
-    ) -> None:
-        words = f"--model {model} --benchmarks {key} --limit 2 --device cpu --out {self.out} {options}"
-        self.set("sys.argv", ["run", *words.split()])
+    def run(model: Path | str, key: str, options: str = GIVEN) -> None:
+        words = f"--model {model} --benchmarks {key} --limit 2 --device cpu --out {tmp_path / 'out'} {options}"
+        monkeypatch.setattr("sys.argv", ["run", *words.split()])
         evals_run.main()
+
+    return run
 
 
 def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: Path, tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call, other, results = Command(tmp_path / "out", monkeypatch), tmp_path / "other", Results(tmp_path / "out")
+    other, results = tmp_path / "other", Results(tmp_path / "out")
     shutil.copytree(tiny, other)
     samples = results.samples(evals_run.checkpoint(tiny))
     call(tiny, SAMPLED)
@@ -425,16 +428,15 @@ def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
     assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3", "not run"))
 
     before = results.scores.read_bytes()
-    given = "--max-tokens 5 --samples 3 --temperature 1.5"
     for model, key, options, message in (
-        (tiny, SAMPLED, "", f"drawn with {given}, not the registry's decoding and prompts; choose another --out"),
-        (tiny, "syn_inv2", f"{given} --samples 2", f"drawn with {given}, not --max-tokens 5 --samples 2 --temp"),
-        (other, SAMPLED, f"{given} --prompt none", f"{given} and --seed 1234, not {given} --prompt none and"),
+        (tiny, SAMPLED, "", f"drawn with {GIVEN}, not the registry's decoding and prompts; choose another --out"),
+        (tiny, "syn_inv2", f"{GIVEN} --samples 2", f"drawn with {GIVEN}, not --max-tokens 5 --samples 2 --temp"),
+        (other, SAMPLED, f"{GIVEN} --prompt none", f"{GIVEN} and --seed 1234, not {GIVEN} --prompt none and"),
         (
             tiny,
             SAMPLED,
-            f"{given} --seed 2",
-            f"{given} and --seed 1234, not {given} and --seed 2; choose another --out",
+            f"{GIVEN} --seed 2",
+            f"{GIVEN} and --seed 1234, not {GIVEN} and --seed 2; choose another --out",
         ),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -462,9 +464,8 @@ MISTAKES = (  # model, benchmark, options, error
 
 
 def test_a_users_mistake_is_named_and_nothing_written(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny: Path, tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = Command(tmp_path / "out", monkeypatch)
     for model, key, options, message in MISTAKES:
         with pytest.raises(BenchError, match=message) as caught:
             call(model.replace("TINY", str(tiny)), key, options)
