@@ -22,7 +22,7 @@ A B
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -162,7 +162,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     """Return a Markdown table with a line on what it shows."""
     rows = []
     for line in found:
-        form = partial(_form, line["measure"])
+        form = partial(_shown, line["measure"])
         counts = line["by_tree"].values()
         pairs = f"{line['pairs']} ({' + '.join(map(str, counts))})" if len(counts) > 1 else str(line["pairs"])
         rows.append([
@@ -185,7 +185,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     return "\n".join(out)
 
 
-def _form(measure: str, value: float, sign: str = "") -> str:
+def _shown(measure: str, value: float, sign: str = "") -> str:
     """Format a value: scores in percent, movements in thousandths of a nat."""
     if measure not in CURVE:
         return f"{100 * value:{sign}.1f}"
@@ -212,6 +212,14 @@ def _methods(args: Any) -> int:
     return 0
 
 
+def _over_problems(args: Any) -> int:
+    from report import compare_scores
+
+    assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
+    print(compare_scores.compared(args.a, args.b, **assumed))
+    return 0
+
+
 def _trees(args: Any) -> int:
     from report import compare_trees
 
@@ -222,34 +230,25 @@ def _trees(args: Any) -> int:
     return int(any(row["moved"] == "yes" for row in found))
 
 
-def _scores(args: Any) -> int:
-    from report import compare_scores
-
-    assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    print(compare_scores.compared(args.a, args.b, **assumed))
-    return 0
-
-
-OF = {  # the options of each form; --csv belongs to the first two
-    "METHOD METHOD --results TREE": (_methods, ("compared", "benchmarks", "csv")),
-    "TREE TREE": (_trees, ("csv",)),
-    "scores over problems": (_scores, ("spread", "correlation")),
-}
+FORMS = {_methods: "METHOD METHOD --results TREE", _trees: "TREE TREE", _over_problems: "scores over problems"}
+OPTIONS = {  # by option the forms that have it
+    "compared": [_methods], "benchmarks": [_methods], "csv": [_methods, _trees], "spread": [_over_problems],
+    "correlation": [_over_problems],
+}  # fmt: skip
 
 
-def _form_of(args: Any) -> str:
+def _form(args: Any) -> Callable[[Any], int]:
     if args.results:
-        return "METHOD METHOD --results TREE"
+        return _methods
     paths = [Path(args.a), Path(args.b)]
     # A results tree, or a name in no checkpoint or score form (errors then refer to trees).
     if not all(path.is_dir() or not (path.is_file() or ":" in str(path) or path.suffix == ".csv") for path in paths):
-        return "scores over problems"
+        return _over_problems
     for path in paths:
         if not path.exists() and path.name == str(path):
             raise MissingInputError(f"{path}: no results there; for two methods of a tree add --results TREE")
     # Two trees with one checkpoint each (`evals.run`, `evals.adopt`) are compared over problems.
-    single = all(len(open_or_kept(path).checkpoints) == 1 for path in paths)
-    return "scores over problems" if single else "TREE TREE"
+    return _over_problems if all(len(open_or_kept(path).checkpoints) == 1 for path in paths) else _trees
 
 
 def main() -> int:
@@ -264,12 +263,11 @@ def main() -> int:
     add("--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties")
     add("--csv", type=Path, metavar="FILE", help="methods and trees: write every line there too")
     args = parser.parse_args()
-    run, own = OF[_form_of(args)]
-    for option in dict.fromkeys(name for _, names in OF.values() for name in names):
-        if option not in own and getattr(args, option) is not None:
-            forms = " and of ".join(form for form, (_, names) in OF.items() if option in names)
-            raise ConfigError(f"command line: --{option}: is an option of {forms}")
-    return run(args)
+    form = _form(args)
+    for option, forms in OPTIONS.items():
+        if form not in forms and getattr(args, option) is not None:
+            raise ConfigError(f"command line: --{option}: is an option of {' and of '.join(FORMS[f] for f in forms)}")
+    return form(args)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product, zip_longest
 from pathlib import Path
@@ -63,8 +63,8 @@ def write(tree: Tree) -> list[Path]:
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
         "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, runs)),
         "convergence_runs.csv": to_csv(DIFFERS_HEADER, differs),
-        "convergence_curves.csv": to_csv(CURVE_HEADER, _points(curves)),
-        "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
+        "convergence_curves.csv": to_csv(CURVE_HEADER, _rounded(_points(curves))),
+        "convergence_bands.csv": to_csv(BAND_HEADER, _rounded(bands(tree, curves))),
     }
     return write_all({tree.layout.figures / name: text for name, text in texts.items()})
 
@@ -141,7 +141,7 @@ def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, An
     """Yield the curves by rollout, up to the end of each run; None is a value that is not defined."""
     for run, values in curves.items():
         for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
-            yield {**asdict(run), "rollout": n, **dict(zip(values, map(_rounded, numbers), strict=True))}
+            yield {**asdict(run), "rollout": n, **dict(zip(values, numbers, strict=True))}
 
 
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
@@ -159,22 +159,21 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
         if all(value is None for values in seeds.values() for value in values[name]):
             continue
         keys = {"model": model, "method": method, "fresh": "yes" if fresh else "no", "series": name}
-        for rollout, row in enumerate(zip_longest(*(values[name] for values in seeds.values())), 1):
-            numbers: dict[str, float | None] = dict.fromkeys(("mean", "low", "high"))
-            known = {seed: value for seed, value in zip(seeds, row, strict=True) if value is not None}
+        for rollout, numbers in enumerate(zip_longest(*(values[name] for values in seeds.values())), 1):
+            row: dict[str, Any] = {**keys, "rollout": rollout, "mean": None, "low": None, "high": None}
+            known = {seed: value for seed, value in zip(seeds, numbers, strict=True) if value is not None}
             if len(known) == len(seeds):
                 lowest = min(known.values())  # one of the shares is a weight, which may be negative
                 bounds = compare.SHARE if name in SHARES and lowest >= 0 else (min(0.0, lowest), math.inf)
                 found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
                 # Over clean models, like the interval: they may have unequal numbers of seeds.
-                numbers["mean"] = _rounded(found.value)
-                if found.n >= LEAST:
-                    numbers |= {"low": _rounded(found.low), "high": _rounded(found.high)}
-            yield keys | {"rollout": rollout} | numbers
+                row |= {"mean": found.value} | ({"low": found.low, "high": found.high} if found.n >= LEAST else {})
+            yield row
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{DIGITS}g}")
+def _rounded(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {name: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for name, v in row.items()}
 
 
 def differences(key: str) -> tuple[str, ...]:

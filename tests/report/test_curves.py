@@ -1,6 +1,5 @@
 """Learning curves: their measures, held against each other."""
 
-import csv
 import json
 from collections.abc import Sequence
 from itertools import permutations
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from core.files import read_csv
 from core.layout import Results, Run
 from evals import learning_curves
 from evals.learning_curves import MEASURES
@@ -37,15 +37,9 @@ def write_run(root: Path, method: str, seed: int, reward: Sequence[float], colla
         for n, value in enumerate(reward)
         for minibatch in (0, 1)
     ]  # fmt: skip
-    finish(folder, rows, PLANNED, collapsed_at)
-
-
-def finish(folder: Path, rows: list[dict[str, Any]], planned: int, collapsed_at: int | None) -> None:
-    """A curve and its record."""
     synthetic.write_csv(folder / "curve.csv", rows)
-    seconds = 2.0 * int(rows[-1]["rollout"])
-    record = {"spec": {"training": {"rollouts": planned}}, "collapsed_at": collapsed_at, "cpu_seconds": seconds}
-    (folder / "run.json").write_text(json.dumps(record))
+    record = {"spec": {"training": {"rollouts": PLANNED}}, "collapsed_at": collapsed_at}
+    (folder / "run.json").write_text(json.dumps(record | {"cpu_seconds": 2.0 * len(reward)}))
 
 
 @pytest.fixture
@@ -168,20 +162,14 @@ def test_an_unfinished_seed_is_not_a_pair(tree: Tree) -> None:
     assert learning_curves.reference("tepo+beta=1@hot") == "grpo@hot"
 
 
-ENDS = (".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")
-
-
 def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Command) -> None:
-    code, out, err = command(convergence.main, "--results", tree.root)
-    assert (code, err) == (0, "")
-    folder = tree.layout.figures
-    assert out.split() == [str(folder / f"convergence{end}") for end in ENDS]
-    runs = list(csv.DictReader((folder / "convergence.csv").open(newline="")))
+    code, out, _ = command(convergence.main, "--results", tree.root)
+    names = [f"convergence{end}.csv" for end in ("", "_methods", "_runs", "_curves", "_bands")]
+    assert (code, out.split()) == (0, [str(tree.layout.figures / name) for name in names])
+    runs, rows = (read_csv(tree.layout.figures / name, "curves", []) for name in names[:2])
     assert [(r["method"], r["seed"]) for r in runs] == [(run.method, str(run.seed)) for run in tree.runs]
     assert [r["finished"] for r in runs if r["method"] == "gspo"] == ["no", "no"]
-    rows: list[dict[str, Any]] = list(csv.DictReader((folder / "convergence_methods.csv").open(newline="")))
     assert len(rows) == 4 * len(MEASURES)
-    assert {row["method"]: row["versus"] for row in rows if row["measure"] == "area"}["tepo"] == "grpo"
 
 
 def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its_values(tree: Tree) -> None:
@@ -194,8 +182,7 @@ def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its
 
     rewrite(path, moved)
     convergence.write(tree)
-    rows = list(csv.DictReader((tree.layout.figures / "convergence_curves.csv").open(newline="")))
-    for row in rows:
+    for row in read_csv(tree.layout.figures / "convergence_curves.csv", "curves", []):
         ours = (row["method"], row["seed"]) == ("tepo", "2")
         assert [row[name] for name in later] == (["0.5", "0.75", "2.0", "0.3", "0.5"] if ours else [""] * 5)
     lines = {line["method"]: line["values"] for line in page.dynamics(tree)["lines"]}
@@ -212,7 +199,9 @@ def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: P
         rows = {row["series"]: row for row in convergence.bands(Tree(root), curves)}
         return rows["reward"]["mean"], rows["reward"]["low"]
 
-    assert band(3, 2) == (0.225, None), "seeds 1 and 3 continue one clean model; over two an interval is too wide"
+    assert band(3, 2) == (pytest.approx(0.225), None), (
+        "seeds 1 and 3 continue one clean model; over two an interval is too wide"
+    )
     mean, low = band(4, 3)  # 1 and 4 are one
     assert mean == pytest.approx((0.425 + 0.2 + 0.45) / 3)
     assert low is not None

@@ -31,10 +31,6 @@ class Case(NamedTuple):
 
 
 AIME = Case(30, 32, 0.12, 0.73)
-SCORES = (
-    AIME, *(AIME._replace(mean=mean) for mean in (0.06, 0.45, 0.9)), AIME._replace(spread=3.0), Case(20, 8, 0.3),
-    Case(400, 1, 0.98), Case(500, 1, 0.77),
-)  # fmt: skip
 PAPER_LIKE = (
     Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
     Case(675, 1, 0.4), Case(272, 1, 0.35),
@@ -61,13 +57,7 @@ def score(y: Array, case: Case) -> Bounds:
     return intervals.score_interval(y, 1.0, case.problems * case.k)
 
 
-def test_a_checkpoints_score_is_covered() -> None:
-    found = {case: coverage(score(answers(np.random.default_rng([1, n]), case), case), case.mean)
-             for n, case in enumerate(SCORES)}  # fmt: skip
-    assert {case: share for case, share in found.items() if not 92.6 <= share <= 98} == {}
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.2, 1.0), (1.0, 10.0), (10.0, 70.0)])
+@pytest.mark.parametrize(("low", "high"), [(0.2, 1.0), (1.0, 10.0), (10.0, 70.0), (70.0, 98.0)])
 def test_every_level_is_covered(low: float, high: float) -> None:
     """True scores fill the level evenly, because at a single one the coverage of a few right answers jumps."""
     truth = np.linspace(low, high, REPEATS) / 100

@@ -95,15 +95,6 @@ def test_an_estimate_refuses_what_means_nothing(change: dict[str, Any]) -> None:
         Comparison(difference=given.pop("value"), **given)
 
 
-def test_samples_without_problems_or_verdicts_are_refused() -> None:
-    shapes: list[Any] = [(960,), (3, 32), (2, 0)]
-    for right in (*(np.ones(shape, bool) for shape in shapes), np.full((2, 4), 0.5), np.array([[1, None], [0, 1]])):
-        with pytest.raises(CorruptInputError, match="2 items of 2 problems need"):
-            Samples(("a", "b"), right)
-    with pytest.raises(CorruptInputError, match="'a' occurs more than once"):
-        Samples(("a", "a"), np.ones((2, 1), bool))
-
-
 def test_mover_adds_the_squares_of_what_lies_below_and_above_each_part() -> None:
     value, below, above, weight = (np.array(x) for x in ([0.2, 0.5], [0.03, 0.04], [0.05, 0.01], [0.25, 0.75]))
     total, (low, high) = intervals.combine(weight, value, value - below, value + above)
