@@ -1,6 +1,5 @@
 """A sweep's table and choice follow from the scores that they name; fresh seeds are never averaged with the others."""
 
-import csv
 import math
 import random
 import shutil
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import CorruptInputError
-from core.files import to_csv, write_text
+from core.files import read_csv, to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.stats import compare
@@ -240,8 +239,8 @@ def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     lines = [run for line in figure.lines for run in figures.planned(figure, line, tree)]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
     convergence.write(tree)
-    with open(tree.layout.figures / "convergence_methods.csv", encoding="utf-8", newline="") as stream:
-        assert {row["planned_seeds"] for row in csv.DictReader(stream) if row["method"] == "tepo"} == {"2"}
+    rows = read_csv(tree.layout.figures / "convergence_methods.csv", "curves", [])
+    assert {row["planned_seeds"] for row in rows if row["method"] == "tepo"} == {"2"}
 
 
 def arm(row: str, rate: float, shift: float, *, own: bool = False, recorded: bool = True) -> Point:

@@ -14,7 +14,6 @@ from core.provenance import sha256_bytes, sha256_file
 from evals.stats.estimate import Samples
 from evals.store import SAMPLES
 
-SAMPLE_COLUMNS = tuple(SAMPLES)
 GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
@@ -56,7 +55,7 @@ def write(root: Path, checkpoint: Checkpoint, benchmarks: Mapping[str, Sequence[
     sample_record, grade_record = {}, {}
     for key, rows in benchmarks.items():
         one, two = samples / f"{key}.parquet", grades / f"{key}.parquet"
-        table(one, rows, SAMPLE_COLUMNS)
+        table(one, rows, tuple(SAMPLES))
         table(two, rows, GRADE_COLUMNS)
         sample_record[key] = {"sha256": sha256_file(one), "rows": len(rows)}
         grade_record[key] = {"sha256": sha256_file(two), "rows": len(rows), "samples_sha256": sha256_file(one)}
