@@ -45,12 +45,8 @@ ROUNDING = 1e-9  # of a recomputed value
 
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
     """Return (model, row) -> the point with the highest mean; of equal ones the first in the configuration's order."""
-    best: dict[tuple[str, str], Point] = {}
-    for point in found:
-        place = point.model, point.row
-        if place not in best or point.mean(by) > best[place].mean(by):
-            best[place] = point
-    return best
+    places = dict.fromkeys((point.model, point.row) for point in found)
+    return {place: max((p for p in found if (p.model, p.row) == place), key=lambda p: p.mean(by)) for place in places}
 
 
 def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
@@ -124,8 +120,8 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     """Return the rows of choice.csv."""
     sweep, found = of_sweep(tree), selecting(tree)
     by, best = sweep["by"], chosen(found, sweep["by"])
-    common = {"by": by, "question": sweep["question"]}
-    common |= {key: tuple(sweep[key]) for key in ("select_seeds", "test_seeds")}
+    common = {name: sweep[name] for name in ("by", "question")}
+    common |= {name: tuple(sweep[name]) for name in ("select_seeds", "test_seeds")}
     return [
         point.columns(tree, [])
         | {"mean": point.mean(by), "by_seed": by_seed(point.figures(by)), "edge": _at_edge(point, sweep["axes"])}
