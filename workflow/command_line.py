@@ -8,6 +8,7 @@ starts get the converted options and do not read a profile.
 - a run prints a line for each finished job, a dry run counts jobs; with `-p` both print every job.
 """
 
+import gc
 import json
 import os
 import re
@@ -66,6 +67,8 @@ def attach() -> None:
     def converted(args: Namespace, parser: Any) -> Any:
         with one_line():
             check_arguments(args)
+        if args.dryrun:
+            gc.disable()  # nothing of a graph that is planned is freed before the end
         FORCED.update(args.forcerun or ())
         args.forcerun = FORCED
         return convert(args, parser)
