@@ -54,24 +54,34 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default=0.0,
         help="seconds to wait while another process trains this run (default 0)",
     )
+    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)
 
 
-def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0) -> int:
+def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan: bool = False) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core import lock
     from methods import adapters, catalog
+    from methods.training import rollouts
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
 
     spec = read(text)
     run = RunFolder(out, spec)
     # before the adapter is loaded: a finished run must not require its trainer to be installed
-    if run.finished():
+    if not plan and run.finished():
         return _already(out)
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
     adapter.preflight(spec)
+    if plan:
+        from transformers import AutoTokenizer
+
+        prompts = [row["prompt"] for row in rollouts.prompts(spec)]
+        rollouts.check_readable(spec, prompts, AutoTokenizer.from_pretrained(spec.base))
+        sizes = f"{spec.training.rollouts} rollouts of {spec.training.prompts_per_rollout} prompts"
+        print(f"{out}: {spec.trainer} would train {method.key} for {sizes}; settings, model and prompts are checked")
+        return 0
     with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
         if run.finished():  # again: the process that held the lock may have finished it
             return _already(out)
@@ -115,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     stop = StopRequest()
     stop.install()
     try:
-        return execute(args.spec, args.out, stop, args.wait)
+        return execute(args.spec, args.out, stop, args.wait, plan=args.plan)
     except BusyError as error:
         print(f"error: {error}", file=sys.stderr)
         return STOPPED

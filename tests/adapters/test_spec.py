@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from methods import catalog
+from methods import catalog, train
 from methods.adapters import adapter, trl, verl
 from methods.adapters.verl import config as verl_config
 from methods.training import spec as specs
@@ -227,3 +227,12 @@ def test_statistics_over_a_minibatch_are_gathered_over_gpus_and_micro_batches() 
         split = training.model_copy(update={"cov_scope": "microbatch"})
         assert not verl_config.packs_by_tokens(split, catalog.parse(key))
         assert verl_config.micro_batch_rows(split, catalog.parse(key)) == 2
+
+
+def test_a_plan_checks_everything_and_trains_nothing(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["--out", str(world / "run"), "--plan", "--spec"]
+    assert train.main([*call, json.dumps(worlds.spec(world))]) == 0
+    assert "settings, model and prompts are checked" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="tokens and a response of 100000 exceed the model's"):
+        train.main([*call, json.dumps(worlds.spec(world, max_completion_tokens=100_000))])
+    assert not (world / "run" / "curve.csv").exists()
