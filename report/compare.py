@@ -110,28 +110,11 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
     return {model: method for (model, row), method in values.items() if row == name}
 
 
-def contrast(
-    values: Mapping[int, tuple[float, float]], clusters: Mapping[int, Any] | None, top: float
-) -> dict[str, Any]:
-    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
-    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
-    from evals.stats.compare import by_clean_model, compare_seeds
-    from evals.stats.sizes import units_needed
-
-    sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
-    c = compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
-    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
-    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
-    for name, side in zip("ab", sides, strict=True):
-        means = by_clean_model(side, clusters).values()
-        row[f"mean_{name}"] = sum(means) / len(means)
-    return row
-
-
 def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> list[dict[str, Any]]:
     """Return a row by HEADER for each model and measure that at least one pair has; intervals need two pairs.
     benchmarks: the ones whose scores are compared. by_tree: pairs of each tree."""
     from evals.learning_curves import figure
+    from evals.stats.sizes import contrast
 
     def value(pair: Pair, run: Run, key: str, step: int) -> float | None:
         # Curves are enough where nothing is evaluated, or not yet; the model before RL has scores only.

@@ -13,8 +13,8 @@ from core.layout import Checkpoint, Run
 from evals import learning_curves
 from evals.scores import AVERAGES
 from evals.stats import compare, intervals
+from evals.stats.sizes import contrast
 from evals.tree import Score, Tree
-from report.compare import contrast
 from report.markdown import markdown_table
 
 LISTED, NAMED = 12, 3  # differences, and names that only one side has; --csv has all differences

@@ -7,14 +7,23 @@ A score without its problems' answers leaves both unknown: they lie between boun
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from scipy.special import ndtri
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.compare import ALPHA, POWER, combined, detectable, of_problems, spread_of
+from evals.stats.compare import (
+    ALPHA,
+    POWER,
+    by_clean_model,
+    combined,
+    compare_seeds,
+    detectable,
+    of_problems,
+    spread_of,
+)
 from evals.stats.estimate import Comparison
 
 
@@ -41,7 +50,7 @@ class Score(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """True where answers tell both parts: at least two problems with two samples each."""
+        """True where answers show both parts: at least two problems with two samples each."""
         return self.rows is not None and len(self.rows) > 1 and self.rows["samples"].min() > 1
 
 
@@ -164,3 +173,18 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[
     # Not every correlation is possible: the sum is clipped to the bound that it exceeds.
     total = min(max(floor + sampled_a / n + sampled_b / m, least), most)
     return [(least, 0.0), (total, min(floor, total)), (most, most)]
+
+
+def contrast(
+    values: Mapping[int, tuple[float, float]], clusters: Mapping[int, Any] | None, top: float
+) -> dict[str, Any]:
+    """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
+    number of clean models that the difference needs. values: both sides by seed, between -top and top."""
+    sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
+    c = compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
+    row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
+    for name, side in zip("ab", sides, strict=True):
+        means = by_clean_model(side, clusters).values()
+        row[f"mean_{name}"] = sum(means) / len(means)
+    return row

@@ -18,7 +18,6 @@ from evals.tree import Tree
 from report import draw, figures
 from report.figures import Line
 from tests.report import synthetic
-from tests.report.test_curves import finish
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 ROLLOUTS, UPDATES = 4, 2
@@ -39,7 +38,9 @@ def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_a
             row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
             row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
             rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    finish(folder, rows, ROLLOUTS, collapsed_at)
+    synthetic.write_csv(folder / "curve.csv", rows)
+    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
+    (folder / "run.json").write_text(json.dumps(record | {"cpu_seconds": 2.0 * int(rows[-1]["rollout"])}))
 
 
 def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
