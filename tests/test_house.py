@@ -33,7 +33,8 @@ def test_a_room_imports_only_from_the_floors_below():
     assert [(a, b) for a, b in edges if b.split(".")[0] not in (rooms[a], *FLOORS[rooms[a]])] == []
 
 
-HELD = {"user docs, pages", "notebook, kB"}  # parts of the budget that are met; `python -m tests.house` prints all
+# parts of the budget that are met; `python -m tests.house` prints all
+HELD = {"scripts, styles and templates, lines", "user docs, kB", "user docs, pages", "notebook, kB"}
 
 
 def test_the_budget_holds_where_it_is_met():
