@@ -1,10 +1,10 @@
 """One rollout and its updates in plain PyTorch: sample, reward, `Batch`, loss, step.
 
-    pip install .                                      # in the repository; brings the package tepo_bench
+    pip install .                                      # in the repository; installs the package tepo_bench
     python examples/one_update.py "tepo+beta=0.5"      # any key: tepo_bench.catalog.keys(), docs/methods.md
 
-The policy is a table of states, the reward the share of even tokens. Replacements for a language model: hidden states
-before the output head, the head's weight, tokens sampled by `generate`, and a mask that is False after the end token.
+The policy is a table of states; the reward is the share of even tokens. For a language model, use hidden states before
+the output head, the head's weight, tokens sampled by `generate`, and a mask that is False after the end token.
 """
 
 import sys
@@ -41,7 +41,7 @@ def main(key: str) -> list[float]:
     reference = [parameter.detach().clone() for parameter in policy.parameters()]  # of the initial model
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.02)
 
-    # rollout: tokens (B, T) from the current policy, and its quantities that the loss needs
+    # rollout: tokens (B, T) sampled from the current policy, and the inputs of the loss
     prompt_B = torch.arange(PROMPTS).repeat_interleave(SAMPLES)
     with torch.no_grad():
         probability_BTV = policy.head(policy(prompt_B)).softmax(-1)

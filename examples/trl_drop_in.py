@@ -4,8 +4,8 @@
 
 Sampling, rewards, reference model, accumulation, processes, saving and logging are TRL's (written for 1.16.0);
 advantages and loss are the method's. Options of GRPOConfig that shape TRL's loss are refused, since they would have no
-effect. Sums are divided as TRL's `dapo` divides them: by the tokens of all that was sampled, in equal shares for its
-updates. Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch.
+effect. Sums are divided as in TRL's `dapo`: by the tokens of the whole rollout, in equal shares for its updates.
+Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch.
 
     python examples/trl_drop_in.py tepo       # a tiny random model learns a toy reward on a CPU; nothing is downloaded
 """
@@ -31,12 +31,12 @@ PASS_TAKES = tuple(signature(GRPOTrainer._get_per_token_logps_and_entropies).par
 
 
 class CatalogTrainer(GRPOTrainer):
-    """Trainer of `method`, a key of the catalog. Raises `tepo_bench.ConfigError` in one line for what cannot work."""
+    """Trainer of `method`, a key of the catalog. Raises `tepo_bench.ConfigError` for unsupported settings."""
 
     def __init__(self, *trainer: Any, method: str, args: GRPOConfig, **options: Any) -> None:
         self.method = tepo_bench.parse(method)
         self.check(args)
-        # of the responses being scored; `_old_pass`: the next pass without gradient is the old policy's
+        # of the responses being scored; `_old_pass`: whether the next pass without gradient is the old policy's
         self._rewards: Any = None
         self._old_entropy: Any = None
         self._old_pass = False
@@ -49,7 +49,7 @@ class CatalogTrainer(GRPOTrainer):
     def check(self, args: GRPOConfig) -> None:
         key, needs = self.method.key, self.method.needs
         allowed = {name: GRPOConfig.__dataclass_fields__[name].default for name in UNREAD}
-        # any other than 0 loads the reference model, and is read for nothing else
+        # any value except 0 loads the reference model, and has no other effect
         allowed["beta"] = (args.beta or 1.0) if "ref_logp" in needs else 0.0
         if args.use_vllm:
             allowed["vllm_importance_sampling_correction"] = False  # a key's option: correction
@@ -59,10 +59,10 @@ class CatalogTrainer(GRPOTrainer):
         if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
             raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
 
-    # --- TRL's hooks: private methods, which are TRL's way of extension ---
+    # --- TRL's hooks: private methods, which TRL recommends overriding ---
 
     def _calculate_rewards(self, *args: Any, **options: Any) -> torch.Tensor:
-        """Return (N, functions) of all processes; stored, because TRL only passes its own advantages on."""
+        """Return rewards (N, functions) of all processes; stored, because TRL passes on only its advantages."""
         rewards_NF = super()._calculate_rewards(*args, **options)
         reward_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(1)
         # a missing score is not a reward of 0; `Method.advantage` names the response
@@ -78,7 +78,7 @@ class CatalogTrainer(GRPOTrainer):
         return scored
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return what TRL later shuffles and splits by row: with our advantages, and other data for a `Batch`."""
+        """Return the rows that TRL later shuffles and splits, with our advantages and other data for a `Batch`."""
         self._old_pass = True
         output = super()._generate_and_score_completions(inputs)
         self._old_pass = False
@@ -89,7 +89,7 @@ class CatalogTrainer(GRPOTrainer):
         lengths_N = self.accelerator.gather(mask.sum(1))
         output["advantages"] = self.method.advantage(self._rewards, group_N, lengths_N)[rows]
         output["group"] = group_N[rows]
-        if "old_per_token_logps" in output:  # else there is one update per rollout, and the old policy is this one
+        if "old_per_token_logps" in output:  # absent with one update per rollout: the old policy is the current one
             output["old_entropies"] = self._old_entropy
         return output
 
@@ -124,9 +124,9 @@ class CatalogTrainer(GRPOTrainer):
         if self.model.training:
             accumulated, shares = self.current_gradient_accumulation_steps, self.args.steps_per_generation
             mode = "train"
-        # Gradients of accumulated batches are summed, and those of processes averaged: TRL's normalisers.
+        # As in TRL, gradients are summed over accumulated batches and averaged over processes.
         tokens = inputs["num_items_in_batch"].clamp(min=1) / self.accelerator.num_processes * accumulated / shares
-        # Clip-Cov draws tokens: independent of other random draws
+        # for methods that draw tokens (Clip-Cov); independent of other random draws
         generator = torch.Generator().manual_seed(self.args.seed + self._step)
         loss = self.method.loss(batch, tokens=tokens, sequences=len(mask) * accumulated, generator=generator)
         for name, value in self.method.diagnostics(batch).items():

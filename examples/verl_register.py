@@ -5,7 +5,7 @@
         actor_rollout_ref.actor.policy_loss.loss_mode=tepo_bench/gspo algorithm.adv_estimator=tepo_bench/gspo ...
 
 verl imports `external_lib` in its driver and in every worker, and this import registers the catalog's keys. For a
-method with options, pass a module of yours instead: `import verl_register`, `verl_register.register("gspo+high=0.3")`.
+method with options, pass your own module instead: `import verl_register`, `verl_register.register("gspo+high=0.3")`.
 
 verl passes log-probs, advantages and the response mask to a policy loss: enough for GRPO/DAPO, GSPO, CISPO, GPG,
 Clip-Cov, KL-Cov, prefix IS, TEPO without KL, and most of the others. It does not pass entropies: TEPO as published is
@@ -49,7 +49,7 @@ def register(key: str) -> str:
 
     @register_adv_est(name)
     def advantage(token_level_rewards: Tensor, response_mask: Tensor, index: Any, **_: Any) -> tuple[Tensor, Tensor]:
-        """Return advantages and returns, (B, T) each; `index` (B,) holds the prompts' ids. Padding rows get 0."""
+        """Return advantages and returns, (B, T) each; `index` (B,): ids of the prompts. Padding rows get 0."""
         check(method)
         real_B = response_mask.bool().any(1)
         group_B = torch.from_numpy(np.unique(np.asarray(index, dtype=str), return_inverse=True)[1])
@@ -82,7 +82,7 @@ def register(key: str) -> str:
             old_logp=old_log_prob,
             advantage=advantages,  # (B, T): any of verl's estimators, also one that differs between tokens
             mask=mask,
-            group=torch.arange(len(mask), device=mask.device),  # not available in verl; no admitted formula uses it
+            group=torch.arange(len(mask), device=mask.device),  # verl passes no groups; no accepted method reads them
             dropped=~mask.any(1),
             max_tokens=config.loss_scale_factor,
             label=name,

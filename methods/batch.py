@@ -23,7 +23,7 @@ FLOATS = (*WIDE, "bfloat16", "float16")
 REQUIRED = ("logp", "old_logp", "advantage", "mask", "group")
 NUMBERS = (*FLOATS, *INTEGERS, "bool")  # allowed dtypes of a reward
 DTYPES = {
-    **dict.fromkeys((*LOG_PROBS, *VOCABULARY), WIDE),  # in half precision a ratio of 1.01 is 1
+    **dict.fromkeys((*LOG_PROBS, *VOCABULARY), WIDE),  # in half precision a ratio of 1.01 rounds to 1
     **dict.fromkeys(("entropy", "old_entropy", "advantage"), FLOATS),
     **dict.fromkeys(("mask", "dropped"), ("bool",)),
     "group": INTEGERS,
@@ -49,7 +49,7 @@ def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Seque
         raise CorruptInputError(f"{name}: dtype {x.dtype}, expected {' or '.join(f'torch.{d}' for d in dtypes)}")
 
 
-# eq=False: comparing two tensors gives a tensor, not one truth value.
+# eq=False: comparing two tensors returns a tensor, not a truth value.
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Log-probs at the sampling temperature and full-vocabulary entropies, in nats. Values at padding are ignored.
@@ -162,7 +162,7 @@ class Batch:
         """Sum of all per-token values, padding included, and the largest log-prob.
 
         A sum is finite only if all its terms are. One pass over each tensor and two transfers to the host cost far less
-        than a mask of finite values, so single elements are inspected only if these two numbers do not settle it.
+        than a mask of finite values. Single elements are inspected only if these two numbers are not sufficient.
         """
         tensors = [x.detach() for n in (*PER_TOKEN, "advantage") if (x := getattr(self, n)) is not None]
         sums = [x.sum() for x in tensors]

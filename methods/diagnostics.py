@@ -1,4 +1,4 @@
-"""Eleven metrics with one definition each for all methods and trainers. None means undefined; it never stands for 0.
+"""Eleven metrics, each with one definition for all methods and trainers. None means undefined, never 0.
 
 entropy                  mean over valid tokens of the full-vocabulary entropy, nats
 clip_fraction_tokens     share of valid tokens whose surrogate gradient the clip removes

@@ -51,7 +51,7 @@ class Method:
         Call it once per rollout with the rows that will be trained on: REINFORCE++ averages over all of them.
         reward_B: any real dtype or bool. group_B: any integer dtype; rows with the same number answer the same prompt.
         lengths_B: response tokens of each row, (B,); without it REINFORCE++ and OPO raise `ConfigError`. Raises
-        `CorruptInputError` for any other type, shape or dtype, for rewards that are not finite, and for a group of one
+        `CorruptInputError` for a wrong type, shape or dtype, for rewards that are not finite, and for a group of one
         response where the advantage is relative to the group.
         """
         import torch
@@ -74,7 +74,7 @@ class Method:
         """Return the per-token values of statistics over a whole update minibatch: {part: (B, T)}, without gradient.
 
         Empty for methods without such a statistic. A trainer that splits the minibatch calls this once, with the
-        log-probs of the policy before the update, and passes each micro-batch its rows of every tensor. The losses of
+        log-probs of the policy before the update. It passes each micro-batch its rows of every tensor. The losses of
         the micro-batches then add up to the minibatch's. `full_logp` is not read. Raises the same errors as `loss`.
         """
         import torch

@@ -198,7 +198,7 @@ class CatalogEntry:
     key: str  # name in keys and result folders
     parts: Callable[[Settings], Parts]  # the loss: from the options' values to the slots
     options: tuple[Option, ...]  # in listing order
-    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings it stands for
+    aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings that it implies
     title: str  # name in tables
     source: str  # the paper that proposed it
     equation: str  # the objective J, maximised

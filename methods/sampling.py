@@ -32,7 +32,7 @@ FOLLOWED = {
     "use_cache", "disable_compile", "transformers_version", "_from_model_config",
 }  # fmt: skip
 OFF = {"top_k": 0, "repetition_penalty": 1.0, "num_beams": 1}
-# A batch is cut to whole blocks of so many rows, which may include ended ones: matrix products over fewer than 9 rows,
+# A batch is cut to blocks of this many rows, some of which may have ended: matrix products over fewer than 9 rows,
 # and the last elements of an odd number of rows, use other kernels, whose last bits differ (measured, MKL and torch).
 BLOCK = 16
 # Above this share of ended rows the batch is cut to the others. Each cut copies the cache of the remaining rows.
@@ -49,7 +49,7 @@ class Sampled:
 
 
 def unsupported(model: Any, asked: Mapping[str, Any]) -> str | None:
-    """Return why `generate` is required; None if `sample` gives the same tokens. asked: arguments of `generate`."""
+    """Return why `generate` is required; None if `sample` returns the same tokens. asked: arguments of `generate`."""
     import torch
     import transformers
 
@@ -203,7 +203,7 @@ def sample(
     logp = torch.zeros(count, max_new_tokens, device=prompt_ids.device)
     lengths = torch.full((count,), max_new_tokens, dtype=torch.long, device=prompt_ids.device)
     rows = torch.arange(count, device=prompt_ids.device)  # rows in the current batch, as indices of prompts
-    alive = torch.ones(count, dtype=torch.bool, device=prompt_ids.device)  # likewise: not ended
+    alive = torch.ones(count, dtype=torch.bool, device=prompt_ids.device)  # whether each of these rows continues
     noise = torch.empty(count, logits.shape[1], dtype=torch.float64, device=prompt_ids.device)
     step = 0
     while True:

@@ -1,4 +1,4 @@
-"""Bare loop on transformers, without a trainer around it. One process, one micro-batch per minibatch."""
+"""Train in a bare loop on transformers, without a trainer: one process, one micro-batch per minibatch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from methods.training.spec import Spec, Training
 
 
-# In place of the model's defaults (generation_config.json), which the log-probs do not apply.
+# Override the model's defaults (generation_config.json), which the log-probs ignore.
 NEUTRAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "num_beams": 1}
 
 

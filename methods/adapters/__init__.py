@@ -14,7 +14,7 @@ An adapter is a module `methods.adapters.<trainer>` with three functions:
         same rows and weights as an uninterrupted run.
 
 It may define a constant `LIBRARIES`, modules that `train` imports: its runs then share a worker (`core.worker`) that
-imports them once. They must not leave extra threads, and `train` must work in a process forked afterwards.
+imports them once. The imports must leave no threads running, and `train` must work in a process forked afterwards.
 
 Its tests add a conformance function: the loss of given tensors, computed by the training code and split into
 micro-batches, must equal `Method.loss` (tests/adapters/trl_conformance.py, docs/extend.md).
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from methods.training.run_folder import RunFolder
     from methods.training.spec import Spec, Training
 
-# The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pin what they use.
+# The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pins them.
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
@@ -83,7 +83,7 @@ class Adapter(Protocol):
 
 
 def adapter(trainer: str) -> Adapter:
-    """Return the adapter of that name; raise `ConfigError` for an unknown trainer.
+    """Return the adapter of a trainer; raise `ConfigError` for an unknown one.
 
     Imported by name, not at the top of this module: each trainer must work without the other's packages.
     """

@@ -45,7 +45,7 @@ def _methods(module: str) -> list[CatalogEntry]:
 
 
 def modules_of(name: str) -> tuple[str, ...]:
-    """Return the files to import to find a method by key or other name: those with it as a string, else all.
+    """Return the files to import to find a method by key or other name: those that contain it as a string, or all.
 
     A lookup imports only these, so that no other file of the catalog can change the method.
     """
@@ -62,7 +62,7 @@ def _modules() -> tuple[str, ...]:
 
 @cache
 def _entry(name: str) -> tuple[CatalogEntry, Mapping[str, object]]:
-    """Return the entry with this key or other name, and the settings that the other name stands for."""
+    """Return the entry with this key or other name, and the settings that the other name implies."""
     found = [entry for module in modules_of(name) for entry in _methods(module)]
     for entry in found:
         if name == entry.key:

@@ -1,5 +1,5 @@
-"""TEPO: GRPO/DAPO with one weight per sequence, the geometric mean of its ratios (still averaged over tokens, so a
-long response counts more), and with a KL to the old policy on tokens with A > 0 whose entropy falls."""
+"""TEPO: GRPO/DAPO with one weight per sequence, the geometric mean of its ratios, and with a KL to the old policy on
+tokens with A > 0 whose entropy falls. The loss is still a mean over tokens, so a long response counts more."""
 
 from methods import options
 from methods.options import Settings, method

@@ -1,8 +1,8 @@
 """TEPO's loss with another term in place of its KL (Panel B), or with its KL on other tokens (Panels A and E).
 
 Panel B: max-entropy rewards every token's entropy, min-entropy penalises it. Held rewards or penalises it in proportion
-to the mean's distance from a target: does reward need entropy to fall? STEER gives less weight to tokens that would
-change the entropy much. Panels A and E: KL on every token; where A < 0 and entropy rises, alone or additionally.
+to the mean's distance from a target, to test whether reward needs entropy to fall. STEER gives less weight to tokens
+that would change entropy much. Panels A and E: KL on every token; where A < 0 and entropy rises, alone or in addition.
 """
 
 from dataclasses import replace

@@ -77,7 +77,7 @@ def part(
             more = also(**found) if also else None
             return Part(function, found, frozenset(needs) | ({more} if more else set()), scope)
 
-        # where pickle finds the formula, because the factory has taken its name
+        # where pickle finds the formula, because its name now refers to the factory
         function.__qualname__ += ".__wrapped__"
         return bind
 

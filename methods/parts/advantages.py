@@ -37,8 +37,8 @@ def by_group(x_B: Tensor, group_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _finite(reward_B: Tensor) -> Tensor:
     """Return the rewards in float64; raise `CorruptInputError` if one is not finite.
 
-    In float32 the mean of equal rewards such as 0.1 can have a rounding error, and dividing that error by a
-    deviation of 0 + eps would give an advantage that is not near 0.
+    In float32 the mean of equal rewards such as 0.1 can have a rounding error. Divided by a deviation of 0 + eps, it
+    would give an advantage that is not near 0.
     """
     if not bool(reward_B.isfinite().all()):
         raise CorruptInputError(f"reward: not finite at {int((~reward_B.isfinite()).nonzero()[0])}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# option `correction` -> (whose rho, what happens outside [floor, cap])
+# option `correction` -> (level of rho, action outside [floor, cap])
 KINDS = {
     "tis": ("token", "truncate"),  # truncated importance sampling; TRL token_truncate, verl rollout_is=token
     "icepop": ("token", "mask"),  # TRL token_mask, verl rollout_is=token with two thresholds
@@ -40,7 +40,7 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "geo-rs": (1.001, 0.999),  # verl's `decoupled_geo_rs`
 }
 # Engine and trainer differ by .01 to .02 nats per token, and the mean of a response's log rho by no more. A bound
-# farther from 1 than this, .22 nats for every token, rejects nothing and would only look like a correction.
+# farther from 1 than this, .22 nats for every token, rejects nothing: it would correct in name only.
 WIDEST_MEAN = 1.25
 
 

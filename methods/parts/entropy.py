@@ -30,7 +30,7 @@ def logp_and_entropy(
     156 MB at the default of 128 tokens and a vocabulary of 152,000. In half precision the sum of the head's gradient
     over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
     Under autocast the logits are computed in its precision, both forward and backward.
-    Raises `CorruptInputError` for any other type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
+    Raises `CorruptInputError` for a wrong type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
     """
     check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
     check_tensor("weight", weight, ("V", "D"), FLOATS)

@@ -76,7 +76,7 @@ def entropy_diff(t: Terms, *, tol: float | None) -> Tensor:
 
 @part()
 def surprise_diff(t: Terms, *, tol: float | None) -> Tensor:
-    """Return -(log p_t - log p_t^old), the change of the token's surprise, whose mean is the entropy; tol as above."""
+    """Return -(log p_t - log p_t^old), the change of surprise, whose mean is the entropy; tol: see `entropy_diff`."""
     return _without_rounding(t, -t.log_ratio_BT.detach(), tol)
 
 
@@ -191,7 +191,7 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 
 
 def _anchor(anchor: str, **_: object) -> str | None:
-    """Return the field of the policy at the centre of DPPO's trust region (R36); None for the old one, always given."""
+    """Return the field of the policy at the centre of DPPO's trust region (R36); None for the old one (required)."""
     return None if (field := pick(ANCHORS, "anchor", anchor)) == "old_logp" else field
 
 

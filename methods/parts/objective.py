@@ -82,7 +82,7 @@ def at_level(level: str, *, gradient: str = "autograd") -> Part:
 
 
 def _with_gradient(t: Terms, log_weight: Tensor, gradient: str) -> Tensor:
-    """Return the weight with its gradient, or with the own token's in a mean over |y| (Algorithm 1, line 21)."""
+    """Return the weight with its gradient, or with only the token's own part of a mean (Algorithm 1, line 21)."""
     choices = {"autograd": lambda: log_weight, "alg1_line21": lambda: _own_path(t, log_weight, t.lengths_B1)}
     return pick(choices, "gradient", gradient)()
 
@@ -251,7 +251,7 @@ def token_mean_group(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -
 @part(scope="batch")
 def token_mean_microbatch(x: Tensor, batch: Batch, tokens: Count, sequences: Count) -> Tensor:
     """Return the token mean over these rows times their share of the sequences: older verl, the paper's lineage."""
-    # divides by the given rows' tokens, even if the trainer passed the minibatch's count: that is the reading
+    # divides by the given rows' tokens, even if the trainer passed the minibatch's count: R20 defines it so
     mean = row_sums(x, batch).sum() / max(batch.tokens, 1)
     return mean * batch.sequences / denominator(sequences, batch.sequences, "sequence", batch)
 

@@ -35,7 +35,7 @@ ROUNDED = frozenset(("loss", "grad_norm", *NAMES, *MOVEMENT, "seconds_update", "
 
 
 class Curve:
-    """The curve of a run in progress. `text` is the curve; the file at `path` shows it to others as it grows.
+    """The curve of a run in progress. `text` is the curve; the file at `path` is a copy for other processes.
 
     text: rows so far, with the header. With `sampler_check`, a row that shows different policies of sampler and trainer
     ends the run with `SamplerError`.
@@ -133,7 +133,7 @@ class Recorder:
     def check_gradient(self, norm: float | None, update: int) -> None:
         """Raise `CorruptInputError` for a norm that is not finite: a step on it silently destroys the weights.
 
-        A trainer that takes such a step calls this before it. For one that skips it, `write_row` ends the run.
+        A trainer that would take such a step calls this first. If a trainer skips it, `write_row` ends the run.
         """
         if norm is not None and not math.isfinite(norm):
             raise CorruptInputError(

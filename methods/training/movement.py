@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")  # one value per rollout, in the row of its last update
 MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
 
-SHARE = 4  # one response of so many is measured: three passes over all would take a fifth of a tiny run
+SHARE = 4  # one response in 4 is measured: three passes over all would take a fifth of a tiny run
 EXACT = 1024  # largest vocabulary for which whole distributions are compared
 TOLERANCE, TRIES = 0.02, 16  # for `move`: relative error of the KL, and largest number of measurements
 
@@ -76,7 +76,7 @@ def move(parameters: Sequence[Tensor], start: Sequence[Tensor], kl: Callable[[],
     """Rescale the change of the parameters since `start` so that `kl()` of the result is `target`, within TOLERANCE.
 
     The divergence grows roughly quadratically, which the next guess uses. If the target cannot be reached, in TRIES or
-    at all, the last guess stays. No multiple of a zero change reaches the target: it is left as it is.
+    at all, the last guess stays. A zero change stays, because no multiple reaches the target.
     """
     change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
     if not any(bool(moved.any()) for moved in change):

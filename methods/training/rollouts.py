@@ -1,7 +1,7 @@
 """Rollout logic shared by all trainers: prompts, groups to train on, their minibatches, recorded figures.
 
-Pure functions, independent of the trainer. All randomness is derived from the run's seed by name, so that methods and
-trainers get the same prompts, and a resumed run draws what the interrupted run would have drawn.
+Pure functions, independent of the trainer. All randomness is derived from the run's seed by name. Methods and trainers
+therefore get the same prompts, and a resumed run draws what the interrupted run would have drawn.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-# A run is stopped after so many consecutive rollouts with a mean reward below this. Without right answers every group
-# is constant, there is nothing to learn from, and the rest of the run would waste time. 0.005 corresponds to two right
-# answers among the 512 of the paper's rollout, so at most two informative groups of 64; a small base model may start
-# at a few per cent, and learns.
+# A run stops after this many consecutive rollouts with a mean reward below this limit. Without right answers every
+# group is constant, there is nothing to learn from, and the rest of the run would waste time. 0.005 corresponds to two
+# right answers among the 512 of the paper's rollout, so at most two informative groups of 64; a small base model may
+# start at a few per cent and still learn.
 COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 
 # --- Groups and minibatches -------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def figures(
     truncated: Sequence[bool],
     given: Sequence[float | None] | None = None,
 ) -> dict[str, Any]:
-    """Return the columns of `curve.csv` that all updates of a rollout share; group by group of `samples` responses.
+    """Return the columns of `curve.csv` that all updates of a rollout share. Rows: group by group of `samples`.
 
     rewards: true; None: not graded, which the means leave out. kept_groups: as `choose` returns them; given: the
     rewards passed to the method if they are a placebo's. Raises `CorruptInputError` if no response has a reward.
@@ -137,7 +137,7 @@ def _widened(x: Tensor, width: int) -> Tensor:
 
 # --- The sampler ------------------------------------------------------------------------------------------------------
 
-# If the gap is above its limit and the correlation below its limit, the sampler has another policy than the trainer.
+# If the gap is above its limit and the correlation below its limit, the sampler's policy is not the trainer's.
 # The limits are ten times the values of the first rollout, which is sampled with the base model's weights and so shows
 # the difference of engines and precisions. They stay within these bounds; the first rollout is compared with the wide
 # ones. Measured on a CPU in float32, four updates per rollout, weights never sent: after one rollout .47 and .76 at a

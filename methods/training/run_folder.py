@@ -127,7 +127,7 @@ class RunFolder:
             _remove(old)
 
     def publish(self, step: int, write: Callable[[Path], None]) -> None:
-        """Let `write` fill a temporary folder, then rename it to checkpoints/step<N>, which is thus never partial."""
+        """Let `write` fill a temporary folder, then rename it to checkpoints/step<N>, so that this is never partial."""
         final = self.checkpoint(step)
         # in the same folder, because a rename is atomic only within one file system
         temporary = final.with_name(f".{final.name}.tmp")
@@ -145,7 +145,7 @@ class RunFolder:
     def finish(
         self, method: dict[str, Any], updates: int, collapsed_at: int | None, unanswered: float | None = None
     ) -> str | None:
-        """Write curve.csv, then run.json, which marks the run as finished; return why the weights never changed, if so.
+        """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
         Raises CorruptInputError for a checkpoint that differs from what was written; a restarted run recomputes it.
         """
@@ -193,7 +193,7 @@ class RunFolder:
         return self.start.wall_seconds + time.monotonic() - self.began
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time likewise, with the workers that an adapter started on this machine and has counted."""
+        """Return the CPU time of the same processes, and of workers on this machine that an adapter has counted."""
         return self.start.cpu_seconds + time.process_time() + self.workers_cpu_seconds
 
     def _outputs(self) -> dict[str, str]:
@@ -273,8 +273,8 @@ def code_of_spec(spec: Spec) -> dict[str, Code]:
 def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:
     """Return `code` (what all methods share with this trainer, and the rewards) and `method_code` (the method's parts).
 
-    The method's composition is hashed by value, not by the text of its catalog file: titles, quotes, and the parsing of
-    keys do not count. rewards: dotted names of the reward and, if there is one, of the placebo. Raises ConfigError for
+    The method's composition is hashed by value, not by the text of its catalog file: titles and the parsing of keys
+    do not count. rewards: dotted names of the reward and, if there is one, of the placebo. Raises ConfigError for
     a reward that cannot be imported.
     """
     installed = []  # rewards that are not files of this project

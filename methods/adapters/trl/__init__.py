@@ -29,7 +29,7 @@ ONLY: dict[str, object] = {"nodes": 1, "gpus_per_node": 1, "tensor_parallel": 1,
 
 
 def check(t: Training, method: Method) -> None:
-    """Raise `ConfigError` for what TRL does not support."""
+    """Raise `ConfigError` for settings that TRL does not support."""
     for name, allowed in ONLY.items():
         if getattr(t, name) != allowed:
             raise ConfigError(
@@ -53,7 +53,7 @@ def prompts_drawn(t: Training) -> int:
 
 
 def preflight(spec: Spec) -> None:
-    """Raise `ConfigError` or `MissingInputError` with one line for a run that cannot start. Loads no model."""
+    """Raise a one-line `ConfigError` or `MissingInputError` for a run that cannot start, without loading a model."""
     installed = version("trl")
     if installed != TRL_VERSION:
         raise ConfigError(f"environment: trl: version {installed!r} is installed; allowed: {TRL_VERSION}")
@@ -175,8 +175,8 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
         # Weights and optimiser state stay float32; bfloat16 is autocast. Eager attention is 13 % faster than sdpa for
         # short sequences on a CPU (measured).
         "model_init_kwargs": {"dtype": "float32", "attn_implementation": "eager" if cpu else "sdpa"},
-        # Records are ours. Our callback requests saves, at rollout edges only, and `RunFolder` removes old states: TRL
-        # would remove one before the new one is complete.
+        # We write the records. Our callback requests saves, at rollout edges only, and `RunFolder` removes old states:
+        # TRL would remove one before the new one is complete.
         "logging_strategy": "steps" if report_to else "no",
         "logging_steps": 1,
         "report_to": report_to or "none",

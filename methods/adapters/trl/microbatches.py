@@ -64,7 +64,7 @@ class Rows:
 
 
 def _is_completion(name: str, rows: Rows) -> bool:
-    """Return whether that field is present and has a column for each completion token."""
+    """Return whether the field is present and has a column for each completion token."""
     return not name.startswith("prompt_") and getattr(rows, name) is not None and getattr(rows, name).ndim >= 2
 
 
@@ -74,15 +74,15 @@ class MicroBatch:
 
     rows: Rows
     tokens: int  # of the whole minibatch
-    sequences: int  # likewise
+    sequences: int  # of the whole minibatch
     parts: int  # micro-batches in the minibatch
     group_tokens: Tensor  # (n,) tokens of each row's group in the minibatch
     groups: int  # in the minibatch
-    minibatch: int = 0  # its number in the pass
+    minibatch: int = 0  # number in the pass
     start: int = 0  # position of the first row in the minibatch
 
     def with_old(self, logp: Tensor, entropy: Tensor | None, full_logp: Tensor | None) -> MicroBatch:
-        """Return it with the values of the policy that sampled it."""
+        """Return a copy with values of the policy that sampled the rows."""
         return replace(self, rows=replace(self.rows, old_logp=logp, old_entropy=entropy, old_full_logp=full_logp))
 
     def batch(
@@ -158,7 +158,7 @@ def micro_batches(rows: Rows, samples: int, minibatches: int, parts: int) -> lis
         lengths_KG = minibatch.lengths.view(-1, samples)
         totals = int(minibatch.lengths.sum()), len(minibatch), parts
         group_tokens = lengths_KG.sum(1).repeat_interleave(samples)
-        size = max(1, -(-len(minibatch) // parts))  # rounded up; an empty minibatch gives empty parts
+        size = max(1, -(-len(minibatch) // parts))  # rounded up; the parts of an empty minibatch are empty
         for start in range(0, parts * size, size):
             at = slice(start, start + size)
             part = minibatch.take(at)

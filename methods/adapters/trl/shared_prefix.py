@@ -1,8 +1,8 @@
-"""Score a group's prompt once: a row contains a prompt and all its responses; each attends to the prompt and itself.
+"""Score a group's prompt once, in a row with all its responses; a response attends to the prompt and to itself.
 
     prompt | response 1 | response 2 | ... | padding
 
-Positions restart after the prompt at every response, so that each state equals that of a separate row, up to rounding
+Positions restart after the prompt at every response, so that each state equals that in a separate row, up to rounding
 (float32: log-probs differ by about 1e-5, gradients by 1e-6 relative). K responses cost one prompt instead of K.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def check(base: str) -> None:
     """Raise `ConfigError` for a model folder whose attention or output head this module does not support.
 
-    In `sampling.CLASSES` attention accepts any mask, and logits are states times a matrix. A sliding window would be a
-    second mask, with the distances of the shared row.
+    In `sampling.CLASSES` attention accepts any mask, and logits are states times a matrix. A sliding window would add
+    a second mask, by distances in the shared row.
     """
     path = Path(base) / "config.json"
     config = read_json(path, "model configuration")

@@ -6,9 +6,9 @@ Imports TRL, so it is imported only when a run starts. Differences from stock TR
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the micro-batches that are trained, after the filter: at the first
   update of a rollout the ratio is exactly 1 and dH exactly 0, and dropped sequences cost nothing (for the first
-  minibatch the pass of its update gives the old values);
+  minibatch the values are from its update's forward pass);
 - prompts are tokenised unchanged: no special token is added;
-- responses are sampled by `methods.sampling` where supported, which is faster than `generate` and gives its tokens;
+- `methods.sampling` samples responses where supported, which is faster than `generate` and gives the same tokens;
 - with `training.shared_prefix` a prompt is scored once for all its responses;
 - TRL's head uses a buffer no wider than the vocabulary, with bit-identical results;
 - weight decay acts on all parameters;
@@ -88,13 +88,13 @@ class MethodTrainer(GRPOTrainer):
 
     @property
     def rollout(self) -> int:
-        """0-based, from the optimizer steps; also right after a resume, because states lie on rollout edges."""
+        """0-based number, from the optimizer steps; correct after a resume too, because states lie on rollout edges."""
         return int(self.state.global_step) // self.training_sizes.updates_per_rollout
 
     # --- 1. sample ----------------------------------------------------------------------------------------------------
 
     def get_train_dataloader(self) -> Any:
-        """Return TRL's loader without its search for tensors to move at every update: the examples have none."""
+        """Return TRL's loader without its search, at every update, for tensors to move: the examples contain none."""
         loader = super().get_train_dataloader()
         loader.device = None
         return loader
@@ -153,7 +153,7 @@ class MethodTrainer(GRPOTrainer):
     def _generate_single_turn(
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Sample with `methods.sampling`, which gives `generate`'s tokens; unsupported requests take TRL's path."""
+        """Sample with `methods.sampling`, which returns `generate`'s tokens, or with TRL's code if unsupported."""
         refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
         if refusal or images or multimodal_fields:
             if refusal and refusal != self._refusal:
@@ -185,13 +185,13 @@ class MethodTrainer(GRPOTrainer):
     # --- 2. reward ----------------------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: list[str], *rest: Any) -> torch.Tensor:
-        """Keep the rewards, which TRL passes only to its advantages."""
+        """Keep the rewards, which TRL uses only for its advantages."""
         rewards: torch.Tensor = super()._calculate_rewards(inputs, prompts, completions, *rest)  # (N, 1)
         self.present.rewards, self.present.responses = rewards[:, 0], completions
         return rewards
 
     def _given(self, nth: int) -> torch.Tensor:
-        """Return the rewards (N,) that the method gets for the last draw: true or the placebo's, NaN for none."""
+        """Return the last draw's rewards (N,) for the method: the true ones or a placebo's; NaN if not graded."""
         true = self.present.rewards
         assert true is not None
         if self.placebo is None:
@@ -207,7 +207,7 @@ class MethodTrainer(GRPOTrainer):
         size = self.num_generations
         index = [row for group in kept_groups for row in range(group * size, (group + 1) * size)]
         rows = sampled.take(torch.tensor(index, dtype=torch.long, device=sampled.reward.device))
-        # without kept rows there is no training: any empty tensor will do
+        # without kept rows nothing is trained: any empty tensor is valid
         if not index:
             return replace(rows, advantage=rows.reward)
         return replace(rows, advantage=self.method.advantage(rows.reward, rows.group, rows.lengths))
@@ -238,7 +238,7 @@ class MethodTrainer(GRPOTrainer):
         t = self.training_sizes
         buffer = micro_batches(self.present.kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
         if t.updates_per_rollout > 1:
-            # The first minibatch is trained with these weights: its update gives the old values (`_compute_loss`).
+            # The first minibatch is trained with these weights: its update computes the old values (`_compute_loss`).
             first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
             with torch.no_grad():
                 buffer = first + [
@@ -264,7 +264,7 @@ class MethodTrainer(GRPOTrainer):
             self.present.skips_old_logp = False
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         if self.training_sizes.shared_prefix:
-            size = kwargs.get("batch_size") or len(input_ids)  # the reference model is given a whole rollout
+            size = kwargs.get("batch_size") or len(input_ids)  # TRL passes a whole rollout to the reference model
             with self.accelerator.autocast():
                 parts = [
                     shared_prefix.score(model, ids, mask, logits_to_keep, self.temperature)
@@ -323,7 +323,7 @@ class MethodTrainer(GRPOTrainer):
         return torch.Generator().manual_seed(rollouts.derive(self.run_seed, "selection", int(self.state.global_step)))
 
     def _selected_rows(self, model: Any, inputs: MicroBatch, logp: torch.Tensor) -> dict[str, torch.Tensor] | None:
-        """Return a part's rows of the whole minibatch's statistics; None if it is not split, or by reading R15.
+        """Return a part's rows of its minibatch's statistics; None for an unsplit minibatch, or by reading R15.
 
         Before the first part of an update, all its parts are scored in a pass without gradient.
         """
@@ -408,12 +408,12 @@ def graded(reward_N: torch.Tensor) -> list[float | None]:
 
 
 class SamplingLogps:
-    """Logits processor that changes nothing and records the sampled tokens' log-probs; TRL reports vLLM's only."""
+    """Logits processor that changes nothing and records the sampled tokens' log-probs; TRL reports only vLLM's."""
 
     def __init__(self, temperature: float):
         self.temperature = temperature
         self.steps: list[torch.Tensor] = []  # (N,) each
-        self.last: torch.Tensor | None = None  # (N, V) of the step whose token is not yet known
+        self.last: torch.Tensor | None = None  # (N, V) of the step whose token is not yet sampled
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self._take(input_ids[:, -1])
@@ -445,7 +445,7 @@ class Recorder(curve.Recorder, TrainerCallback):
     minibatch: MicroBatch  # of the update: its last part
     gradient_norm: float | None = None  # of the update, before clipping
     _loss: float | None = None  # of the update
-    _batches: list[Batch]  # likewise
+    _batches: list[Batch]  # of the update's micro-batches
 
     def micro_batch(self, batch: Batch, loss: torch.Tensor) -> None:
         """Record one forward pass. The batch is kept until the update: diagnostics cover the whole minibatch."""

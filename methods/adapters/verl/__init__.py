@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check(t: Training, method: Method) -> None:
-    """Raise `ConfigError` for what verl does not support."""
+    """Raise `ConfigError` for settings that verl does not support."""
     longest, cuda = t.max_prompt_tokens + t.max_completion_tokens, t.device == "cuda"
     parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
     split = t.gpus > 1 or t.micro_batches > 1
@@ -106,7 +106,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
 def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], short: Path) -> Outcome:
     """Resume from the run's last state, or start. Raises a worker's exception if it is one of our one-line errors.
 
-    short: the run's folder for files that are not needed after the process.
+    short: the run's temporary folder, for files that are not needed after the process.
     """
     import ray
     import transformers

@@ -1,6 +1,6 @@
 """A run as verl's configuration: config.yaml merged into verl's files, composed and validated as in `main_ppo`.
 
-This module imports neither verl nor torch, because `plan` uses the sizes below too.
+This module imports neither verl nor torch, because `workflow.cost` uses the sizes below too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAINER = ADVANTAGE = "methods"
 AGENT_LOOP = "methods_prompt"
 CPU_ROLLOUT = "transformers"
 
-# Tokens whose logits the output head holds at one time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
+# Tokens whose logits the output head computes at a time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
 # are slower, because each reads the whole head.
 CHUNK = 1024
 
@@ -108,7 +108,7 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
 
 
 def packs_by_tokens(t: Training, method: Method) -> bool:
-    """Return whether verl splits micro-batches by tokens; not if a method's statistics would depend on the split."""
+    """Return whether verl splits micro-batches by tokens; False if a method's statistics would depend on the split."""
     follows_cut = method.scope == "batch" and (t.cov_scope == "microbatch" or not method.splittable)
     return t.device == "cuda" and not follows_cut
 
@@ -122,14 +122,14 @@ def micro_batch_rows(t: Training, method: Method) -> int:
 
 
 def storage_units(t: Training) -> int:
-    """Return parts of the queue for rows, with one process and one CPU each: as many as GPUs, at most 8."""
+    """Return the number of parts of the queue for rows, each with a process and a CPU: one per GPU, at most 8."""
     return min(8, t.gpus)
 
 
 def check_cpus(t: Training, counted: float, where: str) -> None:
-    """Raise `ConfigError` if Ray would wait for missing CPUs. where: what the CPUs, over all nodes, were counted on."""
-    # The queue's parts and controller, three per GPU that verl reserves for processes other than the trainer's, and one
-    # free: Ray starts an actor that requires no CPU only if it has one.
+    """Raise `ConfigError` if Ray would wait for missing CPUs. counted: the CPUs of `where`, over all nodes."""
+    # The queue's parts and controller, and three per GPU that verl reserves for processes other than the trainer's. One
+    # more must be free, or Ray does not start actors that require none.
     queue = storage_units(t) + 1
     needed = queue + 3 * t.gpus + 1
     if counted < needed:

@@ -17,7 +17,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 def _always(value: Any) -> Callable[..., Any]:
-    """Return a method that returns `value` for any arguments; None: it applies to accelerators and does nothing."""
+    """Return a method that returns `value` for any arguments; None for operations on accelerators only."""
     return lambda *_, **__: value
 
 
@@ -56,10 +56,10 @@ _initialize = verl.utils.distributed.initialize_global_process_group_ray
 
 
 def _with_gloo(timeout_second: int | None = None, backend: str | None = None) -> None:
-    """Call verl's with a backend that torch accepts: verl's choice, `cpu:gloo,cpu:gloo`, lists the device twice."""
+    """Call verl's function with a backend that torch accepts: verl's `cpu:gloo,cpu:gloo` lists the device twice."""
     _initialize(timeout_second, backend or "gloo")
 
 
-# Replaced here, before `engine_workers` is imported and holds a reference to the function.
+# Replaced here, before `engine_workers` imports the function by name.
 if os.environ.get("VERL_PLATFORM") == "cpu":
     verl.utils.distributed.initialize_global_process_group_ray = _with_gloo

@@ -97,7 +97,7 @@ class Server:
 
 
 class _Draw:
-    """Logits processor that inverts the distribution function at the row's random number; greedy takes the result."""
+    """Logits processor that inverts the distribution function at the row's random number; greedy search selects it."""
 
     def __init__(self, noise_BT: torch.Tensor, temperature: float):
         self.noise_BT, self.temperature, self.step = noise_BT, temperature, 0
@@ -130,7 +130,7 @@ def _until(tokens: list[int], end_tokens: set[int]) -> list[int]:
 
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
-        # max_concurrency: all responses of a rollout wait inside `generate` until the last one has arrived
+        # max_concurrency: all requests of a rollout wait inside `generate` until the last one has arrived
         server = ray.remote(Server).options(name=SERVER, num_cpus=1, max_concurrency=10_000)
         self.servers = [server.remote(self.model_config.path, self.config.response_length)]
         self._server_handle, self._server_address = self.servers[0], SERVER

@@ -1,4 +1,4 @@
-"""A run's processes: a Ray for this run only (or the cluster's, by RAY_ADDRESS), watched, and always shut down."""
+"""Processes of a run: a private Ray, or the cluster's by RAY_ADDRESS; watched, and always shut down."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST_SECONDS = 120.0  # from the end of a wait to the end of the process
 LOOPBACK = {
     # Makes Ray use the loopback address for its node (documented for firewalls of other systems; `_node_ip_address`
     # does not work: Ray replaces a loopback address with the machine's). verl and the transfer queue get the address
-    # from Ray, so their sockets and vLLM's HTTP servers follow.
+    # from Ray, so their sockets and vLLM's HTTP servers use it too.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "GLOO_SOCKET_IFNAME": "lo",
     "NCCL_SOCKET_IFNAME": "lo",
@@ -48,8 +48,8 @@ class WorkerDiedError(BenchError, RuntimeError):
 class Watchdog:
     """Time limit on every wait of the driver, and a check of workers that it does not wait for directly.
 
-    A signal interrupts the wait with `StalledError`. If Python cannot handle the signal, or the clean-up after it hangs
-    (Ray's shutdown can), `faulthandler` ends the process LAST_SECONDS later, with the traceback of every thread.
+    A signal interrupts the wait with `StalledError`. Python may fail to handle it, or Ray's shutdown may hang:
+    LAST_SECONDS later `faulthandler` then ends the process, with the traceback of every thread.
     """
 
     def __init__(self, seconds: float | None = None):
@@ -110,7 +110,7 @@ def workers_cpu_seconds() -> float:
 
 
 def environment(training: Training, folder: Path) -> dict[str, str]:
-    """Return the variables of every process of the run: no network, our code; on a CPU our platform and one thread.
+    """Return environment variables of the run's processes: no network, our code; on a CPU our platform, one thread.
 
     folder: for files not needed after the run, such as compiled kernels unless the user keeps them elsewhere.
     """
@@ -179,7 +179,7 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
 
 def short_folder() -> TemporaryDirectory[str]:
     """Return a folder for Ray's sockets and logs, closed to other users. A killed process leaves it behind."""
-    # mkdtemp's folders have mode 0700. Ray makes its folder accessible to all users, so it gets one inside.
+    # mkdtemp's folders have mode 0700. Ray makes its folder accessible to all users, so it gets a subfolder.
     return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 

@@ -74,8 +74,8 @@ POLL_SECONDS, POLL_LONGEST = 0.05, 2.0
 
 
 class NothingToLearnError(Exception):
-    """All groups of a rollout are constant, so there is no update. The trainer catches it and passes verl `batch` to
-    clear, because a step of verl always has rows."""
+    """Exception for a rollout of constant groups, which has no update. The trainer catches it and returns `batch` for
+    verl to clear, because a step of verl always has rows."""
 
     def __init__(self, batch: KVBatchMeta):
         super().__init__("all groups are constant")
@@ -98,7 +98,7 @@ class GroupBuffer(ReplayBuffer):
             sampler_kwargs=None, poll_interval=POLL_SECONDS,
         )  # fmt: skip
         self.training, self.end_tokens = training, end_tokens
-        self.refill = refill  # sends up to so many more prompts; returns how many
+        self.refill = refill  # dispatches at most this many more prompts; returns their number
         self.check = check  # raises if the wait was too long or a worker has died
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict[str, Any]]:
@@ -165,7 +165,7 @@ def _place(key: str) -> tuple[str, int]:
 
 
 class MethodTrainer(PPOTrainerSync):
-    """Trainer of the recorder's run, to which it reports every rollout."""
+    """Trainer of the recorder's run that reports every rollout to the recorder."""
 
     # Class attributes, set by the adapter, because verl builds the trainer from its configuration only.
     recorder: Recorder
@@ -174,7 +174,7 @@ class MethodTrainer(PPOTrainerSync):
     watchdog: processes.Watchdog
 
     def __init__(self, config: DictConfig):
-        config.trainer.v1.trainer_mode = "sync"  # verl compares this name; any other would make it asynchronous
+        config.trainer.v1.trainer_mode = "sync"  # verl compares this name; another would make it asynchronous
         self.spec, self.method = self.recorder.run.spec, self.recorder.method
         core_algos.ADV_ESTIMATOR_REGISTRY[ADVANTAGE] = advantages(self.method)
         super().__init__(config)
@@ -194,7 +194,7 @@ class MethodTrainer(PPOTrainerSync):
         super().on_init_end()
 
     def _keeping_results(self, update: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Wrap verl's call into the workers, to take out our loss's results before verl averages its metrics.
+        """Wrap verl's call into the workers, to extract our loss's results before verl averages its metrics.
 
         The call is wrapped because `_update_actor` averages immediately and returns nothing else.
         """
@@ -226,7 +226,7 @@ class MethodTrainer(PPOTrainerSync):
         self._results, self._gradient_norms = [], []
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """Return the rollout's prompts by its number: the position of verl's data loader would have to be saved."""
+        """Return the rollout's prompts, by its number: a data loader's position would have to be saved."""
         drawn = self.spec.training.prompts_drawn
         order = rollouts.order(len(self.train_dataset), self.global_steps * drawn, self.spec.seed)
         return self._batch(order[-drawn:])
@@ -404,7 +404,7 @@ class MethodTrainer(PPOTrainerSync):
         """Do nothing: verl calls it before the rollout's rows are written; `on_step_end` saves instead."""
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict[str, Any], *args: Any, **options: Any) -> None:
-        if self.replay_buffer.kept:  # without an update there is no input for them
+        if self.replay_buffer.kept:  # without an update there is nothing to measure
             super()._compute_metrics(batch, metrics, *args, **options)
 
 
@@ -427,7 +427,7 @@ def with_totals(groups: Mapping[int, Sequence[tuple[Any, int]]]) -> list[tuple[A
 
 def by_rank(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
     """Return the order in which to send rows, given minibatch by minibatch (`size` each), so that verl trains on the
-    same minibatches: it gives each rank an equal run of rows, which the rank splits into minibatches.
+    same minibatches: verl sends each rank an equal run of rows, which the rank splits into minibatches.
 
     lengths: tokens of each row, prompt included. All ranks wait for the slowest at every update, so each gets equally
     many rows of a minibatch and about equally many tokens, by which verl splits micro-batches: all ranks run as many

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # --- The shim ---------------------------------------------------------------------------------------------------------
 
 
-# verl would import a class, needed only by critics, that TRL 1.x no longer has. Both modules have a reference.
+# verl would import a class, needed only by critics, that TRL 1.x no longer has. Both modules import the function.
 verl.models.transformers.monkey_patch.is_trl_available = verl.utils.model.is_trl_available = lambda: False
 
 # --- The output head --------------------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ class MicroBatch(NamedTuple):
     place: Tensor  # (B,) position of each row in the minibatch, -1 for filling rows
     rollout: int  # 1-based, verl's `global_steps`
     tokens: int  # of the minibatch, over all ranks
-    sequences: int  # likewise
-    rows: int  # likewise, including filling rows
+    sequences: int  # of the minibatch, over all ranks
+    rows: int  # of the minibatch, over all ranks, including filling rows
     ranks: int  # data-parallel; FSDP averages gradients over them
 
 
@@ -263,7 +263,7 @@ class MethodLoss:
         return loss * part.ranks, {RESULT: result}
 
     def _update(self, part: MicroBatch) -> int:
-        """Return the update, 0-based over the run and trained minibatches only, from the rows seen in this rollout."""
+        """Return the update's number, 0-based over the run; in this rollout only trained minibatches count."""
         if part.rollout != self.rollout:
             self.rollout, self.rows = part.rollout, 0
         return (part.rollout - 1) * self.updates_per_rollout + self.rows * part.ranks // part.rows
@@ -352,13 +352,13 @@ for replacement in (forward_backward_batch, optimizer_step, train_batch, infer_b
 # --- Sampling ---------------------------------------------------------------------------------------------------------
 
 SEED_FIELD = "run_seed"  # field of a prompt's row, set by the trainer
-SIZE_FIELD = "dispatch_prompts"  # likewise: number of prompts dispatched together; read by `cpu_rollout`
+SIZE_FIELD = "dispatch_prompts"  # field of a prompt's row: number of prompts dispatched together, for `cpu_rollout`
 VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
 
 
 @register(AGENT_LOOP)
 class PromptLoop(AgentLoopBase):
-    """Loop of one prompt and one response, without verl's chat template: our prompts are exactly what a model reads.
+    """Loop of one prompt and one response, without verl's chat template: our prompts are complete.
 
     The response's seed depends on run, prompt and sample number, not on the order of arrival.
     """
