@@ -1,6 +1,6 @@
 """`python -m paper.claims --results results/embedded`: write claims.csv and claims.md, verdicts on the paper's claims.
 
-A claim is `a - b` (for a ratio: a / b), or `a` alone, in a measure, against a constant: the rows of `claims.yaml`.
+A claim compares `a - b` (for a ratio: a / b), or `a` alone, in a measure with a constant: the rows of `claims.yaml`.
 Scores are judged by the printed tables and by runs, formulas by the counts of `formulas.csv`, everything else by runs.
 Without --results the table of docs/claims.md is printed: every claim, with the verdicts of the printed numbers.
 """
@@ -235,7 +235,7 @@ def of_paper(paper: Paper | None = None) -> list[dict[str, Any]]:
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:
     """Judge the claims by a tree's runs, under its settings and under each variant that it plans."""
-    variants = tree.matrix.get("variants", {}).items()  # controls serve as comparisons; no claim is judged under them
+    variants = tree.matrix.get("variants", {}).items()  # controls are for comparison; claims are not judged under them
     settings = [None, *(name for name, each in variants if not {"reward", "stream"} & each.get("changes", {}).keys())]
     asked = []
     for claim in read_claims().claims:
@@ -271,7 +271,7 @@ def main() -> None:
     tree = open_tree(args.results)
     order = [claim.id for claim in read_claims().claims]
     rows = sorted([*of_paper(), *of_tree(tree)], key=lambda row: order.index(row["id"]))
-    # with injected noise, less entropy is fewer errors by construction
+    # the kind of base matters: with injected noise, less entropy means fewer errors by construction
     models = [f"{m['title']} for {m['stands_for']}" if m.get("stands_for") else m["title"] for m in tree.models]
     bases = "; ".join(f"{title} ({model['bases']})" for title, model in zip(models, tree.models, strict=True))
     about = f"{tree.matrix['title']}. {tree.matrix.get('note', '')}".strip(), f"Models, with their bases: {bases}."

@@ -55,7 +55,7 @@ class Measure(NamedTuple):
     unit: str
     low: float = -math.inf
     top: float = math.inf
-    learnt: bool = False  # taught by the reward: a placebo reward must show less of it
+    learnt: bool = False  # learnt from the reward: a placebo reward must show less of it
     of: Callable[[Curve], float | None] | None = None  # None: a score, or a measure of `evals.learning_curves`
 
 
@@ -189,13 +189,13 @@ class Printed:
 
     @cached_property
     def _variance_of_seeds(self) -> list[float]:
-        """Return, for each pair of runs that differ in their seed only, their variance over that of generation alone.
+        """Return the variance of each pair of runs that differ only in their seed, over that of generation alone.
 
         A ratio, not a variance: it applies to rows with other scores, whose generation noise differs.
         """
         rows = {
             row.run: row.id for row in measured(self.paper) if row.run
-        }  # the last row of a run, in a table of seeds
+        }  # the last of a run's rows, in a table of seeds
         pairs = [(rows[a], rows[b]) for a, b in combinations(rows, 2) if a._replace(seed=b.seed) == b]
         return [((self._average(a) - self._average(b)) / self._sd(a, b)) ** 2 for a, b in pairs]
 

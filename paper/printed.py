@@ -73,7 +73,7 @@ def candidates(percent: str, n: int) -> tuple[int, ...]:
 
 
 def counts(value: Decimal | None, n: int) -> tuple[int, int]:
-    """Return the lowest and highest count behind a cell, or around one that no count prints like; "-" counts 0."""
+    """Return the lowest and highest count behind a cell, or next to a cell that fits no count; "-" counts as 0."""
     if found := (0,) if value is None else candidates(str(value), n):
         return min(found), max(found)
     down = int(100 * (value or 0)) * n // 10000
@@ -81,11 +81,11 @@ def counts(value: Decimal | None, n: int) -> tuple[int, int]:
 
 
 class Run(NamedTuple):
-    """Evaluated run. Rows with the same run print the same measurement."""
+    """An evaluated run. Rows with the same run print the same measurement."""
 
     model: str
     method: str
-    seed: int | None  # None for a base model, as steps
+    seed: int | None  # None for a base model, like steps
     steps: int | None
 
 

@@ -25,7 +25,7 @@ COLUMNS = (
     "runs", "family", "where", "quote", "untested",
 )  # fmt: skip
 NUMBERS = (*COLUMNS[COLUMNS.index("estimate") : COLUMNS.index("unit")], "p", "p_holm", "tests", "detectable", "n")
-# With fewer rollouts a run has hardly left the base model; the shortest kept experiment scores its runs after 7.
+# With fewer rollouts a run has hardly moved from its base; the shortest kept experiment scores its runs after 7.
 LEAST_ROLLOUTS = 7
 RULE = f"A verdict needs {LEAST_ROLLOUTS} rollouts or more, trained and scored, and two seeds or more."
 
@@ -40,7 +40,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Format a figure: points with two decimals, everything else with three digits. Unknown is empty."""
+    """Format a figure: points with two decimals, everything else with three digits. None becomes empty text."""
     if value is None:
         return ""
     return f"{100 * value:.2f}" if unit == "points" else f"{value:.3g}"

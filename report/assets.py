@@ -43,7 +43,7 @@ def policy(*scripts: str) -> str:
 
 
 def section(markdown: str) -> str:
-    """Return Markdown with tables as HTML, each table in a scrolling box. Raw HTML is escaped.
+    """Render Markdown as HTML, with each table in a scrolling box. Raw HTML is escaped.
 
     Headings move one level down, below the heading of the view.
     """

@@ -6,8 +6,8 @@ METHOD METHOD --results TREE [TREE ...]
     (--benchmarks KEY: the scores of these benchmarks). `base` is the model before RL, which only has scores. Seeds of
     several trees of one configuration with different bases (another machine) are pooled. --compared chosen: in a
     sweep, each method at the value that its tree chose for it, on the seeds that were not used for choosing;
-    --compared own: at the scale's own value. Mean, 95 % interval and p are Student's t over the clean models that the
-    pairs continue, as in tables and claims. p covers this comparison only: correct it where there are several.
+    --compared own: at the scale's own value. Mean, 95 % interval and p come from Student's t over the clean models
+    that the pairs continue, as in tables and claims. p covers this comparison only: correct it where there are several.
 TREE_A TREE_B
     Two results trees or references: what is equal bit for bit, and the largest differences. Exit code 0: equal, or
     every interval contains 0 (after Holm's correction); 1: one does not; 2: the two cannot be compared.
@@ -53,8 +53,8 @@ class Pair(NamedTuple):
 
 
 def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) -> tuple[list[Pair], int]:
-    """Return the finished pairs of all trees, and the number skipped because an earlier tree has their base, for that
-    model and seed.
+    """Return the finished pairs of all trees, and the number of pairs that are skipped because an earlier tree has the
+    same base for that model and seed.
 
     compared: None, or the comparison of a sweep that sets the methods' values (`COMPARED`); without it, fresh seeds of
     a sweep are skipped, as in the tables. ConfigError: a tree lacks a method, or trees have different settings.
@@ -64,7 +64,7 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
     again = 0
     for tree in trees:
         ours, theirs = (side.matrix.get("settings") or {} for side in (trees[0], tree))
-        # A setting that one of them does not record is newer than that tree; what is evaluated may differ.
+        # A setting that only one tree records is newer than the other tree. Evaluation settings may differ.
         for key in sorted(ours.keys() & theirs.keys()):
             if not key.startswith(("evaluation.", "variants.")) and ours[key] != theirs[key]:
                 raise ConfigError(
@@ -95,8 +95,8 @@ def pairs(trees: Sequence[Tree], a: str, b: str, compared: str | None = None) ->
 
 
 def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
-    """Return, by model, the method that a tree lists as `name`, by key or configured name; in a sweep at its
-    value, which may differ between models."""
+    """Return by model the key of the method `name` (a key or configured name); in a sweep at its value, which may
+    differ between models."""
     if compared is None:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
@@ -117,7 +117,7 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
     from evals.stats.sizes import contrast
 
     def value(pair: Pair, run: Run, key: str, step: int) -> float | None:
-        # Curves are enough where nothing is evaluated, or not yet; the model before RL has scores only.
+        # Where nothing is evaluated (yet) there are only curves; the model before RL has only scores.
         if (key in CURVE and pair.b.method == BASE) or (key not in CURVE and not pair.tree.layout.scores.is_file()):
             return None
         return figure(pair.tree, Checkpoint(run, 0 if run.method == BASE else step), key)
@@ -125,8 +125,8 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
     out = []
     for model in dict.fromkeys(pair.a.model for pair in found):
         own = dict(enumerate(pair for pair in found if pair.a.model == model))
-        # The number of the clean model that a pair continues: on another machine, the same model is built with other
-        # rounding. Without clean models (built elsewhere), each pair counts.
+        # Clusters are numbers of clean models: another machine builds the same model with other rounding. Without
+        # clean models (external models), each pair counts.
         clean = {n: pair.tree.clean_models(model) for n, pair in own.items()}
         clusters = {n: n if c is None else f"clean model {c[own[n].a.seed]}" for n, c in clean.items()}
         steps = sorted({step for pair in own.values() for step in pair.tree.runs[pair.a]["steps"]})
@@ -142,7 +142,7 @@ def lines(found: Sequence[Pair], benchmarks: Sequence[str] = tuple(SCORES)) -> l
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
-    """Return a Markdown table with a line on what it shows."""
+    """Return a Markdown table, and a line that explains it."""
     rows = []
     for line in found:
         form = partial(_shown, line["measure"])
@@ -169,7 +169,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
 
 
 def _shown(measure: str, value: float, sign: str = "") -> str:
-    """Format a value: scores in percent, movements in thousandths of a nat."""
+    """Format a value: scores in percent, movements with four decimals, other measures with three."""
     if measure not in CURVE:
         return f"{100 * value:{sign}.1f}"
     return f"{value:{sign}.{4 if measure.startswith('movement') else 3}f}"
@@ -214,7 +214,7 @@ def _trees(args: Any) -> int:
 
 
 FORMS = {_methods: "METHOD METHOD --results TREE", _trees: "TREE TREE", _over_problems: "scores over problems"}
-OPTIONS = {  # by option the forms that have it
+OPTIONS = {  # option -> the forms that accept it
     "compared": [_methods], "benchmarks": [_methods], "csv": [_methods, _trees], "spread": [_over_problems],
     "correlation": [_over_problems],
 }  # fmt: skip
@@ -224,7 +224,7 @@ def _form(args: Any) -> Callable[[Any], int]:
     if args.results:
         return _methods
     paths = [Path(args.a), Path(args.b)]
-    # A results tree, or a name in no checkpoint or score form (errors then refer to trees).
+    # A name that has neither the form of a checkpoint nor of a score counts as a tree: errors then refer to trees.
     if not all(path.is_dir() or not (path.is_file() or ":" in str(path) or path.suffix == ".csv") for path in paths):
         return _over_problems
     for path in paths:

@@ -1,7 +1,7 @@
 """Compare two checkpoints or two printed scores over problems: is the difference noise, and what would resolve it?
 
-Scores are paired by problem where both sides have answers. Printed scores hide how far problems differ. They get
-three cases: the least and the most variance that such scores allow, and the assumed one in between.
+Scores are paired by problem where both sides have answers. Printed scores hide how far problems differ, so
+there are three cases: the least and the most variance that such scores allow, and the assumed one in between.
 """
 
 import math
@@ -24,8 +24,8 @@ from evals.tree import Tree, open_or_kept
 from paper.printed import SPREAD
 from report.markdown import bracketed, markdown_table
 
-# Of the problems' difficulties for two checkpoints. Trainings of one base had .81 to .97 in results/reference/embedded
-# and embedded_models (sets with 4 samples a problem), different models .14 to .54.
+# Correlation of the problems' difficulties between two checkpoints. Checkpoints trained from one base had .81 to .97 in
+# results/reference/embedded and embedded_models (4 samples per problem), different models .14 to .54.
 CORRELATION = 0.9
 PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
 MOST = 10**6  # problems or samples
@@ -35,11 +35,11 @@ ALL = "all, by responses"
 HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %, from",
          "problems needed", "samples needed")  # fmt: skip
 
-Side = Mapping[str, Score]  # by benchmark, the empty name where none is given
+Side = Mapping[str, Score]  # by benchmark; "" where none is named
 
 
 def read(text: str) -> Side:
-    """Parse a side (`python -m report.compare --help`); ConfigError, MissingInputError or CorruptInputError."""
+    """Parse a side (see `report.compare --help`); raises ConfigError, MissingInputError or CorruptInputError."""
     kind, colon, name = text.partition(":")
     if colon and kind == "paper":
         return _paper(name)
@@ -83,7 +83,7 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     for key, graded in read_graded(tree.layout, found[0], keys).items():
         samples = graded.column(policy[key])
         rows = pd.DataFrame({"item": samples.items, "problem": samples.problem_of_row, "share": samples.right.mean(1)})
-        # Named by the problem's first item: prompts, which mark copies of a problem, differ between models.
+        # Indexed by the problem's first item: prompts, which identify copies of a problem, differ between models.
         problems = rows.groupby("problem").agg(item=("item", "first"), share=("share", "mean"), copies=("item", "size"))
         side[key] = of_answers(problems.assign(samples=samples.k).set_index("item"))
     return side
@@ -156,7 +156,7 @@ class Line(NamedTuple):
 
 
 def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELATION) -> list[Line]:
-    """Return a line per benchmark that both sides have, plus one over several; CorruptInputError if none is shared."""
+    """Return a line per shared benchmark, plus one over several; raises CorruptInputError if none is shared."""
     if len(a) == len(b) == 1 and "" in (*a, *b):  # an unnamed benchmark takes the other's name
         key = max(*a, *b)
         a, b = {key: next(iter(a.values()))}, {key: next(iter(b.values()))}
@@ -203,7 +203,7 @@ def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORREL
 
 
 def _points(value: float, sign: str = "") -> str:
-    return f"{100 * value:{sign}.1f}" if abs(value) <= 1 else "none"  # a smallest difference above 100 points
+    return f"{100 * value:{sign}.1f}" if abs(value) <= 1 else "none"  # detectable: only above 100 points
 
 
 def _cells(line: Line) -> list[str]:

@@ -17,7 +17,7 @@ from evals.stats.sizes import contrast
 from evals.tree import Score, Tree
 from report.markdown import markdown_table
 
-LISTED, NAMED = 12, 3  # differences, and names that only one side has; --csv has all differences
+LISTED, NAMED = 12, 3  # most differences, most names that only one side has; --csv has all differences
 MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
@@ -109,7 +109,7 @@ def _differences(
             row |= {"where": f"{where}, seed {next(iter(by_seed))}"} | _over_problems(*ends.get((where, key), ()))
         rows.append(row)
     for row, p in zip(rows, compare.holm([row.pop("p") for row in rows]), strict=True):
-        # No interval although there are several seeds: all of them differ by the same amount.
+        # Several seeds have no interval where all of them differ by the same amount.
         moved = row["seeds"] > 1 if p is None else p < compare.ALPHA
         row |= {"p_holm": p, "moved": "yes" if moved else "no"}
         row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
@@ -117,8 +117,8 @@ def _differences(
 
 
 def _over_problems(a: Any = None, b: Any = None) -> dict[str, Any]:
-    """Return b - a with the MOVER interval of both: wider than one paired by problem, never narrower. p follows the
-    normal distribution from the nearer end."""
+    """Return b - a with the MOVER interval of both, which is at least as wide as one paired by problem. p is computed
+    from the nearer end with the normal distribution."""
     if a is None or None in (a.low, a.high, b.low, b.high):
         return {"how": "one seed, and no interval over problems"}
     difference, (low, high) = intervals.combine([1, 1], [b.value, -a.value], [b.low, -a.high], [b.high, -a.low])
@@ -145,8 +145,8 @@ def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def _only(a: Tree, b: Tree) -> Iterable[str]:
-    """Yield each tree, with the first names that it alone has: of what produced it (commits, versions, processors,
-    settings) and of its content (benchmarks, runs)."""
+    """Yield a line for each tree with the first names that only this tree has: what produced it (commits, versions,
+    processors, settings) and what it contains (benchmarks, runs)."""
     names: list[dict[str, None]] = []
     for tree in (a, b):
         records = {run: record for run in tree.runs if (record := tree.record(run)) is not None}

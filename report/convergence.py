@@ -118,7 +118,7 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
 def _over_seeds(tree: Tree, measure: str, *sides: Sequence[RunMeasures]) -> Any:
     """Return a method's mean over its finished seeds, or of two methods a - b, paired by seed.
 
-    A seed without a value rules out both: otherwise only seeds that reach the measure would count.
+    There is no result if a seed lacks a value: otherwise only seeds that reach the measure would count.
     """
     from evals.stats import compare
 
@@ -138,7 +138,7 @@ def _over_seeds(tree: Tree, measure: str, *sides: Sequence[RunMeasures]) -> Any:
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
-    """Yield the curves by rollout, up to the end of each run; None is a value that is not defined."""
+    """Yield the curves by rollout, up to the end of each run; None: not defined."""
     for run, values in curves.items():
         for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
             yield {**asdict(run), "rollout": n, **dict(zip(values, numbers, strict=True))}

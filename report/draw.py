@@ -1,4 +1,4 @@
-"""Draw pictures as SVG, PNG and PDF: line styles, the frame of every picture, and the one of `report.frontier`.
+"""Draw pictures as SVG, PNG and PDF: line styles, the frame of all pictures, and the picture of `report.frontier`.
 
 Equal data gives equal bytes: files contain neither dates nor random ids.
 """
@@ -32,8 +32,8 @@ LEGEND_ROW = 0.19  # inches
 LEGEND_CHARACTERS, HANDLE_CHARACTERS = 96, 8  # in one line of the legend; a handle and its gaps
 COLOURS = 64  # of the PNG: a third of the bytes without a visible difference
 SETTINGS = ROOT / "report/figures.mplstyle"
-# The PDF goes into a paper set in TeX: Times-like STIX, which comes with matplotlib, embedded as TrueType, since some
-# publishers refuse Type 3. The family is looked up when text is drawn, so the same figure uses it.
+# The PDF is for papers set in TeX. Its font is STIX (like Times, part of matplotlib), embedded as TrueType: some
+# publishers reject Type 3. matplotlib looks up the family when it draws text, so this works on an existing figure.
 IN_TEX: Any = {"font.sans-serif": ["STIXGeneral", "DejaVu Sans"], "pdf.fonttype": 42}
 
 
@@ -105,7 +105,7 @@ def picture(
 
 # The picture of sweep/frontier.csv and matched.csv.
 
-PANEL, METHOD = 3.0, 0.24  # inches: minimum height of a model, and of a method on its right
+PANEL, METHOD = 3.0, 0.24  # inches: minimum height of a model's row, and height per method in its right panel
 
 
 def frontier(

@@ -105,12 +105,12 @@ def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
 
 
 def charts() -> dict[str, Chart]:
-    """Return the charts of the page by `series` of convergence_bands.csv."""
+    """Return the page's charts by `series` of convergence_bands.csv."""
     return validated(Specification, read_yaml(FIGURES, "specification"), str(FIGURES)).charts
 
 
 def given() -> dict[str, int]:
-    """Return method, as configured -> its look, which is unique to it in all pictures."""
+    """Return configured method name -> position of its look in `draw.STYLES`, the same in all pictures."""
     return {name: place for one in figures() for name, place in one.lines.items()}
 
 
@@ -136,7 +136,7 @@ def planned(figure: Figure, line: str, tree: Tree) -> list[Run]:
 
 @dataclass(frozen=True)
 class Line:
-    """A method in a panel. by_seed: its values by rollout; ended: seeds that collapsed, and at which rollout."""
+    """A method in a panel. by_seed: values by rollout; ended: seeds that collapsed, and at which rollout."""
 
     panel: str
     name: str
@@ -237,7 +237,7 @@ def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
 
 
 def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
-    """Draw mean and range; where a run collapsed, which ends the mean, draw every seed and mark its end."""
+    """Draw mean and range. A collapsed run ends the mean: then draw each seed and mark where it ended."""
 
     def numbers(values: Iterable[float | None]) -> list[float]:
         return [float("nan") if value is None else value for value in values]  # matplotlib leaves a gap in the line

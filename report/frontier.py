@@ -110,7 +110,7 @@ def _against(
 
 
 def _movement(point: Point) -> float | None:
-    """Return the geometric mean over seeds; None where a seed has no recorded movement."""
+    """Return the geometric mean over seeds; None where the movement of a seed is 0 or not recorded."""
     values = [value for value in point.movement.values() if value]
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if len(values) == len(point.movement) else None
 

@@ -1,7 +1,7 @@
 """`python -m report.manifest --results results/quick`: the sha256 of every result file of a tree.
 
 Not listed: `state/` (resume data of a run), `log/` (of a logger), hidden files, and BY_HAND. Checkpoints have
-the hash that run.json records, inputs from outside the tree (base models, prompts, benchmarks) that of their readers.
+the hash in run.json; inputs from outside the tree (base models, prompts, benchmarks) have the hash in their records.
 `python -m report.verify` compares all of them with the files.
 """
 
@@ -41,7 +41,7 @@ OF_FOLDER: Mapping[str, Callable[[Mapping[str, str]], str]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or model folder with the hash that a record lists. name: of an input, as the record has it."""
+    """A file or model folder with the hash that a record lists. name: of an input, as in the record."""
 
     path: Path
     kind: str  # FILE or a key of OF_FOLDER
@@ -137,10 +137,10 @@ def build(tree: Tree) -> dict[str, Any]:
 
 
 def contradictions(tree: Tree, known: Mapping[Path, str], *, folders: bool) -> Iterator[str]:
-    """Yield one line for each record that does not fit the file that it lists, and each score that does not follow.
+    """Yield one line for each record that does not match a listed file, and each score that differs from the grades.
 
-    known: hashes of files that need no second reading. folders: hash model folders, which takes long; else their
-    records are only compared with each other.
+    known: hashes of files that need not be read again. folders: hash model folders, which takes long; otherwise only
+    compare their records with each other.
     """
     listed: dict[tuple[Path, str], dict[str, Path]] = {}
     for one in entries(tree):

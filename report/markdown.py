@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 HERE = ROOT / "report"
 ALPHA = 0.05  # level of every comparison, after Holm's correction
-WIDE = 0.5  # a fraction; a wider interval hardly informs, such as one of two seeds (12.7 standard errors to each side)
-FEWEST = 5  # methods of a correlation
+WIDE = 0.5  # a fraction; a wider interval is of little use, as with two seeds (12.7 standard errors to each side)
+FEWEST = 5  # methods, for a correlation
 
 
 def percent(value: float | Decimal | None) -> str:
@@ -51,9 +51,9 @@ def arrow(difference: float | None, low: float | None, high: float | None, p_hol
 
 
 def environment(folder: Path, **options: Any) -> Environment:
-    """Return the environment for the templates in `folder`; a misspelt name in one is an error and not an empty text.
+    """Return the environment for the templates in `folder`; a misspelt name in one is an error, not empty text.
 
-    Titles, notes and paths are data, never markup: pass `autoescape` or, for other formats than HTML, `finalize`.
+    Titles, notes and paths are data, never markup: pass `autoescape` or, for formats other than HTML, `finalize`.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -87,7 +87,7 @@ def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     return [form.format(*line).rstrip() for line in lines]
 
 
-# What pdflatex cannot set as is. Symbols are written as mathematics, which needs no additional package.
+# Characters that pdflatex cannot typeset as they are. Symbols become mathematics, which needs no additional package.
 SYMBOLS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", "−": r"$-$",
@@ -98,7 +98,7 @@ SYMBOLS = {
 
 
 def escape_latex(value: object) -> str:
-    """Return text as data: no character acts as a command, and pdflatex can set each of them."""
+    """Escape text for pdflatex: no character acts as a command, and each can be typeset."""
     plain = (SYMBOLS.get(c, c if c.isascii() and c.isprintable() else f"[U+{ord(c):04X}]") for c in str(value))
     return "".join(plain)
 

@@ -14,13 +14,13 @@ PAGE = ROOT / "docs" / "methods.md"
 OPTION = ("option", "default", "allowed", "TEPO prints", "original", "reason")
 MADE = re.compile(r"(<!-- made: ([^\n]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 CLIPPED = re.compile(r"min\((w_\w|r_t) (A'?_\w), clip\(\1(?:, 1 - low, 1 \+ high)?\) \2\)")  # C(w, A) on the page
-PAPER = "arXiv 2604.12736v1"  # the source of a section that has none
+PAPER = "arXiv 2604.12736v1"  # a section with this source does not print it
 AS_SOURCE = ("", "printed", "the original's", "upstream's")  # reasons that the page explains once
 NO_ZERO = re.compile(r"(?<![\w.])\.(?=\d)")  # .4 in a catalog file
 
 
 def page() -> str:
-    """Return docs/methods.md with each part between two marks regenerated. CorruptInputError for other marks."""
+    """Return docs/methods.md with each part between two marks regenerated. Raises CorruptInputError for other marks."""
     entries = list(catalog.entries().values())
     options = [option for entry in entries for option in entry.options]
     shared = [option for option in dict.fromkeys(options) if options.count(option) > 1]
@@ -72,7 +72,7 @@ def _cells(option: Option) -> list[str]:
 
 
 def _item(name: str, default: str, allowed: str, *origins: str) -> str:
-    """Return a list item with the cells that are not empty; that numbers are allowed is left out."""
+    """Return a list item with the cells that are not empty; `allowed` is omitted for plain numbers."""
     sources = [f"{what}: {cell}" for what, cell in zip(OPTION[3:], origins, strict=True) if cell != "-"]
     return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 

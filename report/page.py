@@ -51,7 +51,7 @@ COLOURS = {look[0]: f"--line-{n}" for n, look in enumerate(draw.STYLES)}  # ligh
 
 def dynamics(tree: Tree) -> dict[str, Any]:
     """Return the data of the charts: panels, lines with their values by panel, the choice of settings, and `front`: the
-    places of the overview's lines.
+    indices of the overview's lines.
 
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
@@ -70,7 +70,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
     lines = []
-    # Lines of the figures first: the first ones are shown at once.
+    # Lines of the figures first: the page shows only the first ones at once.
     for (model, method, fresh), values in sorted(found.items(), key=lambda item: split(item[0][1])[0] not in given):
         name, variant = split(method)
         colour, dashes, width = looks[name]
@@ -95,7 +95,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
 
 
 def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the places of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
+    """Return the indices of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
     model = next((line["model"] for line in lines), "")
     names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
 
@@ -133,7 +133,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
     """Return the verdicts of claims.csv for the template; decided: those that runs of this tree decide."""
     with written_by(f"python -m paper.claims --results {tree.root}"):
         found = verdicts.read(tree.root / "claims.csv")
-    anchors: set[str] = set()  # ids are unique in the page
+    anchors: set[str] = set()  # an id may occur only once in the page
     for row in found:
         row["anchor"] = "" if row["id"] in anchors else row["id"]
         anchors.add(row["id"])

@@ -52,7 +52,7 @@ class Point:
 
 
 def of_sweep(tree: Tree) -> Mapping[str, Any]:
-    """Return `sweep` of matrix.json; MissingInputError in a tree without one."""
+    """Return `sweep` of matrix.json; raises MissingInputError in a tree without one."""
     if not (sweep := tree.matrix.get("sweep")):
         raise MissingInputError(
             f"{tree.layout.matrix}: sweep: this tree has none (--config sweep.training.learning_rate=...)"

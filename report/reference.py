@@ -1,5 +1,5 @@
 """`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
-commit, for viewing without running anything.
+commit, to be viewed without running anything.
 
 Kept in one archive (`core.kept`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
 sample of the responses, and a manifest that also records how samples were drawn and graded. Not kept: checkpoints,
@@ -112,7 +112,7 @@ def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
 
 
 def _refuse_other_files(out: Path) -> None:
-    """Raise ConfigError unless `out` is absent, empty, or an earlier reference with only its own files."""
+    """Raise ConfigError unless `out` is absent, empty, or an earlier reference without other files."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is not a folder; remove it or name another one")
     own = {kept.ARCHIVE, "README.md"}

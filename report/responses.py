@@ -7,8 +7,8 @@
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
 that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
 
-Published results have a sample of the responses in `responses.parquet`, without samples and grades: the same problems
-for every checkpoint, the first responses to each. The page shows it in the same view, with a note.
+Published results have no samples and grades but a sample of the responses, `responses.parquet`: the same problems for
+every checkpoint, and the first responses to each. The page shows it in the same view, with a note.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ KINDS = (".js", ".css", ".LICENSE", ".svg")  # of companion files; older pages h
 
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
     """Return the checkpoints with samples and grades, each with its benchmarks, in the matrix's order. A benchmark has
-    a stamp, which its companion files carry too so that the page cannot mix old with new, and its problems' sha256.
+    its problems' sha256 and a stamp. Companion files carry the stamp too, so that the page cannot mix old and new.
 
     Raises MissingInputError for a scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
@@ -116,7 +116,7 @@ def _table(folder: Path, record: str, benchmark: str, columns: Sequence[str]) ->
 def _frame(columns: dict[str, list[Any]]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(columns, dtype=object)  # Python's values: None stays None, and a number whole
+    return pd.DataFrame(columns, dtype=object)  # Python objects: None stays None, integers stay integers
 
 
 # The sample of responses in published results: one row per response.
@@ -127,7 +127,7 @@ COLUMNS = tuple(dict.fromkeys((*PLACE, *ASKED, *DRAWN, *GRADED)))
 
 
 class Sample(NamedTuple):
-    """responses.parquet. size: at most so many problems of each benchmark, and responses to each."""
+    """The content of responses.parquet. size: most problems of each benchmark, and most responses to each."""
 
     rows: dict[tuple[str, str], pd.DataFrame]  # by checkpoint and benchmark
     size: tuple[int, int]

@@ -111,7 +111,7 @@ class Table(Declared):
 
     @property
     def generated(self) -> bool:
-        """Whether it follows from matrix.json (`of_runs`): slots are keys of the tree's models and benchmarks."""
+        """True if derived from matrix.json (`of_runs`): slots are then keys of the tree's models and benchmarks."""
         return self.key == RUNS
 
     @property
@@ -133,7 +133,7 @@ class Table(Declared):
 
 
 class File(Declared):
-    """`tables.yaml`."""
+    """The content of `tables.yaml`."""
 
     models: dict[str, str]
     columns: dict[str, str]
@@ -150,7 +150,7 @@ class File(Declared):
 
 
 def tables(path: Path | str = TABLES) -> dict[str, Table]:
-    """Return every table of a specification file by key; ConfigError where a name or row does not fit."""
+    """Return every table of a specification file by key; raises ConfigError where a name or row does not fit."""
     content = read_yaml(path, "specification")
     if isinstance(content.get("tables"), dict):  # YAML reads the key of `1:` as a number
         content["tables"] = {str(key): body for key, body in content["tables"].items()}
@@ -160,7 +160,7 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
 
 
 def declaration(tree: Tree, key: str) -> Table:
-    """Return a table of tables.yaml, or the table of all runs; ConfigError for another key."""
+    """Return a table of tables.yaml, or the table of all runs; raises ConfigError for another key."""
     if key == RUNS:
         return of_runs(tree)
     declared = tables()
@@ -218,15 +218,15 @@ def planned(row: Row, model: str, tree: Tree) -> list[Checkpoint]:
     """Return the checkpoints of a row of kind base or run that matrix.json plans for `model`, in its order."""
     method, step = method_of(row, model, tree), tree.step(row.step)
     runs = [run for run in tree.runs if run.model == model and method in (BASE, run.method)]
-    # Of a sweep the fresh seeds or the others: a mean over both would mix two things.
+    # In a sweep, either the fresh seeds or the others: a mean over both would mix two things.
     fresh = any(chosen == model for chosen, _ in tree.chosen) if method == BASE else _chosen(row, model, tree)
     own = sorted({run.seed for run in runs if tree.is_fresh(run) == bool(fresh)})
-    # Places and not numbers: training on seeds 11 and 12 also gives a first and a second seed.
+    # Places, not numbers: training on seeds 11 and 12 also gives a first and a second seed.
     seeds = own if row.seeds is None else [own[place - 1] for place in sorted(row.seeds) if place <= len(own)]
     seeds = seeds if row.numbers is None else sorted(row.numbers)
     if method == BASE:  # where the model's runs start: one base, or one per seed
         wanted = [tree.base(model, seed) for seed in seeds]
-    else:  # without a step: the scale takes no second look
+    else:  # without a step, the scale has no second look
         wanted = [Checkpoint(run, step) for run in runs if step is not None and run.seed in seeds]
     return [checkpoint for checkpoint in dict.fromkeys(wanted) if checkpoint in tree.evaluated]
 

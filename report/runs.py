@@ -13,8 +13,8 @@ from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.tree import Tree
 
 UNKNOWN = "unknown"
-FEW = 8  # methods that the page still lists by name
-# Verdicts that hide a right answer rather than show a wrong one.
+FEW = 8  # most methods that the page lists by name
+# Verdicts that may hide a right answer.
 HIDING = {
     "timeout": "graded as wrong because grading ran out of time",
     "error": "graded as wrong because the grader failed",
@@ -168,7 +168,7 @@ def _commit(environment: Mapping[str, Any]) -> str:
 
 
 def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
-    """Return one sentence per warning, most serious first. missing: gaps in the tables, in sentences."""
+    """Return one sentence per warning, most serious first. missing: sentences on gaps in the tables."""
     idle, collapsed, unfinished = [], [], []
     for path, record in ((run["run"].path.as_posix(), run["record"]) for run in runs):
         idle += [f"{path}: {record['no_update']}."] if record.get("no_update") else []
@@ -201,7 +201,7 @@ def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
     for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
         inputs = record.get("inputs") or {}
-        # Over all variants: runs of a seed share a base; where one base is for all seeds, all runs start from it.
+        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
         base = tree.base(run.model, run.seed) or run.seed
         for share, what, value in (
             (run.variant, "prompts", inputs.get("prompts")),

@@ -57,7 +57,7 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
     for row in (row for row in block["rows"] if row["ran"]):
         cells = row["cells"].values()
         lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
-        if any(intervals := [_interval(cell) for cell in cells]):  # a missing row needs no second line
+        if any(intervals := [_interval(cell) for cell in cells]):  # a row without numbers needs no second line
             lines.append(["", *intervals])
     heads, *shown = markdown.aligned(lines)
     absent = [row["name"] for row in block["rows"] if not row["ran"]]
@@ -100,7 +100,7 @@ def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[s
         return ""
     area = {key: found[model, key, "area"] for key in names}
     order = sorted(area, key=lambda key: (area[key][0], key), reverse=True)
-    # A run with fewer rollouts than the last reward averages has no last reward.
+    # The final reward is a mean over the last rollouts; a run with too few has none.
     ends = [100 * found[model, key, "final"][0] for key in names if (model, key, "final") in found]
     whole = [key for key in order if area[key][1]["collapsed"] == "0" and (model, key, "movement") in found]
     movement = {key: found[model, key, "movement"][0] for key in whole}  # 0: no update

@@ -6,7 +6,7 @@ sweep/sweep.csv   a row for each model, point of the grid and method: score and 
                   among the methods there, probability of being best there, regret against the method's best point,
                   runs that failed; sweep.md is the readable version
 sweep/frontier.csv, matched.csv, frontier.md, .svg, .png, .pdf   methods at equal movement (`report.frontier`)
-sweep/choice.csv  a row for each point with the values behind the choice; the next round trains the chosen
+sweep/choice.csv  a row for each point with the values behind the choice; the next round trains the chosen ones
 
 Methods are compared on fresh seeds, which were not used for choosing, in the table of all runs.
 """
@@ -152,7 +152,7 @@ def check_choice(tree: Tree, found: Sequence[Point]) -> None:
 
 
 def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> str:
-    """Return whether a better value may lie outside those tried: the smallest or largest of three numbers or more."""
+    """Return "yes" where a better value may lie outside those tried: at either end of three numbers or more."""
     numeric = {axis: tried for axis, tried in axes.items() if all(isinstance(v, int | float) for v in tried)}
     ends = {axis: (min(tried), max(tried)) for axis, tried in numeric.items() if len(tried) > 2}
     return yes(any(value in ends.get(axis, ()) for axis, value in point.values.items()))

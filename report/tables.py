@@ -216,7 +216,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree, *, whole: b
     found = {c: learning_curves.figure(tree, c, column.benchmark or column.slot) for c in wanted}
     figures = {c: value for c, value in found.items() if value is not None}
     if not figures or (whole and len(figures) < len(found)):
-        left_out = all((c, column.benchmark) in tree.scores for c in wanted)  # on purpose: an empty score
+        left_out = all((c, column.benchmark) in tree.scores for c in wanted)  # on purpose: with an empty score
         return {"state": NOT_RUN if left_out else MISSING, "runs": tuple(wanted)}
     by_seed = {c.run.seed: value for c, value in figures.items()}
     first = next(iter(figures))
@@ -268,7 +268,7 @@ def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bo
     return {"printed": percent.scaleb(-2), "comparable": comparable}
 
 
-# Comparison of each row with its block's baseline, and what of the difference may be chance.
+# Comparison of each row with its block's baseline, and how much of the difference may be chance.
 
 
 def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> None:
@@ -279,13 +279,13 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     """
     from evals.stats.compare import chances_of_being_best, detectable, holm
 
-    # The rows that each compares: a difference row already is a comparison, next to which its minuend's is no other.
+    # What each row compares. A difference row and the row that it is taken from make the same comparison.
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
     blocks = [*table.blocks, *rows.arms(tree)]
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in blocks for row in block.rows}
 
     def sides(cell: Cell) -> list[Cell]:
-        """Return the cells whose difference is tested: one where nothing is. DELTA is the average's difference."""
+        """Return the two cells whose difference is tested, or fewer if none is. DELTA is the average's difference."""
         column, ids = cell["column"], (minuend.get(cell["row"], cell["row"]), against.get(cell["row"]))
         places = [(cell["model"], id, POOLED if column == DELTA else column) for id in ids]
         return [at[place] for place in places if place in at]
@@ -307,7 +307,7 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
             of = {name: average[id][name] for name in ("runs", "seeds")}
             at[block.model, id, BEST] |= of | {"state": MEASURED, "value": chance, "level": "seed", "how": how}
 
-    # What both sides consist of: rows that repeat a run are one test, and a curve next to two checkpoints of its run.
+    # A test is what both sides consist of: rows that repeat a run are one test, as is a curve next to two checkpoints.
     test = {
         place: (POOLED if cell["column"] == DELTA else cell["column"], *map(view.sources, sides(cell)))
         for place, cell in at.items()

@@ -76,7 +76,7 @@ def texts(cell: Cell) -> dict[str, Any]:
     elif None not in (cell["low"], cell["high"]):
         interval = f"{100 * cell['low']:.1f}{' to ' if difference else '–'}{100 * cell['high']:.1f}"
     mark = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
-    if mark != "?" and cell["versus_level"] != "seed":  # over problems: it compares two checkpoints and not two methods
+    if mark != "?" and cell["versus_level"] != "seed":  # over problems: it compares two checkpoints, not two methods
         mark = f"({mark})"
     paper = percent(cell["printed"]) if cell["comparable"] and measured else ""
     # The typographic minus is as wide as a plus: signs in a column align.
@@ -104,9 +104,9 @@ def _best(cells: Iterable[Cell], declared: Table) -> set[tuple[str, str]]:
     """Return (row, column) of every number printed in bold: the highest of its column among the rows of a model,
     where its difference to the baseline is outside noise, or for the baseline, all others' are.
 
-    Printed digits are compared, and of equal ones none is the best. Means compete with means, differences do not
-    compete, and a number without a competitor is not the best: a run in several rows counts once. Neither is a
-    number without a baseline, such as a base model's or a probability of being best.
+    Numbers are compared as printed, and equal ones are not best. Means compete with means; differences do not compete.
+    A number without a competitor is not best, where a run in several rows counts once. Nor is a number without a
+    baseline, such as a base model's or a probability of being best.
     """
     baselines = {block.baseline for block in declared.blocks}
     groups: dict[tuple[str, str, bool], list[Cell]] = {}

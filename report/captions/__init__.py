@@ -44,10 +44,10 @@ def paragraphs(name: str) -> list[str]:
 
 
 def lead(matrix: Mapping[str, Any]) -> list[str]:
-    """Return what results of a scale can and cannot show, in paragraphs; the first line of every page is the first.
+    """Return paragraphs on what results of a scale can and cannot show. The first one begins every page.
 
-    matrix: the content of matrix.json. A user's own scale has no caption here. Its configuration's `note` is used
-    instead, after the warning that applies where other models replace the paper's.
+    matrix: the content of matrix.json. A user's own scale has no caption here. The `note` of its configuration is
+    used instead, after the warning that applies where other models replace the paper's.
     """
     scale = str(matrix["scale"])
     stand_ins = any(model.get("stands_for") for model in matrix["models"])

@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 
-// Create an element. Strings become text, never markup: what a model wrote is shown and cannot act.
+// Create an element. Strings become text, never markup: model output is displayed, not interpreted.
 function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -16,14 +16,14 @@ function el(tag, attributes = {}, ...children) {
 }
 
 // --- Companion files -------------------------------------------------------------------------------------------------
-// A page opened from disk may not fetch a file beside it, but may add it as a script, which calls `bench.arrived`.
+// A page opened from disk cannot fetch a file beside it, but can add it as a script, which calls `bench.arrived`.
 
 const bench = (() => {
   const waiting = new Map(); // name -> resolve
   const files = new Map(); // name -> promise of its value
   const address = (name) => `${data.folder}/${name.split("/").map(encodeURIComponent).join("/")}`;
   const missing = (name) => new Error(`${address(name)} cannot be read. The folder ${data.folder} has to lie beside this file; run snakemake report to write both.`);
-  // It was read and differs from what was written: cut, or a byte changed (gzip carries a checksum).
+  // The file was read, but is cut or changed (gzip carries a checksum).
   const damaged = (name) => new Error(`${address(name)} is damaged: run snakemake report to write it again.`);
 
   function script(name, done, failed) {
@@ -62,7 +62,7 @@ const bench = (() => {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const plain = (value) => (value === null || value === undefined ? "–" : Number(value.toPrecision(3)).toString());
 
-  // Draw one quantity: three series a line, its mean and the ends of its interval. Charts of one `key` share crosshair and toggles.
+  // Draw one quantity, with three series per line: mean, low, high. Charts of one `key` share crosshair and toggles.
   function draw(box, panel, lines, key) {
     const values = lines.map((line) => line.values[panel.id] ?? { mean: [], low: [], high: [] });
     const steps = Array.from({ length: Math.max(1, ...values.map(({ mean }) => mean.length)) }, (_, n) => n + 1);
@@ -95,7 +95,7 @@ const bench = (() => {
     );
   }
 
-  // Redraw `place` when its view is first shown, its width changes or the colours do. content: () -> [panels, lines]
+  // Redraw `place` when its view is first shown, or its width or the colours change. content: () -> [panels, lines]
   function keep(place, content) {
     let drawn = [];
     let width = 0;
@@ -125,14 +125,14 @@ const bench = (() => {
   }
 }
 
-// --- Text of models: shown as it is, with mathematics set by KaTeX and invisible characters made visible -------------
+// --- Model output: shown as written, with mathematics typeset by KaTeX and invisible characters made visible ---------
 
 const typeset = (() => {
   const DELIMITERS = [
     ["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false],
     ...["align", "align*", "equation", "cases"].map((name) => [`\\begin{${name}}`, `\\end{${name}}`, true]),
   ].map(([left, right, display]) => ({ left, right, display }));
-  const LONGEST = 60_000; // characters; above, setting mathematics would block the page
+  const LONGEST = 60_000; // characters; above this, typesetting would block the page
   // Control characters, and marks that change the direction of the text around them.
   const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/gu;
   let library = null;
@@ -147,10 +147,10 @@ const typeset = (() => {
     return library;
   }
 
-  // A box outside of mathematics is set too: tiny models write nothing else.
+  // Typeset a box outside of mathematics too: tiny models write nothing else.
   const boxes = (text) => (/\$|\\[([]/.test(text) ? text : text.replace(/\\boxed\{[^{}]*\}/g, (box) => `\\(${box}\\)`));
 
-  // Fill `element` with `text`. With `math` its formulas are set; a formula that KaTeX refuses stays as written.
+  // Fill `element` with `text`. With `math`, typeset its formulas; one that KaTeX rejects stays as written.
   async function fill(element, text, math) {
     element.textContent = visible(text);
     if (!math || text.length > LONGEST || !/[$\\]/.test(text)) return;
@@ -164,7 +164,7 @@ const typeset = (() => {
 
 // --- Responses: two checkpoints on the same problems -----------------------------------------------------------------
 
-// A pair is a problem with what each side answered: {benchmark, id, sides: [item or null, item or null], gap}.
+// A pair is a problem with the answers of each side: {benchmark, id, sides: [item or null, item or null], gap}.
 const pairs = (() => {
   const count = (item) => item.verdicts.length;
   const right = (item) => [...item.verdicts].filter((letter) => letter === "c").length;
@@ -191,7 +191,7 @@ const pairs = (() => {
     .filter((pair) => SHOWN[show](pair) && there(pair).some((item) => hits(item, verdict).length > 0))
     .sort((a, b) => Math.abs(b.gap) - Math.abs(a.gap));
 
-  // Right responses over all of one side.
+  // Count the right responses of one side, and all.
   function tally(list, side) {
     const items = list.map((pair) => pair.sides[side]).filter(Boolean);
     const sum = (of) => items.reduce((total, item) => total + of(item), 0);
@@ -212,7 +212,7 @@ if (byId("controls")) {
   const key = (pair) => `${pair.benchmark}/${pair.id}`;
   const paths = () => [state.left, state.right];
 
-  // The right side has the left one's choices, after "nothing": once in the file.
+  // The right side offers "nothing", then the left one's choices: the file lists them once.
   form.elements.right.append(...[...form.elements.left.children].map((group) => group.cloneNode(true)));
 
   function read(query) {
@@ -226,7 +226,7 @@ if (byId("controls")) {
     }
   }
 
-  // Keep the choice in the address, unless the reader has gone on while responses were loading: the address changes
+  // Keep the choice in the address, unless the reader left the view while responses were loading: the address changes
   // before the view does.
   function remember() {
     if (!view.contains(byId(decodeURIComponent(location.hash.slice(1).split("?")[0])))) return;
