@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from core import errors, worker
-from core.errors import BusyError, NoSpaceError, Parser, real
+from core.errors import BusyError, MissingInputError, NoSpaceError, Parser, real
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
 FULL = 64 * 2**20  # bytes: a failure with less free space is reported as a full disk
@@ -75,8 +75,12 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
     adapter = adapters.adapter(spec.trainer)
     adapter.preflight(spec)
     if plan:
-        from transformers import AutoTokenizer
-
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise MissingInputError(f"environment: transformers: {error}; see docs/scale.md") from error
+        for key in filter(None, (spec.reward, spec.placebo)):
+            adapters.resolved(key)
         prompts = [row["prompt"] for row in rollouts.prompts(spec)]
         rollouts.check_readable(spec, prompts, AutoTokenizer.from_pretrained(spec.base))
         sizes = f"{spec.training.rollouts} rollouts of {spec.training.prompts_per_rollout} prompts"

@@ -7,6 +7,7 @@ therefore get the same prompts, and a resumed run draws what the interrupted run
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,7 +69,7 @@ def figures(
 
 
 def _mean(values: Sequence[float]) -> float:
-    return float(sum(values)) / len(values)
+    return math.fsum(values) / len(values)  # `sum` rounds differently before and after Python 3.12
 
 
 def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:

@@ -12,6 +12,7 @@ result is lost: outputs count only once run.json exists, and all of them are rec
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -147,15 +148,15 @@ class RunFolder:
     ) -> str | None:
         """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
-        Raises CorruptInputError for a checkpoint that differs from what was written; a restarted run recomputes it.
+        Raises CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
         """
         write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
-        for name, digest in self._checkpoints.items():
-            if outputs.get(f"checkpoints/{name}", digest) != digest:
-                raise CorruptInputError(
-                    f"{self.folder / 'checkpoints' / name}: is not what was written into it; {AGAIN}"
-                )
+        written = {f"checkpoints/{name}": digest for name, digest in self._checkpoints.items()}
+        written["curve.csv"] = hashlib.sha256(self.curve.text.encode()).hexdigest()
+        for name, digest in written.items():
+            if outputs.get(name, digest) != digest:
+                raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),

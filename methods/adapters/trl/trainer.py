@@ -393,6 +393,8 @@ class MethodTrainer(GRPOTrainer):
         """Complete the state that TRL writes; the recorder requests it at edges only."""
         super()._save_checkpoint(model, trial)
         run, update = self.recorder.run, int(self.state.global_step)
+        if update % self.training_sizes.updates_per_rollout:
+            raise RuntimeError(f"state requested inside a rollout, at update {update}: it could not be resumed")
         state = run.state / f"checkpoint-{update}"
         run.save(state, update=update, rollout=self.rollout, refill_position=self.refill.position)
 
@@ -418,12 +420,13 @@ class SamplingLogps:
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self._take(input_ids[:, -1])
         # called before `generate` divides by the temperature
-        self.last = scores / self.temperature
+        self.last = scores if self.temperature == 1.0 else scores / self.temperature
         return scores
 
     def of(self, completion_ids: torch.Tensor) -> torch.Tensor:
         """Return log-probs (N, C) of responses (N, C) whose steps were all recorded."""
         self._take(completion_ids[:, len(self.steps)])
+        self.last = None  # (N, V) would otherwise stay allocated during the updates
         return torch.stack(self.steps, dim=1)
 
     def _take(self, token_N: torch.Tensor) -> None:

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
+from core.errors import ConfigError
 from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
@@ -212,6 +213,7 @@ class MethodLoss:
         self.method = catalog.parse(method)
         self.max_tokens = max_tokens  # of a response
         self.run_seed, self.updates_per_rollout = run_seed, updates_per_rollout
+        self.whole_minibatch = whole_minibatch
         self.gathers = whole_minibatch and bool(self.method.parts.statistics)
         self.selected: dict[str, Tensor] | None = None  # for the current minibatch, place by place
         self.rollout = self.rows = 0
@@ -247,6 +249,11 @@ class MethodLoss:
         batch, update = part.batch, self._update(part)
         self.rows += len(batch.mask)
         split = len(batch.mask) < part.rows
+        if split and self.whole_minibatch and not self.method.splittable:
+            raise ConfigError(
+                f"verl: a worker got {len(batch.mask)} of a minibatch's {part.rows} sequences, but {self.method.key} "
+                "divides by the tokens of a micro-batch; allowed: one GPU, micro_batches 1, or cov_scope: microbatch"
+            )
         selected = None
         if self.selected is not None:  # filling rows get arbitrary values, because they have no tokens
             selected = rows_selected(self.selected, part.place.clamp(min=0).cpu(), batch.logp)
