@@ -26,8 +26,8 @@ onstart:
     PLAN.write()
 
 
-# The manifest is written last. The records are listed too, so that a removed one is rebuilt; checkpoints, states
-# and bases of finished work are not. `default_target`, since otherwise the first rule of the included files is default.
+# The manifest is written last. Records are listed too, so that removed ones are rebuilt; checkpoints, states and bases
+# of finished work are not. Without `default_target`, the first rule of the included files would be the default.
 rule all:
     default_target: True
     input:
@@ -60,7 +60,7 @@ for short_name, files in SHORT.items():
             files,
 
 
-# Results of a sweep and the choice from it: the same command then trains the chosen values on fresh seeds.
+# Results of a sweep and the choice from it: run again, the same command trains the chosen values on fresh seeds.
 rule sweep:
     input:
         rules.sweep_table.output,
@@ -73,8 +73,8 @@ rule figures:
         rules.convergence.output,
 
 
-# All rules are known here. On a cluster every job activates this environment, with conda or by hand. A dry run elsewhere
-# leaves it out: Snakemake looks at the environment of every job, which takes a tenth of the time.
+# Here, because all rules are defined. On a cluster every job activates this environment, with conda or by hand. A dry
+# run without conda leaves it out: looking up the environment of every job takes a tenth of the time.
 if not DRY or any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
     for known in workflow.rules:
         known.conda_env = f"{workflow.basedir}/environment.yml"

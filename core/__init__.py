@@ -1,4 +1,4 @@
-"""Layout, reading, writing and provenance of results; every other room imports this one."""
+"""Layout, reading, writing and provenance of results; every other package imports this one."""
 
 import sys
 from pathlib import Path
@@ -18,7 +18,7 @@ def _say_what_to_activate(kind: type[BaseException], error: BaseException, trace
 
 
 # Only for commands of the checkout: a program that uses the library keeps its error handling.
-# While `python -m` imports the command's package, its file is still unknown and its name is -m.
+# While `python -m` imports the command's package, `__main__` has no file yet and sys.argv[0] is -m.
 _main = getattr(sys.modules["__main__"], "__file__", None) or (_ROOT if sys.argv[:1] == ["-m"] else "/")
 if Path(_main).resolve().is_relative_to(_ROOT) and (_ROOT / "Snakefile").is_file():
     sys.excepthook = _say_what_to_activate

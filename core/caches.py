@@ -1,13 +1,13 @@
 """Cache folders for GPU code that libraries compile: on the node's local disk, not in the home folder.
 
-By default they write to the home folder, which on a cluster is often a small network share: forty jobs of
-eight engines would compile into one folder at once.
+By default libraries write to the home folder, which on a cluster is often a small network share: forty jobs with
+eight engines each would compile into one folder at once.
 """
 
 import os
 from pathlib import Path
 
-# A folder that keeps the caches between runs; without it they are deleted with the run, and each run recompiles.
+# Folder that keeps the caches between runs; if unset, they are deleted with the run, and each run recompiles.
 VARIABLE = "TEPO_ENGINE_CACHE"
 
 # Variable -> folder below ours. A variable that is already set is left unchanged.
@@ -19,7 +19,7 @@ FOLDERS = {
     "TORCH_EXTENSIONS_DIR": "torch-extensions",
     "FLASHINFER_WORKSPACE_BASE": "flashinfer",
     "DG_JIT_CACHE_DIR": "deep-gemm",
-    "CUDA_CACHE_PATH": "cuda",  # of the driver
+    "CUDA_CACHE_PATH": "cuda",  # of the CUDA driver
 }
 
 

@@ -1,8 +1,8 @@
 """Hash the code that computes a stage's numbers. This module is the one place that lists what counts.
 
-A stage's files in `COMPUTES` count whole. Other project code that they, or functions that a caller lists (a method's
-parts, a reward), refer to counts definition by definition, at any depth: a part that a method does not use
-is not counted. `PASSIVE` files are not followed. Values, such as a method's composition, are passed as text.
+A stage's files in `COMPUTES` count as a whole. Other project code counts definition by definition, if those files or
+the functions that a caller lists (a method's parts, a reward) refer to it at any depth: unused parts do not count.
+`PASSIVE` files are not followed. Values, such as a method's composition, are passed as text.
 
 Comments, docstrings, argument annotations, strings in `raise` and `print` and code under TYPE_CHECKING do
 not count. The hash is the same under every version of Python, unlike that of `ast.dump` or `ast.unparse`: a cluster's
@@ -24,7 +24,7 @@ from typing import Any
 from core.errors import ConfigError, CorruptInputError
 from core.provenance import ROOT, sha256_file
 
-# Stage -> files that count whole, as patterns; {} is the trainer or the engine.
+# Stage -> patterns of files that count as a whole; {} is the trainer or the engine.
 COMPUTES = {
     "train": (
         "methods/batch.py", "methods/method.py", "methods/diagnostics.py", "methods/sampling.py",
@@ -45,8 +45,8 @@ COMPUTES = {
 }  # fmt: skip
 BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 
-# Modules that change no numbers, or only through values in a stage's record. A stage's files and a caller's functions
-# count even so: a reward's grader does not, since a correction for one odd answer must grade again, not train again.
+# Modules that do not change numbers, or only through values in a stage's record. A stage's files and a caller's
+# functions count anyway. A reward's grader does not: a fix for one odd answer must cause regrading, not retraining.
 PASSIVE = (
     "core", "core.*", "tests", "tests.*",
     "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
@@ -55,7 +55,7 @@ PASSIVE = (
     "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
     "evals.grading.*",
 )  # fmt: skip
-BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; the same name decides which of them count
+BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; that name also selects which of them count
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Code:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that count whole, relative to the root."""
+        """The files that count as a whole, relative to the root."""
         found: list[str] = []
         for pattern in COMPUTES[self.stage]:
             named = pattern.replace("{}", self.name)  # a folder of modules, or one module
@@ -90,16 +90,16 @@ class Code:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def definitions(self) -> dict[tuple[str, str], list[str]]:
-        """Return (module, name) -> words of what the stage's files and the functions define or use, at any depth."""
+        """Map (module, name) to the words of each definition that the stage's files and the functions have or use."""
         todo = [] if self.stage in BY_BYTES else [(_module_of(file), "*") for file in self.files]
         todo += [(module, name or "*") for module, _, name in (each.partition(":") for each in self.functions)]
         found: dict[tuple[str, str], list[str]] = {}
         while todo:
             module, name = todo.pop()
             defined, imports = _read(module)
-            if name in imports and name not in defined:  # another file imports it from here
+            if name in imports and name not in defined:  # re-exported
                 names, used = set(), {imports[name]}
-            else:  # statements without a name may change any definition of the file
+            else:  # unnamed statements may change any definition of the file
                 names = ({name, ""} & defined.keys() if name in defined else set(defined)) - {
                     each for of, each in found if of == module
                 }
@@ -111,10 +111,10 @@ class Code:
 
 
 def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
-    """Return the `code_warning` of a record if this process may have computed with other code than its hashes.
+    """Return the `code_warning` of a record if this process may have run code that differs from its hashes.
 
     pairs: the codes of one result, each with its hash at the start. A training process must not have imported other
-    project modules; other stages share their process with each other.
+    project modules; other stages may share one process.
     """
     for code, before in pairs:
         try:
@@ -130,7 +130,7 @@ def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return `module:name` of the top-level definition that a function is, or is defined in."""
+    """Return `module:name` of a function, or of the top-level definition that contains it."""
     while isinstance(function, partial):
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__).partition(".")[0]
@@ -138,7 +138,7 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def _words(node: ast.AST, names: Mapping[str, str], silent: bool = False) -> Iterator[str]:
-    """Yield what computes in a syntax tree, as words; @ precedes a full dotted name, $ a local one.
+    """Yield the parts of a syntax tree that can change results, as words; @ marks a full dotted name, $ a local one.
 
     names: name in the file -> full dotted name. silent: strings do not count.
     """
@@ -149,7 +149,7 @@ def _words(node: ast.AST, names: Mapping[str, str], silent: bool = False) -> Ite
     if dotted := _dotted(node):
         first, dot, rest = dotted.partition(".")
         yield f"@{names[first]}{dot}{rest}" if first in names else f"${dotted}"
-    elif isinstance(node, ast.Raise):  # the names decide who catches it; wording and quoted values do not count
+    elif isinstance(node, ast.Raise):  # names decide which handler catches it; wording does not count
         inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, True))
         yield from ("raise", *(word for word in inner if word[0] in "@$"))
     elif isinstance(node, ast.If) and _not_counted(node):
@@ -180,17 +180,17 @@ def _dotted(node: ast.AST) -> str | None:
 
 
 def _not_counted(node: ast.If) -> bool:
-    """Return whether a block is for a type checker, or runs only when the file is the command."""
+    """Return whether a block is for type checkers only, or runs only when the file is executed."""
     test = node.test.left if isinstance(node.test, ast.Compare) else node.test
     return (_dotted(test) or "").rpartition(".")[2] in ("TYPE_CHECKING", "__name__")
 
 
 def _read(module: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the words of a project file's top-level definitions by name ("": other statements) and what it imports."""
+    """Return the words of a project file's top-level definitions by name ("": other statements) and its imports."""
     path = _file(module)
     if path is None:
         return {}, {}
-    now = path.stat()  # every write of a file changes one of these
+    now = path.stat()  # every write changes one of these
     return _analysed(module, path, (now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_ino))
 
 
@@ -256,7 +256,7 @@ def _module_of(file: str) -> str:
 
 
 def _loaded() -> set[str]:
-    """Return project modules in this process, without packages installed in a folder of the project."""
+    """Return the loaded project modules, without packages installed inside the project folder."""
     paths = {name: Path(getattr(module, "__file__", None) or "/") for name, module in list(sys.modules.items())}
     inside = {name for name, path in paths.items() if path.is_relative_to(ROOT) and _counts(path)}
     return inside - {"__main__", "__mp_main__"}

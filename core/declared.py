@@ -34,7 +34,7 @@ Tuple = Annotated[tuple[Item, ...], Field(strict=False)]
 
 
 class Declared(BaseModel):
-    """Base class of declared data. Strict: "3" for 3 or `yes` for a number is a mistake, not a spelling."""
+    """Base class of declared data. Strict: "3" for 3 or `yes` for a number is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -46,7 +46,7 @@ class Recorded(Declared):
 
 
 class KeyProblemError(ValueError):
-    """Raised by validators that check several keys: identifies the key that the user should change."""
+    """Report, from a validator that checks several keys, the one that the user should change."""
 
     def __init__(self, key: str, problem: str):
         super().__init__(f"{key}: {problem}")
@@ -71,7 +71,7 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
     # Unknown keys come first: a misspelt key is both unknown and missing, and only the former shows the typo.
     first = min(failure.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     path = [part for part in first["loc"][:-1] if not _is_tag(part)]
-    # A key from the file is never a tag, whatever its form.
+    # A key from the file is never a tag, even if it looks like one.
     path += [part for part in first["loc"][-1:] if first["type"] == "extra_forbidden" or not _is_tag(part)]
     key = ".".join(str(part) for part in ([at] if at else []) + path)
     where = where if isinstance(where, str) else where(path)
@@ -101,7 +101,7 @@ def _is_tag(part: object) -> bool:
 
 
 def _keys_at(declared: Any, path: list[Any]) -> list[str]:
-    """Return the keys of the model that is declared at `path`; none where another type is."""
+    """Return the keys of the model declared at `path`; empty for any other type."""
     for part in (*path, None):
         while typing.get_origin(declared) in (Annotated, typing.Union, types.UnionType):
             declared = next(each for each in typing.get_args(declared) if each is not types.NoneType)
@@ -120,7 +120,7 @@ NAMES = {
 
 
 def check(value: Any, shape: Any, where: str, key: str = "") -> None:
-    """Raise CorruptInputError with file and key unless JSON data, written by a command, has the shape that others read.
+    """Raise CorruptInputError with file and key unless JSON data has the shape that its readers expect.
 
     A shape is a type, `[shape]` for a list, or an object of `{name: shape}`, to which keys may be added. A key whose
     name ends in `?` may be missing or null; the name `*` stands for all keys.

@@ -1,7 +1,7 @@
 """Checksums of files and folders.
 
-Hidden files are not counted. A run's states list the checksums of their files in SHA256SUMS, in the format of
-`sha256sum` (`write_folder`, `check_folder`); records hold those of all other results.
+Hidden files are ignored. Each state of a run lists the checksums of its files in SHA256SUMS, in the format of
+`sha256sum` (`write_folder`, `check_folder`); the checksums of all other results are in their records.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _MOST_THREADS = 16  # more threads do not speed up a parallel file system
 
 
 def of(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return the sha256 of each file, hashed in threads: hashing releases the interpreter's lock."""
+    """Return the sha256 of each file, hashed in threads: hashing releases the GIL."""
     paths = list(paths)
     with ThreadPoolExecutor(max(1, min(len(paths), _MOST_THREADS, cores()))) as pool:
         return dict(zip(paths, pool.map(sha256_file, paths), strict=True))
@@ -32,7 +32,7 @@ def files(folder: Path) -> list[Path]:
     """Return every file of a folder and its subfolders, sorted, without hidden files and its SHA256SUMS."""
     found = []
     for place, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not entered: a hub's may be large
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # skipped: a hub's may be large
         found += [Path(place, name) for name in names if not name.startswith(".")]
     return sorted(path for path in found if path != folder / SUMS)
 
@@ -43,7 +43,7 @@ def of_folder(folder: Path) -> dict[str, str]:
 
 
 def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
-    """Return one digest over names and contents of the files whose last part matches."""
+    """Return one digest over names and contents of the files whose base name matches."""
     chosen = sorted((Path(name).parts, name) for name in digests if fnmatchcase(Path(name).name, pattern))
     return hashlib.sha256("".join(f"{name}\0{digests[name]}\n" for _, name in chosen).encode()).hexdigest()
 
@@ -51,7 +51,7 @@ def tree(digests: Mapping[str, str], pattern: str = "*") -> str:
 def beside_weights(digests: Mapping[str, str]) -> str:
     """Return one digest over the files of a model folder that decide how its weights are used.
 
-    These are what transformers and vLLM read: configuration, tokenizer, chat template; not base.json, which has times.
+    Transformers and vLLM read configuration, tokenizer and chat template. base.json is excluded: it contains times.
     """
     kinds = (".json", ".jinja", ".model", ".txt")
     names = [name for name in digests if name.endswith(kinds) and "/" not in name and name != "base.json"]
@@ -59,7 +59,7 @@ def beside_weights(digests: Mapping[str, str]) -> str:
 
 
 class WeightsRecord(Recorded):
-    """run.json or base.json, limited to the content of a model folder."""
+    """Part of run.json or base.json: the checksums of a model folder."""
 
     outputs: dict[str, str] | None = None
     sha256: dict[str, str] | None = None

@@ -1,4 +1,4 @@
-"""Errors with one base class; each is also the standard error that a caller would expect.
+"""Errors with one base class; each also derives from the built-in error that a caller would expect.
 
 Rules for raising: one line; name the file, the key, the value got, the values allowed and the nearest match.
 """
@@ -26,18 +26,18 @@ class ConfigError(BenchError, ValueError):
 
 
 class MissingInputError(BenchError, FileNotFoundError):
-    """A file, row or package that a step needs and does not find."""
+    """A missing file, row or package that a step needs."""
 
     def __str__(self) -> str:  # FileNotFoundError formats errno; ours is one plain line
         return str(self.args[0]) if self.args else ""
 
 
 class CorruptInputError(BenchError, ValueError):
-    """A file with wrong content: rows, columns, hashes, finiteness."""
+    """A file with invalid content: rows, columns, hashes, numbers that are not finite."""
 
 
 class NoSpaceError(BenchError, OSError):
-    """The disk is full; the file being written does not exist, earlier files do."""
+    """The disk is full; the file being written is discarded, earlier files remain."""
 
 
 class BusyError(BenchError, RuntimeError):
@@ -58,7 +58,7 @@ def nearest(value: str, allowed: Iterable[str]) -> str | None:
 
 
 def hint(value: str, allowed: Iterable[str]) -> str:
-    """Return the end of an error's line with the nearest allowed value; empty when none is similar."""
+    """Return the end of an error message, with the nearest allowed value; empty when none is similar."""
     hit = nearest(value, allowed)
     return f"; nearest: {hit}" if hit else ""
 
@@ -72,7 +72,7 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
 
 @contextmanager
 def written_by(command: str) -> Iterator[None]:
-    """Add to an error about a missing or broken file the command that writes it."""
+    """Append the command that writes a file to an error that reports it missing or broken."""
     try:
         yield
     except BenchError as error:
@@ -107,8 +107,8 @@ class Parser(argparse.ArgumentParser):
             raise unknown("command line", "/".join(action.option_strings) or action.dest, value, action.choices)
 
 
-# In place of `int` and `float`: `float` accepts nan and infinity, and both accept numbers without meaning for the
-# option. Such a number would fail far from where it was typed, or silently change a result.
+# In place of `int` and `float`: `float` accepts nan and infinity, and both accept numbers that make no sense
+# for the option. Such a number would fail far from where it was typed, or silently change a result.
 
 
 def whole(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:

@@ -20,8 +20,8 @@ import yaml
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 
-# Maximum nesting of a JSON or YAML file; ours have 8 levels. Python's recursion limit would end a reader with a
-# traceback, and libyaml ends the process with a segmentation fault at some ten thousand levels.
+# Maximum nesting of a JSON or YAML file; ours have 8 levels. Beyond Python's recursion limit a reader fails
+# with a traceback, and at about ten thousand levels libyaml crashes with a segmentation fault.
 NESTING = 100
 TOO_DEEP = f"more than {NESTING} levels of nesting"
 
@@ -122,7 +122,7 @@ def _float(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    # By length first: Python refuses to convert some thousand digits, with advice on its settings.
+    # Length first: Python's error for thousands of digits gives advice on interpreter settings.
     if len(text) > 20 or not -(2**63) <= int(text, 0) < 2**63:
         raise ValueError(f"{text[:20]}{'...' if len(text) > 20 else ''} does not fit into 64 bits")
     return int(text, 0)
@@ -150,7 +150,7 @@ def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
 
 
 class _UniqueKeys(yaml.CSafeLoader):
-    """Loader that refuses duplicate keys: YAML silently takes the last. libyaml's parser is eight times as fast."""
+    """Loader that rejects duplicate keys: PyYAML silently takes the last. libyaml's parser is eight times as fast."""
 
 
 def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -183,7 +183,7 @@ def read_yaml(path: Path | str, what: str = "file") -> dict[str, Any]:
         value = yaml.load(text, Loader=_UniqueKeys)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    # In addition to its errors: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
+    # Besides YAMLError: impossible dates and numbers (ValueError), a list as a key (TypeError), `!!timestamp x`
     # (AttributeError).
     except (yaml.YAMLError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from error
@@ -254,7 +254,7 @@ def to_csv(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def csv_text(lines: Iterable[Sequence[object]]) -> str:
-    """Return CSV text with `\\n` line ends, of fields as in `to_csv`: two columns may have one name."""
+    """Return CSV text with `\\n` line ends, of fields as in `to_csv`; two columns may share a name."""
     written: list[str] = []
     # A writer only quotes characters of its line terminator: with `\n` a carriage return in a cell would end a line.
     writer = csv.writer(SimpleNamespace(write=written.append), lineterminator="\r\n")

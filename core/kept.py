@@ -47,7 +47,7 @@ def unpacked(root: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as scratch:
         made = Path(scratch, "tree")
         try:
-            data = lzma.decompress(archive.read_bytes())  # whole: its checksum is at the end
+            data = lzma.decompress(archive.read_bytes())  # in one piece: the checksum is at the end
             with tarfile.open(fileobj=io.BytesIO(data)) as tar:
                 tar.extractall(made, filter="data")  # no files outside the folder, no links to elsewhere
         except (lzma.LZMAError, tarfile.TarError, OSError, ValueError) as error:

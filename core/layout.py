@@ -9,7 +9,7 @@
 
 `step` counts rollouts (verl's step), not optimizer updates. The untrained model is method `base`, step 0, with the seed
 of the runs that start from it; a model from the hub is one base for all seeds, with seed 0.
-A method trained under other settings than the scale's is followed by the name of that variant: `tepo@hot`.
+The name of a variant, with settings other than the scale's, follows that of the method: `tepo@hot`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def variant(self) -> str | None:
-        """The variant whose settings it is trained under; None: the scale's own."""
+        """The variant whose settings apply; None: those of the scale."""
         return split(self.method)[1]
 
     @property
@@ -71,7 +71,7 @@ class Checkpoint:
 
     @classmethod
     def base(cls, model: str, seed: int = 0) -> Checkpoint:
-        """Return the base model. seed: of the runs that start from it; 0 where one base is for all of them."""
+        """Return the base model. seed: of the runs that start from it; 0 if all seeds share one base."""
         return cls(Run(model, BASE, seed), 0)
 
     @property
@@ -89,7 +89,7 @@ class Checkpoint:
 
 
 class _Below:
-    """A file or folder of every tree."""
+    """Path of a file or folder that every tree has."""
 
     def __init__(self, name: str):
         self.name = name
@@ -109,7 +109,7 @@ class Results:
     tables = _Below("tables")
     figures = _Below("figures")
     report = _Below("report.html")
-    data = _Below("data")  # items of the benchmarks, of `python -m evals.run` and `evals.adopt`
+    data = _Below("data")  # items of the benchmarks, in trees of `evals.run` and `evals.adopt`
     responses = _Below("responses.parquet")  # of a reference, which keeps a sample of all `samples` and `grades`
 
     def run(self, run: Run) -> Path:

@@ -16,7 +16,7 @@ from core.errors import BusyError
 def held(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
     """Hold `path` exclusively, after up to `wait` seconds if another process holds it.
 
-    Raises `BusyError` with the sentence `busy`, then the owner, which is recorded next to the lock.
+    Raises `BusyError` with the message `busy` and the owner, which is recorded next to the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.with_name(f"{path.name}.owner")

@@ -53,7 +53,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def cores() -> int:
-    """Return how many cores this process may use; macOS has no affinity call, so all count there."""
+    """Return how many cores this process may use; all on macOS, which has no affinity call."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

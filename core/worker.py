@@ -1,9 +1,9 @@
 """Share the import of large libraries between the jobs of one Snakemake call, on one Linux machine without a GPU.
 
 Snakemake starts the worker (`start`). A command calls `hand_over`: the worker imports the libraries once and forks a
-child that runs the command with its arguments, environment and streams. The command waits and exits like the child.
-The worker imports no project code, so a child always runs the code on disk. Without a worker a command
-runs in its process.
+child that runs the command with its arguments, environment and streams. The command waits and exits with its
+status. The worker imports no project code, so a child always runs the code on disk. Without a worker a command runs in
+its process.
 """
 
 import atexit
@@ -35,7 +35,7 @@ RETRY = 75  # sysexits' EX_TEMPFAIL
 
 
 def start(log: Path, variables: Mapping[str, str]) -> None:
-    """Start a worker for the child processes of this process. It ends with this process.
+    """Start a worker for the children of this process. It ends with this process.
 
     variables: environment variables of the jobs that libraries read at import.
     """
@@ -59,17 +59,17 @@ def start(log: Path, variables: Mapping[str, str]) -> None:
 
 
 def hand_over(module: str, libraries: Sequence[str]) -> None:
-    """Run `python -m module` in a child of the worker and exit like it; return where there is no worker."""
+    """Run `python -m module` in a child of the worker and exit with its status; return if there is no worker."""
     path = os.environ.pop(VARIABLE, None)
     this = getattr(sys.modules["__main__"], "__spec__", None)
-    if not path or this is None or this.name != module:  # a caller of `main` must not exit with it
+    if not path or this is None or this.name != module:  # code that calls `main` must not exit
         return
     request = {
         "module": module, "libraries": list(libraries), "argv": sys.argv[1:], "cwd": os.getcwd(),
         "environment": dict(os.environ), "ignored": [n for n in PASSED_ON if signal.getsignal(n) is signal.SIG_IGN],
     }  # fmt: skip
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until a child exists to pass them on to
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is a child to forward them to
     try:
         server.connect(path)
         socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
@@ -121,7 +121,7 @@ def serve(listener: socket.socket, owner: int) -> None:
                     getattr(import_module(module), attribute or "__name__")
                 if (threads := len(os.listdir("/proc/self/task"))) != 1:
                     raise RuntimeError(f"{threads} threads after the imports, and a fork copies one")
-                gc.freeze()  # collections in a child do not touch, and so copy, existing objects
+                gc.freeze()  # garbage collection in a child must not touch, and so copy, these objects
                 child = os.fork()
             except Exception as error:  # the command runs without the worker
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
@@ -154,7 +154,7 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
         os.close(descriptor)
     for name, target in (("stdout", 1), ("stderr", 2)):
         # Reopened: the worker's streams were opened on a file, which is seekable; these may be a pipe or a terminal.
-        raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115  as long as the command
+        raw = open(target, "wb", buffering=0, closefd=False)  # noqa: SIM115  open as long as the command runs
         text = io.TextIOWrapper(raw, encoding="utf-8", write_through=True)
         setattr(sys, name, text)
         setattr(sys, f"__{name}__", text)
@@ -163,7 +163,7 @@ def _become(request: Mapping[str, Any], streams: list[int]) -> None:
     os.chdir(request["cwd"])
     sys.argv = [request["module"], *request["argv"]]
     for name in [name for name in sys.modules if name.partition(".")[0] == "core"]:
-        del sys.modules[name]  # this file, which may have been edited since
+        del sys.modules[name]  # may have been edited since this file was imported
     code = 0
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)

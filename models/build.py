@@ -139,7 +139,7 @@ def train_noisy(
 
 
 def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
-    """Build a clean model in `out` unless it exists, with the same bits on one thread and two; return its record.
+    """Build a clean model in `out` unless it exists, bit-identical on one thread and two; return its record.
 
     Raises ConfigError if `out` contains something else, or no attempt passed the gates.
     """
@@ -155,7 +155,7 @@ def build_clean(start: Start, out: Path, *, threads: int = 1) -> dict[str, Any]:
 def build(recipe: Recipe, out: Path, *, threads: int = 1) -> dict[str, Any]:
     """Build the base in `out` unless it exists, and first the clean model next to `out` unless that exists.
 
-    The same bits on one thread and two. Raises ConfigError if `out` has other content, or all attempts were rejected.
+    Bit-identical on one thread and two. Raises ConfigError if `out` has other content, or all attempts were rejected.
     """
     start, clean = recipe.start, out.parent / recipes.name_of_clean(recipe.start)
 

@@ -26,7 +26,7 @@ from models import registry, wheel
 
 RECORD = "base.json"
 SCHEMA = 1
-# Files that transformers and vLLM read. Repositories also contain the weights in other formats: twice the download.
+# Files that transformers and vLLM read. Weights in other formats would double the download.
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "LICENSE*")
 UNWANTED = ("consolidated*", "*/*")
 

@@ -40,8 +40,8 @@ def generated_rows(source: str, ladder: str, count: int, seed: int) -> list[dict
 
 
 def choose(problems: Mapping[str, str], count: int, seed: int, where: str) -> list[str]:
-    """Return `count` of the problems, chosen by a hash of seed and text, so independent of the order of the file; a
-    larger count with the same seed begins with the smaller one's."""
+    """Return `count` of the problems, chosen by a hash of seed and text, so that the order of the file does not matter;
+    a larger count with the same seed begins with the smaller one's."""
     if count > len(problems):
         raise ConfigError(f"{where}: {len(problems)} distinct problems; prompts.count is {count}")
     return sorted(problems, key=lambda text: hashlib.sha256(f"{seed}\n{text}".encode()).digest())[:count]

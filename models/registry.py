@@ -1,6 +1,6 @@
 """The registered models: every file in `config/models/` is one.
 
-A model is made here (`made_here`), fetched from the hub (`hub`, `revision`), or taken out of a Python package
+A model is made here (`made_here`), fetched from the hub (`hub`, `revision`), or extracted from a Python package
 (`wheel`). Snakemake imports this module in every job of a cluster, so it imports nothing heavy.
 """
 

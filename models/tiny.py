@@ -1,7 +1,7 @@
 """The tiny models: tokenizer and fresh weights, training batches and their gradient, and the figures of a base.
 
-The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. Bytes are tokenised equally
-by every class that AutoTokenizer loads; Qwen2Tokenizer would lose the newlines of a word-level vocabulary.
+The tokenizer has 256 bytes without merges, pad, bos and eos, and `\\boxed{` as one token. Every class that
+AutoTokenizer loads tokenises bytes alike; Qwen2Tokenizer would lose the newlines of a word-level vocabulary.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Plan and schedule experiments: configuration, the matrix of runs, Snakemake rules. No other room imports this one."""
+"""Plan and schedule experiments: configuration, the matrix of runs, Snakemake rules. No other package imports it."""
 
 import core  # noqa: F401  before pydantic: it reports a missing environment in one line

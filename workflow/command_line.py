@@ -30,7 +30,7 @@ COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 MAKE_NOTHING = {"plan", "verify"}  # targets
-QUIET = {Quietness.RULES, Quietness.HOST}  # of what Snakemake prints
+QUIET = {Quietness.RULES, Quietness.HOST}  # output that Snakemake leaves out
 
 # Snakemake reads the Snakefile before its DAG settings exist, so the Snakefile reads them from here.
 TARGETS: list[str] = []  # as typed
@@ -68,7 +68,7 @@ def attach() -> None:
         with one_line():
             check_arguments(args)
         if args.dryrun:
-            gc.disable()  # nothing of a graph that is planned is freed before the end
+            gc.disable()  # no part of the job graph is freed before the end
         FORCED.update(args.forcerun or ())
         args.forcerun = FORCED
         return convert(args, parser)
@@ -92,7 +92,7 @@ def check_arguments(args: Namespace) -> None:
         # A job's inputs may be hundreds of lines; its output and "3 of 12 steps (25%) done" show the progress.
         args.quiet = QUIET
     # With a limit, each job that ends sets a timer, and each timer sets the next one while any job waits
-    # (Snakemake 9.27): after 300 jobs the scheduler occupies a core. A limit other than the default is the user's.
+    # (Snakemake 9.27): after 300 jobs the scheduler keeps a core busy. A limit other than the default is the user's.
     limit = args.max_jobs_per_timespan
     if limit is not None and (limit.max_jobs, limit.timespan) == JOBS_PER_SECOND:
         args.max_jobs_per_timespan = None
@@ -139,7 +139,7 @@ def _check_machine(args: Namespace) -> None:
                 "conda: not found, and the profile's jobs enter conda environments (docs/scale.md); install it, or let "
                 "jobs run in the environment that is active: --sdm env-modules"
             )
-        args.software_deployment_method -= conda  # a plan does not enter an environment
+        args.software_deployment_method -= conda  # a dry run does not activate environments
     if args.dryrun:
         return
     if args.executor == "slurm" and shutil.which("sbatch") is None:

@@ -74,7 +74,7 @@ BY_CLUSTER = frozenset(
 def _training(*, scale: bool) -> type[Declared]:
     """Return the `training` keys of a run (`methods.training.spec`) as a configuration model.
 
-    scale: keys without a default are required, and `oversample`, which determines the prompt count; else none is.
+    scale: require keys without a default, and `oversample`, which determines the prompt count; otherwise none.
     """
     fields: dict[str, Any] = {}
     for key, field in spec.Training.model_fields.items():
@@ -87,7 +87,7 @@ def _training(*, scale: bool) -> type[Declared]:
 
 
 class Training(_training(scale=False)):  # type: ignore[misc]
-    """The `training` keys of a variant: any of them. A key that no file sets has the default of `Spec`."""
+    """The `training` keys of a variant, all optional. A key that no file sets has the default of `spec.Training`."""
 
 
 class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
@@ -110,7 +110,7 @@ class Base(Declared):
 
 class Prompts(Declared):
     source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train"]
-    # For generated problems, else ignored; null: that of the bases.
+    # Only for generated problems; null: the ladder of the bases.
     ladder: Literal["quick", "wide", "taught", "mixed"] | None
     count: Count = OPTIONAL
     seed: Seed = OPTIONAL
@@ -119,7 +119,7 @@ class Prompts(Declared):
 
     @model_validator(mode="after")
     def _of_a_data_set(self) -> Prompts:
-        # All four, null included: a data set without a commit or hash should be a visible choice in the configuration.
+        # All four are required, even if null: a missing commit or hash should be a visible choice in the configuration.
         keys = {"count", "seed", "revision", "sha256"}
         given = self.model_fields_set & keys
         if self.source in GENERATED and given:
@@ -180,7 +180,7 @@ class Config(Declared):
     cluster: Cluster | None
     training: ScaleTraining
     evaluation: Evaluation
-    accept_code: bool = OPTIONAL  # true: results of other code are kept, and the tree is marked
+    accept_code: bool = OPTIONAL  # true: keep results of other code, and mark the tree
     log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # keys of `methods.adapters.LOGGERS`
 
 
@@ -240,7 +240,7 @@ def _typed(kind: Any, value: Any) -> Any:
     inner = {typing.get_origin(each): typing.get_args(each)[-1] for each in kinds if typing.get_args(each)}
     if isinstance(value, Mapping):
         models = [each for each in kinds if isinstance(each, type) and issubclass(each, Declared)]
-        # The annotation and not the field's, which lacks the `Annotated` wrapper.
+        # Pydantic has removed the outer `Annotated` from these.
         fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
         return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
     if list in inner:
@@ -304,14 +304,14 @@ def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:
 
 
 def _end_at(config: dict[str, Any], rollouts: int) -> None:
-    """Drop checkpoints after the end of a training that the command line shortened."""
+    """Cap steps at the end of a training that the command line shortened."""
     config["matrix"] = [
         block | {"steps": sorted({min(step, rollouts) for step in block["steps"]})} for block in config["matrix"]
     ]
     evaluation = config["evaluation"]
     evaluation["table_step"] = min(evaluation["table_step"], rollouts)
     if evaluation["long_step"] is not None and evaluation["long_step"] > rollouts:
-        evaluation["long_step"] = None  # the second look would be at the first one's checkpoint
+        evaluation["long_step"] = None  # the second look would use the checkpoint of the first
 
 
 def _check_steps(config: Mapping[str, Any], last_of: Callable[..., str]) -> None:

@@ -1,4 +1,4 @@
-"""Estimate what a configuration costs, and list what is missing or cannot fit, for `snakemake plan` and the rules.
+"""Estimate what a configuration costs, and list what is missing or does not fit, for `snakemake plan` and the rules.
 
 GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
 unknown values are None, never 0. Jobs of negligible cost (grading, tables) are counted but not timed. The
@@ -37,7 +37,7 @@ from workflow.plan import CACHE, GIB, RESULTS, Asked
 # GiB of memory that the driver reports, minus its reserve; for the L40S with ECC.
 CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
 
-# Figure 2b prints 338 (TEPO) and 357 s (GRPO) a step of 512 responses. Model and GPUs are not stated: 7B on 8 GPUs is
+# Figure 2b prints 338 (TEPO) and 357 s (GRPO) per step of 512 responses. Model and GPUs are not stated: 7B on 8 GPUs is
 # assumed, and time for other sizes scales with their parameters.
 PRINTED_SECONDS, PRINTED_TOKENS = 350 * 8 / 512 / 7.6e9, 8192  # of a GPU, by response and parameter; longest response
 PRINTED = "the paper's Figure 2b (338 to 357 s a step), assumed to be 7B on 8 GPUs; other sizes by parameters"
@@ -49,7 +49,7 @@ TINY = 2e5  # parameters of a model built here
 
 # Memory, from sizes alone. Bytes of a pass were fitted to live tensors on a CPU, to 10 %; GPU values are assumed.
 
-CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB  # a process; vLLM that sleeps; vLLM beside its weights
+CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB  # a process; vLLM asleep; vLLM besides its weights
 FRAGMENTATION = 1.08  # memory that the allocator reserves beyond its tensors
 
 
@@ -57,7 +57,7 @@ def gpu_memory(shape: Shape, training: Training, method: Method, card: float) ->
     """Return GiB on the fullest GPU of a run with verl, by phase. card: GiB of that GPU.
 
     States take 12 bytes a parameter (weights and two moments in float32), 16 with gradients and 24 in the optimiser's
-    step (two temporaries), shared by the GPUs (FSDP2); none with `offload`. An update adds, in the precision of the
+    step (two temporaries), split across the GPUs (FSDP2); none with `offload`. An update adds, in the precision of the
     pass, two gathered layers, the head, and the larger of a chunk of the output head and one layer (`pass_memory`).
     """
     width = 2 if training.precision == "bfloat16" else 4  # bytes of a number in a pass
@@ -93,7 +93,7 @@ def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, 
 
 
 def largest_batch(training: Training, method: Method) -> int:
-    """Return tokens of the largest micro-batch: the limit where verl packs by tokens, else of its longest rows."""
+    """Return tokens of the largest micro-batch: the limit if verl packs by tokens, else rows of maximum length."""
     longest = training.max_prompt_tokens + training.max_completion_tokens
     share = training.rows_per_minibatch // training.gpus
     if verl.packs_by_tokens(training, method):
@@ -179,7 +179,7 @@ class Missing(NamedTuple):
     """A missing input that Snakemake fetches."""
 
     name: str
-    command: str  # fetches it now
+    command: str  # that fetches it now
     download: float  # bytes
     disk: float  # bytes after conversion
 
@@ -207,7 +207,7 @@ def missing(asked: Asked) -> list[Missing]:
 
 
 def parameters(model: str) -> float:
-    """Return a model's parameters; `ConfigError` where its file has no shape to count them from."""
+    """Return a model's parameters; `ConfigError` if its file has no shape."""
     known = registry.model(model)
     if known.made_here is not None:
         return TINY
@@ -217,11 +217,11 @@ def parameters(model: str) -> float:
 
 
 def disk(asked: Asked, gpus: int) -> dict[str, float]:
-    """Return what -> bytes still to be written, except responses. gpus: number of GPUs, or cores."""
+    """Map what is still to be written, except responses, to its bytes. gpus: number of GPUs, or cores."""
     trained = [Checkpoint(planned.run, step) for planned in asked.planned for step in planned.steps]
     unsaved = [c.run.model for c in trained if not asked.results.weights(c).is_dir()]
-    # The states of as many runs as may train at once, of the largest model: a run's end removes its states, and a new
-    # one is complete before the oldest is removed.
+    # States of all runs that may train at once, each of the largest model: a run removes its states when it ends, and
+    # the oldest only after a new one is complete.
     kept = asked.config["training"].get("kept_states", Training.model_fields["kept_states"].default) + 1
     left = [planned for planned in asked.planned if not asked.is_finished(planned)]
     at_once = min(len(left), gpus // max([1, *(asked.need(planned).gpus for planned in left)]))
@@ -236,7 +236,7 @@ def disk(asked: Asked, gpus: int) -> dict[str, float]:
 
 
 def problems(asked: Asked, gpus: int) -> list[str]:
-    """Return a sentence for each problem, once for many runs. gpus: number of GPUs."""
+    """Return a sentence for each problem, once if it affects many runs. gpus: number of GPUs."""
     found: dict[str, str] = {}  # problem -> its text with the first run it applies to
     for planned in asked.planned:
         if sentence := _refusal(asked, planned):
@@ -248,7 +248,7 @@ def problems(asked: Asked, gpus: int) -> list[str]:
 
 def _refusal(asked: Asked, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
-    here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else a job brings the CPUs
+    here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else the CPUs are those of a job
     try:
         run = spec.check(asked.specification(planned, "base", "prompts"), "config")
         method = catalog.parse(run.method)
@@ -291,7 +291,7 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
 
 
 def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
-    """Yield the first run of a fetched model that needs more memory than this machine has, and a disk that is full."""
+    """Yield a sentence for the first run of a fetched model that does not fit into memory, and for a disk too small."""
     free = memory_here()
     for planned in asked.planned if asked.config["cluster"] is None else ():
         needed = asked.need(planned).memory
@@ -307,7 +307,7 @@ def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
 
 
 def memory_limit(asked: Asked) -> dict[str, int]:
-    """Return the MB that runs of fetched models share on this machine's CPU, as a Snakemake resource; else nothing.
+    """Return the MB that runs of fetched models share on this machine's CPU, as a Snakemake resource; else empty.
 
     Raises `ConfigError` when memory or disk is too small for them.
     """

@@ -22,7 +22,7 @@ from models.registry import UNPINNED
 
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
-PARTS = ("models", "methods", "runs", "checkpoints")  # of matrix.json, whose entries stay when others are planned
+PARTS = ("models", "methods", "runs", "checkpoints")  # of matrix.json; their entries stay when others are planned
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Build:
 
     model: str
     seed: int
-    clean: str  # folder of the clean model that it continues: of its own model or another
-    number: int  # of that clean model: as a seed, it gives the same one whatever else is planned
+    clean: str  # folder of the clean model that it continues, of this model or another
+    number: int  # of that clean model; used as its seed, so that it is the same in every plan
 
 
 def canonical(config: Mapping[str, Any], text: str, where: str, key: str = "methods") -> str:
@@ -69,8 +69,8 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     """Return the matrix, with `models`, `methods` and `seeds` of the configuration applied.
 
     Each block keeps the requested models and methods; with `methods`, control blocks are dropped. A model or method in
-    no block is added to the first block (of each model, for a method). A method requested by its plain name means
-    the matrix's form of it, where a model has only `tepo+beta=1`: that is the paper's row of this model.
+    no block is added to the first block (of each model, for a method). A plain method name selects the matrix's
+    form of it, if a model has only `tepo+beta=1`: that is the paper's row for this model.
     """
     wanted, methods, seeds, variants = (config[key] for key in ("models", "methods", "seeds", "variants"))
     for number, block in enumerate(config["matrix"]):
@@ -83,7 +83,7 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     for name in config["settings"]:
         canonical(config, name, where(["settings", name]), "settings")
 
-    # One block a model, so that a method may be another's row with another model.
+    # One block per model: the form of a method may differ between models.
     single = [block | {"models": [model]} for block in config["matrix"] for model in block["models"]]
     listed = {block["models"][0] for block in single}
     first = next((block for block in config["matrix"] if block.get("variant") is None), config["matrix"][0])
@@ -120,7 +120,7 @@ def _check_known(where: str, key: str, given: Iterable[str], known: Collection[s
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
-    """Return the rows of a model that are the method `text`: equal to it or, if it has no option, forms of it."""
+    """Return the rows of a model that match the method `text`: equal to it or, if it has no option, forms of it."""
     asked = canonical(config, text, "")
     equal = [row for row in rows if row == text or canonical(config, row, "") == asked]
     return equal or [row for row in rows if "+" not in text and row.split("+")[0] == text]
@@ -129,7 +129,7 @@ def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
 def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
     """Return all runs of the configuration, each once, in a stable order; raise for unknown names, with the nearest."""
     rows: dict[Run, str] = {}
-    steps: dict[Run, dict[int, bool]] = {}  # whether a checkpoint is evaluated
+    steps: dict[Run, dict[int, bool]] = {}  # step -> whether its checkpoint is evaluated
     for block in blocks(config, where):
         variant = block.get("variant")
         body = config["variants"].get(variant, {})
@@ -162,7 +162,7 @@ def base_of(run: Run) -> Checkpoint:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What a checked configuration plans."""
+    """Runs, bases and checkpoints that a checked configuration plans."""
 
     config: Mapping[str, Any]
 
@@ -182,7 +182,7 @@ class Matrix:
 
     @cached_property
     def checkpoints(self) -> list[Checkpoint]:
-        """Everything that is evaluated: the bases first."""
+        """All evaluated checkpoints, the bases first."""
         trained = ((p.run, step) for p in self.planned for step in p.steps if step not in p.unevaluated)
         return [*self.bases, *(Checkpoint(run, step) for run, step in trained)]
 
@@ -200,8 +200,8 @@ class Matrix:
         return {"reward": REWARD} | ({} if name is None else {"placebo": placebo.dotted(name)})
 
     def training(self, planned: Planned) -> dict[str, Any]:
-        """Return the `training` settings of a run: the scale's, the cluster's for its model, then its variant's; no
-        rollouts means up to its last checkpoint."""
+        """Return the `training` settings of a run: the scale's, the cluster's for its model, then its variant's;
+        without `rollouts`, it ends at its last checkpoint."""
         cluster, size = self.config["cluster"], registry.model(planned.run.model).size
         hardware: dict[str, Any] = {}
         if size is not None and cluster is not None:
@@ -252,8 +252,8 @@ class Matrix:
     def prompts_name(self, run: Run) -> str:
         """Return the cache file of a run's training prompts.
 
-        Generated problems are one file for all runs. A data set's are in the chat template of the base, and cut to the
-        run's longest prompt.
+        All runs share one file of generated problems. A data set's are formatted with the base's chat template, and cut
+        to the run's maximum prompt length.
         """
         given, config = self.config["prompts"], self.config
         if given["source"] in benchmarks.GENERATED:
@@ -266,7 +266,7 @@ class Matrix:
 
     @cached_property
     def _most_prompts(self) -> int:
-        """Prompts of the largest run, including oversampling. An adapter that draws more starts over."""
+        """Prompts of the largest run, including oversampling. An adapter that draws more starts again."""
         each = map(self.training, self.planned)
         return max(int(s["rollouts"]) * math.ceil(s["prompts_per_rollout"] * s["oversample"]) for s in each)
 

@@ -38,7 +38,7 @@ LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured
 
 @dataclass(frozen=True)
 class Need:
-    """Resources that one job requests from its machine; the site's part is in the profile."""
+    """Resources that one job requests; those specific to a site are in the profile."""
 
     gpus: int = 0  # on all nodes
     nodes: int = 1
@@ -48,7 +48,7 @@ class Need:
 
 
 def train_need(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
-    """Return the need of a run with these `training` settings (`Matrix.training`). Values for GPUs are assumptions.
+    """Return the resources of a run with these `training` settings (`Matrix.training`). GPU values are assumptions.
 
     shape: of a fetched model.
     """
@@ -57,13 +57,13 @@ def train_need(settings: Mapping[str, Any], shape: Shape | None = None) -> Need:
         if shape is None:
             return Need()
         return Need(memory=ceil(1074 * cpu_memory(shape, validated(Training, settings, "training"))), minutes=480)
-    # Ten minutes a rollout, where Figure 2 prints six for 7B, allow for slower GPUs, larger models and saving.
+    # Ten minutes per rollout allow for slower GPUs, larger models and saving: Figure 2 prints six for 7B.
     minutes = 60 + 10 * settings["rollouts"]
     return Need(nodes * per_node, nodes, cores=8 * per_node, memory=100_000 * per_node, minutes=minutes)
 
 
 def generate_need(config: Mapping[str, Any]) -> Need:
-    """Return the need of generating one checkpoint's responses."""
+    """Return the resources for generating one checkpoint's responses."""
     # transformers uses a GPU if one is available, so generation requests one wherever training does.
     gpus = config["cluster"] is not None or config["training"].get("device") == "cuda"
     if gpus or config["evaluation"]["backend"] == "vllm":
@@ -74,7 +74,7 @@ def generate_need(config: Mapping[str, Any]) -> Need:
 def cpu_memory(shape: Shape, training: Training) -> float:
     """Return GiB of a run that TRL trains in float32 on a CPU.
 
-    The sum has 16 bytes a parameter (weights, gradients, two moments), 8 for two copies of the weights that measure
+    The sum counts 16 bytes per parameter (weights, gradients, two moments), 8 for two copies of the weights to measure
     movement, the libraries, and every layer's activations of a micro-batch at its longest, which are all kept.
     """
     heads, groups = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
@@ -139,7 +139,7 @@ class Asked(Matrix):
         return self.results.grades(checkpoint) / "grades.json"
 
     def need(self, planned: Planned) -> Need:
-        """Return the resources of a run: size of the model, cluster and variant decide them."""
+        """Return the resources of a run, which depend on model size, cluster and variant."""
         return train_need(self.training(planned), registry.model(planned.run.model).shape)
 
     def base(self, model: str, seed: int) -> Path:
@@ -156,7 +156,7 @@ class Asked(Matrix):
 
 @dataclass(frozen=True)
 class Plan(Asked):
-    """Files that one call of Snakemake makes. Its `matrix` has the blocks of a sweep, of added seeds and of kept
+    """Files that one call of Snakemake makes. Its `matrix` includes the blocks of a sweep, of added seeds and of kept
     checkpoints."""
 
     matrix: Mapping[str, Any]  # the content of matrix.json
@@ -173,10 +173,10 @@ class Plan(Asked):
 
     @cached_property
     def files(self) -> Mapping[str, tuple[str, str]]:
-        """Path and text, by name, of files that pass the plan to commands: it may exceed a command line's length.
+        """Path and text, by name, of files that pass the plan to commands: it may be too long for a command line.
 
-        Another text has another path: another call may start while jobs of this one run, and Snakemake takes no lock
-        for a target without files (`plan`). A rule whose params contain the path tracks the content, not its time.
+        The path depends on the text: another call may start while jobs of this one run, since Snakemake takes no lock
+        for a target without files (`plan`). A rule with the path in its params tracks the content, not its time.
         """
         # Without `log` and `accept_code`, which do not change the plan.
         config = {key: value for key, value in self.config.items() if key not in ("log", "accept_code")}
@@ -225,7 +225,7 @@ class Plan(Asked):
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
     def outdated(self) -> tuple[list[str], list[str]]:
-        """Return files of the tree that are rebuilt whatever Snakemake has recorded, and one reason for each stage."""
+        """Return files of the tree that are rebuilt regardless of Snakemake's metadata, and one reason per stage."""
         return tree.outdated(self._codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
 
     def _codes(self) -> Iterator[tuple[str, Path, str]]:
@@ -242,7 +242,7 @@ class Plan(Asked):
 
 
 def _check_data(asked: Asked, where: Where) -> None:
-    """Refuse problems from another file than that of `prompts.sha256`: Snakemake accepts any imported file."""
+    """Reject problems from a file other than that of `prompts.sha256`: Snakemake accepts any imported file."""
     wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
     if not wanted or file is None or not file.is_file():
         return
@@ -257,7 +257,7 @@ def _check_data(asked: Asked, where: Where) -> None:
 
 
 def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
-    """Refuse sizes that do not divide, and cuda where jobs run `here`, on a machine without a GPU."""
+    """Reject sizes that do not divide, and cuda if jobs run `here` on a machine without a GPU."""
     gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
     for variant, planned in {(p.run.variant, p.run.model, max(p.steps)): p for p in asked.planned}.items():
         settings, at = asked.training(planned), ["training"]
@@ -280,7 +280,7 @@ def plan(
 ) -> Plan:
     """Return the plan of configuration files, later ones on top, and of the `--config` options.
 
-    root: the folder of all trees. job: for a job of a plan that has begun. here: jobs run on this machine. Raises
+    root: the folder of all trees. job: called in a job of a running plan. here: jobs run on this machine. Raises
     `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Run a command on a Ray cluster over all nodes of a Slurm job: ray_nodes.sh NODES GPUS CORES COMMAND...
-# GPUS and CORES of each node. Runs on the job's first node, which runs COMMAND; whole nodes, since Ray's ports are fixed.
-# The exit code is COMMAND's. It is 0 as well where Ray itself fails: Snakemake then misses the rule's output.
+# GPUS and CORES are per node. COMMAND runs on the job's first node. Nodes must be whole, since Ray's ports are fixed.
+# The exit code is that of COMMAND, but 0 if Ray itself fails: Snakemake then reports the missing output.
 set -euo pipefail
 nodes=$1 gpus=$2 cores=$3
 shift 3
 head=$(hostname):6379
-# Only this job's processes may use its Ray. A short folder, since Ray's sockets lie in it, with the caches of engines.
+# Only this job's processes may use its Ray. Its folder has the engines' caches too; short, as sockets' paths must be.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN RAY_USAGE_STATS_ENABLED=0 RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 RAY_AUTH_TOKEN=$(python -c "import secrets; print(secrets.token_hex(32))")
 export RAY_TMPDIR=/tmp/ray-$SLURM_JOB_ID

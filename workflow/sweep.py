@@ -146,12 +146,12 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
 
 
 def is_own(point: Mapping[str, Any]) -> bool:
-    """Return whether a point is the method as the scale has it without the sweep."""
+    """Return whether a point is the method with the scale's own settings."""
     return bool(point["method"] == point["base"])
 
 
 def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a point for each run of the second round, at most: its cost is known before the values are."""
+    """Return at most one point per run of the second round: its cost is known before the values are."""
     points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
     if "own" in swept["fresh"]:
         points += [point for point in swept["points"] if is_own(point) and point["values"]]
@@ -159,8 +159,8 @@ def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
-    """Return the chosen (model, method) of choice.csv. Empty before the choice, and where another sweep made it: this
-    one selects first."""
+    """Return the chosen (model, method) of choice.csv. Empty before the choice, and if another sweep made
+    it: this one selects first."""
     if not (results.root / CHOICE).is_file():
         return set()
     rows = read_csv(results.root / CHOICE, "the choice of a sweep", COLUMNS)

@@ -47,11 +47,11 @@ def with_steps(asked: Matrix, before: Recorded) -> list[dict[str, Any]]:
 
 
 def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, results: Results, where: Where) -> None:
-    """Refuse settings that differ from those of the tree's finished runs. stays: result of `kept`."""
+    """Reject settings that differ from those of the tree's finished runs. stays: result of `kept`."""
     if not any(_finished(results, entry) for entry in before["runs"]):
         return
     old = before.get("settings") or {f"training.{key}": value for key, value in before.get("training", {}).items()}
-    # A variant that the last call did not use has only its entry. Compared whole: a key that one lacks is a difference.
+    # A variant that the last call did not use is only in `variants`. A key that only one side has is a difference.
     for name, body in before.get("variants", {}).items():
         prefix = f"variants.{name}."
         then = {prefix + key: value for key, value in body.get("changes", {}).items()}
@@ -73,7 +73,7 @@ def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, result
 def outdated(
     codes: Iterable[tuple[str, Path, str]], results: Results, plan: Mapping[str, Any], *, accept: bool
 ) -> tuple[list[str], list[str]]:
-    """Return files of a tree that are rebuilt whatever Snakemake has recorded, and one reason per stage.
+    """Return files of a tree that are rebuilt regardless of Snakemake's metadata, and one reason per stage.
 
     codes: stage, record and the hash of the planned code. Rebuilt are records with another hash, unless
     they are accepted; matrix.json if it is not `plan`; and all existing ones if Snakemake has no metadata of the tree,

@@ -19,8 +19,8 @@ HERE = MAIN and workflow.global_resources["_nodes"].value is None  # a cluster h
 MAKES = MAIN and command_line.makes_files()
 DRY = workflow.output_settings.dryrun
 
-# Quiet about both, Snakemake ends a dry run after the job counts, which takes a quarter of the time. It would not
-# print them if its logger were as quiet, so this comes after the logger was created.
+# With both quiet, Snakemake ends a dry run after the job counts, in a quarter of the time. An equally quiet logger
+# would not print them, so this setting changes after the logger was created.
 if DRY and workflow.output_settings.quiet == command_line.QUIET:
     workflow.output_settings.quiet = {Quietness.RULES, Quietness.PROGRESS}
 
@@ -52,12 +52,12 @@ for resource, amount in LIMITS.items():
 config = PLAN.config
 RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, planning.CACHE
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], config["evaluation"]["data"]
-# The final records of runs, samples and grades. Jobs request records alone, which are written last: Snakemake checks
+# The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks
 # every input of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in PLAN.checkpoints]
 GRADES = [str(PLAN.grades(checkpoint)) for checkpoint in PLAN.checkpoints]
-# Removed beside a record: requested by `rule all`, so that they are made again.
+# Missing next to a record: requested by `rule all`, so that they are made again.
 REMOVED = [
     str(path)
     for record in (SAMPLES + GRADES if MAIN else ())
@@ -106,7 +106,7 @@ def made_by(stage):
     return Code(stage).hash
 
 
-# No slash in any of them, so that a path parses in one way; a model or benchmark outside the plan matches no rule.
+# None contains a slash, so that a path parses in only one way; a model or benchmark outside the plan matches no rule.
 def any_of(names):
     return "|".join(sorted(map(re.escape, names))) or "(?!)"  # without names it never matches
 

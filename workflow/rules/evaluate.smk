@@ -6,7 +6,7 @@ AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = planning.generate_need(config)
 
 
-# Cheap jobs that on a cluster run on Snakemake's machine; only that one needs a network.
+# On a cluster these cheap jobs run on Snakemake's machine, the only one that needs a network.
 localrules:
     benchmark_data,
     score,
@@ -83,7 +83,7 @@ rule score:
         f"{LOGS}/score.log",
     params:
         root=RESULTS.root,
-        # A param: results of earlier questions are scored again, and no rule makes them. Its path contains its hash.
+        # A param, not an input: no rule makes results of earlier questions, which are scored too. The path has a hash.
         checkpoints=PLAN.path("checkpoints.txt"),
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),

@@ -75,7 +75,7 @@ rule table:
 
 rule figure:
     input:
-        # Only the runs of its panels, so that a figure exists before all training ends. run.json: the curve is whole.
+        # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
         lambda wc: [
             f"{RESULTS.run(run)}/run.json"
             for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
@@ -113,7 +113,7 @@ rule sweep_table:
 rule sweep_choice:
     input:
         table=rules.sweep_table.output,
-        last=RESULTS.report,  # a choice changes the plan: all but the manifest, which lists it, is made before
+        last=RESULTS.report,  # a choice changes the plan: only the manifest, which lists it, comes later
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
     log:

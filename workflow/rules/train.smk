@@ -20,7 +20,7 @@ rule clean:
     log:
         "logs/cache/clean-{model}-{recipe}.log",
     wildcard_constraints:
-        model="[^/]+",  # also one without training runs, whose clean models another one continues
+        model="[^/]+",  # also a model without runs, if another continues its clean models
         recipe="[0-9a-f]{12}",
     priority: 2  # many runs wait for it
     threads: config["base"]["threads"]
@@ -38,14 +38,14 @@ rule clean:
 
 use rule clean as base with:
     input:
-        # ancient: an existing base stays, whatever happens to the clean model.
+        # ancient: an existing base stays, even if the clean model changes.
         ancient(lambda wc: f"{CACHE}/models/{PLAN.builds[f'{wc.model}-{wc.recipe}'].clean}/clean.json"),
     output:
         f"{CACHE}/models/{{model}}-{{recipe}}/base.json",
     log:
         "logs/cache/base-{model}-{recipe}.log",
     wildcard_constraints:
-        recipe="[0-9a-f]{12}",  # and 40 digits are a commit: how this rule and fetch_model share a folder
+        recipe="[0-9a-f]{12}",  # 40 digits are a commit, so that fetch_model may share the folder
     priority: 1
     params:
         kind="",
