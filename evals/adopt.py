@@ -6,8 +6,8 @@
 Formats: lm-eval (--log_samples), inspect (.json), jsonl. One FILE is one model on one benchmark; another call adds to
 TREE. Each response keeps the tool's verdict (`tool_correct`).
 
-A benchmark keeps its name in the log. With the problems and golds of a registered one in --data, it is that one;
-otherwise TREE/data defines it by the golds of the log.
+A benchmark keeps its name in the log. If --data holds a registered benchmark of this name with these problems and
+golds, that one is used; otherwise TREE/data defines it by the golds of the log.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def _name(text: str, log: Log, option: str) -> str:
 def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None) -> Path:
     """Write the tree, grade it and return the path of its scores.
 
-    source: folder with the items of registered benchmarks. Everything is written beside the tree and moved there last,
+    source: folder with the items of registered benchmarks. Everything is written next to the tree and moved there last,
     so that an error leaves the tree as it was. Raises ConfigError unless responses and golds fit into one table.
     """
     run.check_out(results)
@@ -170,7 +170,7 @@ def _write_items(one: Survey, results: Results, fresh: Results, tool: str, sourc
 
 
 def _other(one: Survey, items: Sequence[Item]) -> str:
-    """Return the first item of the log that is not among these with the same gold; empty if there is none."""
+    """Describe the first item of the log that is missing here or has another gold; empty if there is none."""
     golds = {item.item_id: item.answer for item in items}
     for id, item in one.items.items():
         if golds.get(id) != item.answer:

@@ -13,7 +13,7 @@
 The first six are arithmetic. All of it but `add2` is modulo 10, left to right, without precedence. Operands of `*` are
 3, 7 and 9, the units modulo 10: with free digits zero absorbs, and a constant answer scores 0.47; with units every step
 is a bijection, and chance is 0.10 (`add2`: about 0.03). The last three are of a different kind, so that benchmarks
-test different abilities: to follow a state (`swap`; chance 0.20), to change a list (`sort`; below 0.02), to look up
+test different abilities: following a state (`swap`; chance 0.20), changing a list (`sort`; below 0.02), looking up
 in a table (`iter`; 0.17). Each written step of any family is one fact with a short result, so that a model of 0.2 M
 parameters can learn the facts.
 
@@ -192,7 +192,7 @@ def read(prompt: str, key: str, k: int) -> Problem:
 
 
 def _solved(prompt: str, of: Family, noise: float = 0.0, rng: random.Random | None = None) -> tuple[list[str], str]:
-    """Return the written steps and the answer; noise: probability of a slip per step, with which the work continues."""
+    """Return the written steps and the answer; noise: probability per step of a slip, from which the work continues."""
     steps, work = list[str](), of.work(prompt)
     step = next(work)
     while True:
@@ -254,7 +254,7 @@ def held_out(key: str, k: int, n: int, seed: int) -> list[Problem]:
     """Return `n` different test problems in a seeded order.
 
     Raises ConfigError when the test part is smaller than `n`, or, in a space too large to list, when `n` is more than a
-    tenth of the whole space, because drawing until nearly all of the test part has come up would take too long.
+    tenth of the whole space, because drawing nearly all of the test part at random would take too long.
     """
     # A string as seed: Python hashes it with SHA-512, so that it gives the same numbers in every process.
     rng = random.Random(f"held-out {key} {k} {seed}")

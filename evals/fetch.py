@@ -38,7 +38,7 @@ def fetch(
     """Write the verified items of a benchmark to `folder`; keep a file that is already there and correct.
 
     mirror: a folder to take the file from instead of the network; file: the file itself. Raises MissingInputError when
-    the items cannot be obtained, CorruptInputError when they are not the registered ones. Then nothing is written.
+    the items cannot be obtained, CorruptInputError when they are not the registered ones; nothing is then written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if target.is_file():
@@ -108,7 +108,7 @@ def _download(benchmark: Benchmark) -> list[Item]:
     )
 
 
-# Downloads, whatever their content: also of `models.fetch` and `models.training_data`.
+# Downloads of any content, also for `models.fetch` and `models.training_data`.
 #
 # huggingface_hub resolves the hub's address (`HF_ENDPOINT`, `HF_HUB_OFFLINE`). For files of public git repositories,
 # REPOSITORY_FILE is the only place that names a host; the environment variable `TEPO_REPOSITORY_FILE` replaces it.

@@ -1,4 +1,4 @@
-"""Draw the responses of one model on benchmarks, through lm-eval; no grading.
+"""Draw the responses of one model on benchmarks; no grading.
 
     python -m evals.generate --model FOLDER --benchmarks K [K ...] --data DIR --seed N --out SAMPLES_DIR
 
@@ -12,7 +12,7 @@ from core import worker
 
 # The other engines start servers or processes.
 if __name__ == "__main__" and not any(word.endswith(("vllm", "openai")) for word in sys.argv):
-    # Before the other imports, which the worker already has: they take longer than handing over, for every checkpoint.
+    # Before the other imports, which the worker already has: for every checkpoint they take longer than handing over.
     from evals.generation import LIBRARIES
 
     worker.hand_over("evals.generate", LIBRARIES)
@@ -76,7 +76,7 @@ def generate(
     entries = {}
     for plan in plans:
         key = plan.benchmark.key
-        # Of this benchmark alone: adding another one is not a reason to draw it again.
+        # Of this benchmark alone: adding another one must not draw this one again.
         name = settings.model if identity["weights_sha256"] is None else None
         facts = [name, identity, model.describe(), plan.task_hash, code([key], model.backend).hash]
         facts += [os.environ.get(name) for name in THREADS]
@@ -113,7 +113,7 @@ def generate(
 
 
 def finished(slot: Path) -> dict[str, Any] | None:
-    """Return the record of a finished folder; None when unfinished or damaged, which is printed."""
+    """Return the record of a finished folder; None when unfinished or damaged; damage is reported on stderr."""
     if not (slot / DONE).is_file():
         return None
     try:
@@ -126,7 +126,7 @@ def finished(slot: Path) -> dict[str, Any] | None:
 
 
 def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict[str, Any]:
-    """Draw the responses of one benchmark, check and store them; return the entry for samples.json."""
+    """Draw and store the responses of one benchmark; return the entry for samples.json."""
     label, key = Path(model.settings.model).name, plan.benchmark.key
     model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()

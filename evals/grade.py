@@ -9,7 +9,7 @@ benchmark that it was grading.
 from core import worker
 
 if __name__ == "__main__":
-    # Before the other imports, which the worker already has: they take longer than handing over, for every checkpoint.
+    # Before the other imports, which the worker already has: for every checkpoint they take longer than handing over.
     worker.hand_over("evals.grade", ("pydantic", "yaml", "pandas", "pyarrow.dataset", "pyarrow.parquet"))
 
 from collections import Counter

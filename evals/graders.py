@@ -6,7 +6,7 @@
 
 `ours` is the verdict in the tree's grades, `tool` the column `tool_correct` that an adopted tree may have; the others
 are those of `evals.grading.others`. Graders that cannot run here are listed with the reason. Equal pairs of gold and
-response are graded once. Columns `label` and `tool_correct` hold true, false or nothing (unknown).
+response are graded once per checkpoint. Columns `label` and `tool_correct` hold true, false or nothing (unknown).
 
 Writes TREE/graders:
 
@@ -51,7 +51,7 @@ OURS, TOOL = "ours", "tool"
 GRADERS = (OURS, *OTHERS, TOOL)
 FOLDER, RECORD = "graders", "graders.json"
 PLACE = ("checkpoint", "benchmark")
-FOUND = ("verdict", "rule", "extracted")  # rule: of another's grader the reason of a timeout or an error
+FOUND = ("verdict", "rule", "extracted")  # rule: of a third-party grader the reason for a timeout or an error
 VERDICTS = ("item_id", "sample", "grader", *FOUND)
 DIFFERENCES = (*PLACE, "gold", "label", *VERDICTS)
 COUNTS = ("labelled", "right_called_wrong", "wrong_called_right")

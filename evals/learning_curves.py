@@ -3,7 +3,7 @@
 Definitions. r_1 ... r_N is a run's reward by rollout (share of right responses among all sampled), N the planned
 rollouts. A collapsed run was stopped with its reward near zero: its rollouts after that count as reward 0 in every
 measure. The running mean at rollout n >= 3 is (r_{n-2} + r_{n-1} + r_n) / 3, so that one lucky rollout is not enough.
-An unfinished run has no figures, and a figure that does not exist is None.
+An unfinished run has no figures; a missing figure is None.
 """
 
 import math
@@ -242,8 +242,8 @@ def _rewards(tree: Tree, run: Run) -> tuple[list[float], Curve]:
 
 
 def _target(tree: Tree, run: Run) -> Fraction | str:
-    """Return the last running mean of GRPO/DAPO's run of the same model, settings and seed: it had the same prompts and
-    initial weights. Or why there is none."""
+    """Return the last running mean of GRPO/DAPO's run of the same model, settings and seed, or why there is none. That
+    run had the same prompts and initial weights."""
     other = Run(run.model, reference(run.method), run.seed)
     if other not in tree.runs:
         return "no GRPO/DAPO run with this seed"

@@ -1,6 +1,6 @@
 """Placebo rewards: less informative about the answers than the true reward, or the opposite of it.
 
-A run's specification names one beside its reward: `"reward": "evals.reward:boxed", "placebo": "evals.placebo:coin"`.
+A run's specification names one next to its reward: `"reward": "evals.reward:boxed", "placebo": "evals.placebo:coin"`.
 Each response still gets its true reward, which the curve records; the method trains on the placebo's value.
 A gain of a method under a placebo is not an effect of the reward.
 

@@ -4,7 +4,7 @@ r"""Short questions for a small pretrained model: generated, each with one right
     next number: 3 5 7 9         11
     second word: cat dog tree    dog
 
-A question begins with the key of its family. The model's prompt has two solved questions of the same family first, as
+A question begins with the key of its family. The model's prompt begins with two solved questions of the same family, as
 plain text (docs/notebook/smollm.md compares forms):
 
     largest: 12 80 31
@@ -13,7 +13,7 @@ plain text (docs/notebook/smollm.md compares forms):
     largest: 40 9 73
 
 Each example ends with the end token, so that a response ends after its box. The held-out part is that of
-`evals.arithmetic`: the fifth of all questions by a hash, and training never sees it.
+`evals.arithmetic`: a fifth of all questions, by a hash, which training never uses.
 """
 
 import random

@@ -2,7 +2,7 @@
 
 Named in a run specification as `evals.reward:boxed`. Comparing texts and exact numbers decides every integer answer in
 microseconds, without another process. Undecided answers go to a pool of workers, which is started when
-first needed. It uses no signal and no thread, so a trainer may call this from any thread and any forked child.
+first needed. It uses neither signals nor threads, so a trainer may call this from any thread and any forked child.
 """
 
 import atexit

@@ -6,7 +6,7 @@
 Writes `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
 intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
 Another model or benchmark adds to OUT. Without --data it prints what would have to be downloaded; --download
-does it. After an interruption, run it again: finished parts are kept.
+downloads it. After an interruption, run it again: finished parts are kept.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def evaluate(model: Engine, benchmarks: Sequence[Benchmark], out: Path, **option
 
 
 def check_out(results: Results) -> None:
-    """Raise ConfigError for a tree made by Snakemake: its matrix plans runs."""
+    """Raise ConfigError for a tree made by Snakemake: its matrix lists runs."""
     if results.matrix.is_file() and read_json(results.matrix, "the list of planned runs").get("runs"):
         raise ConfigError(f"--out: {results.root}: holds results that Snakemake made; choose another folder")
 

@@ -1,4 +1,4 @@
-"""From grades to scores: one row per checkpoint and benchmark, and the averages, each with its interval.
+"""Score grades: one row per checkpoint and benchmark, and the averages, each with its interval.
 
     python -m evals.score --results results/quick --checkpoints tiny/tepo/seed1/step12 tiny/base/seed0/step0 \
         --benchmarks syn_mix3 syn_as3 --out results/quick/scores.csv
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evals.tree import Tree
 
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
-Missing = Collection[tuple[Checkpoint, str]]  # benchmarks that were not run, on purpose
+Missing = Collection[tuple[Checkpoint, str]]  # benchmarks that were intentionally not run
 
 
 def rows(
@@ -129,7 +129,7 @@ def _averages(
 
 
 def _totals(cells: Mapping[str, Graded], never_asked: int = 0) -> dict[str, Any]:
-    """Return sums over benchmarks; `never_asked` responses widen only the denominators of the shares."""
+    """Return sums over benchmarks; `never_asked` responses enlarge only the denominators of the shares."""
     counts = {name: sum(cell.counts()[name] for cell in cells.values()) for name in VERDICTS}
     responses = sum(cell.responses for cell in cells.values())
     tokens = [(cell.tokens_each, cell.responses) for cell in cells.values()]

@@ -1,4 +1,4 @@
-"""`scores.csv`: its columns, a writer with equal bytes for equal results, a reader that keeps gaps as gaps."""
+"""Read and write `scores.csv`: equal results give equal bytes, and empty cells stay empty."""
 
 from __future__ import annotations
 

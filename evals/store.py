@@ -35,7 +35,7 @@ SAMPLES = {  # columns of a samples file: one row per response
     "tokens": "int64",  # without the end token; null when unknown
     "seed": "int64",  # the one under which this response was drawn
 }
-RECORD = {  # what is read of samples.json and grades.json (`core.declared.check`)
+RECORD = {  # the keys that are read from samples.json and grades.json (`core.declared.check`)
     "benchmarks": {
         "*": {
             "sha256": str, "rows": int, "data?": {"file": str, "sha256": str}, "data_sha256?": str,
@@ -104,18 +104,18 @@ def _write(path: Path, table: pa.Table, **options: Any) -> str:
     return sha256_file(path)
 
 
-# Reading. Every reader of samples or grades uses `read_table`, so that only what was written is read.
+# Reading. Every reader of samples or grades uses `read_table`, which verifies the checksum.
 
 
 def read_folder(path: Path) -> dict[str, Any]:
-    """Read `samples.json` or `grades.json`, with the keys of `RECORD`. MissingInputError or CorruptInputError."""
+    """Read `samples.json` or `grades.json`, with the keys of `RECORD`; MissingInputError or CorruptInputError."""
     value: dict[str, Any] = read_json(path, f"record of the {path.stem}")
     check(value, RECORD, str(path))
     return value
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read the entries of `samples.json` or `grades.json`, by benchmark. MissingInputError or CorruptInputError."""
+    """Read the entries of `samples.json` or `grades.json`, by benchmark. Raises as `read_folder`."""
     return dict(read_folder(path)["benchmarks"])
 
 
@@ -130,7 +130,7 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
     """Read some columns of a samples or grades file after verifying its sha256 against its entry.
 
-    Raises MissingInputError with the command that makes the file again, CorruptInputError for a changed file.
+    Raises MissingInputError with the command that recreates the file, CorruptInputError for a changed file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -18,7 +18,7 @@ from core.files import read_csv, read_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals.scores import NOT_CORRECT, read_rows
 
-# What is read of the tree's records (`core.declared.check`).
+# The keys that are read from the tree's records (`core.declared.check`).
 SEED = {"model": str, "method": str, "seed": int}
 TRAINING = {
     "rollouts?": int, "prompts_per_rollout?": int, "samples_per_prompt?": int, "minibatches?": int, "passes?": int,
@@ -86,7 +86,7 @@ class Tree:
 
     @property
     def given(self) -> Path:
-        """The folder that names the tree to a reader: for a kept one that with its archive, not the user's cache."""
+        """The folder to print for this tree: of a kept one that with its archive, not the user's cache."""
         return self.kept or self.root
 
     def once(self, compute: Callable[..., Any], *args: Any) -> Any:
@@ -134,8 +134,8 @@ class Tree:
         return frozenset(self.checkpoints)
 
     def step(self, which: int | str | None) -> int | None:
-        """Return the rollouts of a row's checkpoint: the scale's own (None), its second look (`long`) if any, or
-        the given number."""
+        """Return the rollouts of a row's checkpoint: the scale's `table_step` (None), its `long_step` (`long`) if any,
+        or the given number."""
         steps = {None: self.matrix["table_step"], "long": self.matrix.get("long_step")}
         return which if isinstance(which, int) else steps[which]
 
@@ -186,7 +186,7 @@ class Tree:
 
     def is_fresh(self, run: Run) -> bool:
         """Return whether a sweep's run is on a seed reserved for comparing chosen values: a mean over it and the seeds
-        that chose would be too high."""
+        of the choice would be too high."""
         return run.seed in self._sweep["test_seeds"] and (run.model, run.method) in self._swept
 
     @property
@@ -208,7 +208,7 @@ class Tree:
             model, method, base = point["model"], point["method"], point["base"]
             if not any(Run(model, method, seed) in self.runs for seed in self._sweep["test_seeds"]):
                 continue
-            # The scale's own value may exist beside the chosen one, to measure the cost of a single value.
+            # The scale's own value may exist next to the chosen one, to measure the cost of a single value.
             if (model, method) in decided if decided is not None else method != base or (model, base) not in found:
                 found |= {(model, base): method, (model, point["row"]): method}
         return found
@@ -300,7 +300,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
 
 
 def open_tree(root: Path | str) -> Tree:
-    """Return the tree at `root`. Raise MissingInputError where there is none, naming the trees in it or beside it."""
+    """Return the tree at `root`. Raises MissingInputError where there is none, naming the trees in or next to it."""
     root = Path(root)
     if not _holds_results(root):
         around, relation = (root, "in") if root.is_dir() else (root.parent, "beside")
@@ -316,7 +316,7 @@ def _holds_results(folder: Path) -> bool:
 
 
 def open_or_kept(root: Path) -> Tree:
-    """Return the tree at `root`, or if missing the kept reference of its name, as a line on stderr reports."""
+    """Return the tree at `root`; if missing, the kept reference of its name, with a notice on stderr."""
     reference = root.parent / "reference" / root.name
     if root.exists() or not reference.is_dir():
         return open_tree(root)

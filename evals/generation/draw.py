@@ -26,14 +26,14 @@ from evals.generation.engine import Engine, Request, per_sample_seed
 from evals.generation.prompts import Prompt
 from evals.store import clean
 
-PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the evaluation behind the paper
+PROMPT_LIMIT = 2048  # tokens; longer prompts are cut on the left and kept, as in the paper's evaluation
 
 Row = dict[str, Any]  # one response, by the columns of `evals.store.SAMPLES`
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One benchmark for one engine."""
+    """The prompts and the decoding of one benchmark for one engine."""
 
     benchmark: Benchmark
     items: tuple[Item, ...]
@@ -135,7 +135,7 @@ def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> l
     rows = []
     for request, found in zip(requests, engine.generate(requests, plan.decoding, folder, progress), strict=True):
         tokens, stop = found.tokens, found.stop
-        if tokens is None and engine.tokenizer is not None:  # not observed: from encoding the text again
+        if tokens is None and engine.tokenizer is not None:  # not observed: counted by encoding the text again
             tokens = len(engine.tokenizer.encode(found.text, add_special_tokens=False))
         if stop == "unknown" and tokens is not None:
             stop = "length" if tokens >= plan.decoding.max_tokens else "stop"

@@ -75,7 +75,7 @@ class Engine(ABC):
     default_batch_size: int
     own_seeds = True  # each sample of an item is drawn under its own seed; False: one seed for all
     chat = False  # prompts are conversations as JSON, rendered by the engine's own template
-    earlier_seconds = 0.0  # of earlier calls that drew a part of the last responses
+    earlier_seconds = 0.0  # that earlier calls spent on the last responses
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -139,7 +139,7 @@ class Engine(ABC):
         }
 
     def describe(self) -> dict[str, Any]:
-        """Return the inputs of a response besides model and task: they go into samples.json and the store's key."""
+        """Return the inputs of a response other than model and task: part of samples.json and of the store's key."""
         return {
             "backend": self.backend,
             "batch_size": self.batch_size,

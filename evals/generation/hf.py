@@ -109,7 +109,7 @@ def _observed_hflm() -> type[LM]:
             """Return the output of `generate`, computed faster; None for options unsupported by `methods.sampling`."""
             end = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
             refusal = sampling.unsupported(self.model, asked)
-            # The end token's text is the only stop that lm-eval itself adds, and `ends` holds the token.
+            # The end token's text is the only stop that lm-eval adds, and `ends` holds the token.
             if stop != [end] or self.mixed_precision_dtype:
                 refusal = f"until {stop}" if stop != [end] else f"mixed precision {self.mixed_precision_dtype}"
             if refusal:

@@ -43,7 +43,7 @@ LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
 class Arguments(Declared):
-    """Arguments of --engine. They affect no response, except `think_end_token`."""
+    """Arguments of --engine. Only `think_end_token` affects a response."""
 
     max_retries: PositiveInt = 6  # attempts per request; the waits between them add up to half a minute
     timeout: PositiveInt = 3600  # seconds; a busy server queues requests, and a slow response is not an error

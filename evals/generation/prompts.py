@@ -1,4 +1,4 @@
-r"""How a problem becomes a prompt (reading E3), the same text for every engine.
+r"""Turn a problem into a prompt (reading E3), the same text for every engine.
 
     system      the instruction as system message, the problem as user message (Qwen's convention; default)
     user        the instruction after the problem, one user message
@@ -6,8 +6,8 @@ r"""How a problem becomes a prompt (reading E3), the same text for every engine.
     arithmetic  `evals.arithmetic.prompt_string`, for the tiny models; never a chat template
     questions   `evals.questions.prompt_string`, with solved examples; never a chat template
 
-The paper states only that the prompt asks for a boxed answer. Templates are applied and prompts are cut here, not by
-lm-eval: there neither would be visible in the samples, and a system message that a template refuses would be dropped
+The paper states only that the prompt requests a boxed answer. Templates are applied and prompts cut here, not by
+lm-eval: it would record neither in the samples, and a system message that a template refuses would be dropped
 together with the instruction.
 """
 

@@ -1,11 +1,11 @@
-"""Is this answer right? Only `correct` scores 1; every other verdict scores 0 and is counted under its own name."""
+"""Define the verdicts. Only `correct` scores 1; every other verdict scores 0 and is counted under its own name."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """One word for each possible outcome of a response."""
+    """The possible outcomes of grading a response."""
 
     CORRECT = "correct"  # the boxed answer equals the gold
     WRONG = "wrong"  # there is a boxed answer, and it does not equal the gold

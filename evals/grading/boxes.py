@@ -19,7 +19,7 @@ _CLOSES = re.compile(
 
 
 def spoken(text: str) -> str:
-    """Return the part of a response behind the last closed thought and before the first one that is left open.
+    """Return the part of a response after the last closed thought and before the first one that is left open.
 
     >>> spoken("<think>5?</think> It is 6. <think>Or"), spoken("[THINK] 5, so 5")
     (' It is 6. ', '')
@@ -30,7 +30,7 @@ def spoken(text: str) -> str:
     return text[: opened.start()] if opened else text
 
 
-# The boxes that the last sentence of a response joins are one answer.
+# Boxes that the last sentence of a response joins count as one answer.
 #
 # A box is required. If the last number in prose counted without one, "There are 3 cases." would answer 3.
 
@@ -38,8 +38,8 @@ _BOX = re.compile(
     r"\\(?:boxed|fbox)\s*(?:\{|([-+]?(?:\d+(?:[.,/]\d+)*|\\[dt]?frac\s*\{[^{}]*\}\s*\{[^{}]*\})))"  # \boxed 5 too
 )
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-# Allowed between two boxes of one answer, once typesetting is blanks: a comma or "and", and the name of the next
-# value. Between members of a list also a few words before them, or only list marks.
+# Allowed between two boxes of one answer, after blanks have replaced typesetting: a comma or "and", and the name of the
+# next value. Between members of a list also a few words before them, or only list marks.
 _MARKS = re.compile(r"(?:\\(?:text|mbox|textrm)\s*\{|[{}$&~\s]|\\[()\[\],;:! ]|\\\\|\\q?quad(?![A-Za-z]))+")
 _NAME = r"[A-Za-z](?:_\w+)? ?= ?"
 _JOINED = re.compile(rf" ?(?:[,;]|(?:[,;] ?)?(?<![A-Za-z])(?:and|(or))(?![A-Za-z])) ?(?:{_NAME})?")
@@ -50,7 +50,7 @@ LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; 
 
 def last_box(text: str, *, several: bool = False) -> str | None:
     r"""Return the content of the last non-empty `\boxed{...}` or `\fbox{...}`, or of several joined by "and", "or" or a
-    comma. None without one, or when the last is unbalanced; empty when all are.
+    comma. None without a box, or when the last is unbalanced; an empty text when all are empty.
 
     A model's thoughts are not an answer (`spoken`). An escaped brace (`\{`) does not count. Of nested boxes the inner
     one is the last. several: the answer is a list, whose members may be in boxes with names or words between them.

@@ -1,4 +1,4 @@
-"""The cheap stages: text, exact numbers, tolerance. What they cannot decide goes to `symbolic`, in a worker.
+"""Decide by the cheap stages: text, exact numbers, tolerance. The rest goes to `symbolic`, in a worker.
 
 This module is pure and bounded, so it runs in the caller's process: a training reward on integer answers takes
 microseconds and starts no process.
@@ -45,7 +45,7 @@ _RESIDUE = re.compile(  # N\equiv907\pmod{1000}, 907(\bmod1000)
     r"(?:(?P<left>.+)\\equiv ?)?(?P<residue>-?\d+)\(?\\?[pb]?mod ?\{?(?P<modulus>\d+)\}?\)?"
 )
 _CHOICE = re.compile("[A-E]")
-# Units of bare letters, and seconds of arc. Not in `normalise`: beside a symbolic gold `3m/s` is a quotient of letters.
+# Units of bare letters, and seconds of arc. Not in `normalise`: for a symbolic gold `3m/s` is a quotient of letters.
 _BARE_UNIT = re.compile(
     r"(?<=\d)''?|(?<=[\d})])(?:(?:[kcmn]?m|k?g|k?J|k?N|rad)/(?:s|hr?|mol|kg|g|K|m|cm|L)(?:\^[23])?|[kMG]?(?:Hz|eV|Pa))"
 )
@@ -65,7 +65,7 @@ class Gold:
     text: str  # normalised
     kind: str  # string, integer, decimal, scientific, exact, list, symbolic, unparsed
     tolerance: Fraction | None = None  # absolute, from the item
-    multiple: bool = False  # the item asks for several comma-separated values
+    multiple: bool = False  # the item requires several comma-separated values
     radians: str | None = None  # normalised with degrees as radians; None where the gold has no angle in degrees
 
 
@@ -156,7 +156,7 @@ def decide(gold: Gold, answer: str) -> Decision | None:
 
 
 def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
-    """Return the reading of a raw answer beside a number (`readings`), and the decision of the cheap stages on it.
+    """Return the reading of a raw answer for a numeric gold (`readings`), and the cheap stages' decision on it.
 
     None unless the gold is a number and there is such a reading.
     """
@@ -198,7 +198,7 @@ def _readings(answer: str, decimal: bool) -> list[str]:
 
 
 def _as_point(answer: str) -> str | None:
-    r"""Return the point that a row, or a sum of the unit vectors i, j, k in their order, is: `3i-k` is (3,0,-1)."""
+    r"""Return a row, or a sum of the unit vectors i, j, k in this order, as a point: `3i-k` is (3,0,-1)."""
     if row := _ROW.fullmatch(answer):
         return f"({row[2].replace('&', ',')})"
     terms = list(_UNIT_VECTOR.finditer(answer[:LONGEST_SUM]))
@@ -273,7 +273,7 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
 
 
 def _is_equation(gold: str) -> bool:
-    """Return whether a text relates unknowns: not a quantity and its value, as `AB+CD=12` or `\\frac{NO}{BO}=2`."""
+    """Return whether a text relates unknowns, unlike a quantity and its value: `AB+CD=12`, `\\frac{NO}{BO}=2`."""
     unknown = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
     return any(unknown.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
@@ -313,7 +313,7 @@ def _same_time(gold: str, answer: str) -> bool | None:
 def _same_residue(gold: str, answer: str) -> bool | None:
     """Return whether two residues, or a residue and a number, are equal; None where neither text is a residue.
 
-    Compared with a number only the residue counts: the problem states the modulus.
+    In a comparison with a number only the residue counts: the problem states the modulus.
     """
     if "mod" not in gold and "mod" not in answer:
         return None

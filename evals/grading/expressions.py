@@ -1,4 +1,4 @@
-r"""LaTeX expressions as sympy objects, by recursive descent; imported only in a worker.
+r"""Parse LaTeX expressions into sympy objects by recursive descent; imported only in a worker.
 
 Numbers, letters with indices, sums, products, powers, roots, factorials, binomials, absolute values, common functions
 and one relation between two of these: most boxed answers, in a twentieth of the time of the grammar

@@ -1,4 +1,4 @@
-"""From responses to grades: extract, normalise, decide cheaply; send the rest to the pool, each distinct pair once."""
+"""Grade responses: extract, normalise, decide cheaply; send the rest to the pool, each distinct pair once."""
 
 import hashlib
 import json
@@ -111,7 +111,7 @@ def cheap_grade(question: Question) -> Grade | Task:
         return Grade(Verdict.WRONG, box[:LONGEST_ANSWER], None, Rule.LENGTH)
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
-    # a further reading: what is right with the noun as a unit stays right
+    # another reading; an answer that is right with the noun as a unit stays right
     if (decision is None or not decision.equal) and (reading := counted(gold, box)):
         answer, decision = reading
     if decision is None:

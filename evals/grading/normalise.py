@@ -47,7 +47,7 @@ SYMBOLS = str.maketrans(
         "∨": r"\lor ", "∧": r"\land ",
     }
 )  # fmt: skip
-# 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, where TeX would end a bare root after its first digit
+# 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, although TeX would end a bare root after its first digit
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _SUBSCRIPT = re.compile("[₀-₉]+")
@@ -78,8 +78,8 @@ _LETTERS = re.compile("[A-Za-z]")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # a single one
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
-# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not with more than one letter,
-# and without a command not before a letter or sign: it may then be a factor.
+# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where several letters occur;
+# outside a text command only before a number, because the letter may otherwise be a factor.
 _CHOICE = re.compile(
     rf"^(?:{WRAPPER}\s*\{{\s*\(?([A-E])(?:\)[.:]?|[.:])\s*\}}[\s~]*"
     rf"|({WRAPPER}\s*\{{)\s*\(?([A-E])(?:\)[.:]?|[.:])\s*|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
@@ -87,7 +87,7 @@ _CHOICE = re.compile(
     r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
     re.DOTALL,
 )
-# Beside a gold that is a letter: E: a score, B) 5, \text{Option E}
+# For a gold that is a letter: E: a score, B) 5, \text{Option E}
 _LETTERED = re.compile(
     rf"^(?:{WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:[).:]|\s*\}}?$)"
     r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
@@ -155,10 +155,10 @@ _CELSIUS = r"\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))"
 _ANGLE = re.compile(rf"(?:(?<![\d.}}])(\d+(?:\.\d+)?)\s*)?{_DEGREE}(?!{_CELSIUS})")
 _ANGLE_WORD = re.compile(r"(?<=[\d}])\s*(?:\\(?:text|mathrm|mbox)\s*\{\s*)?deg(?:ree)?s?(?![A-Za-z])\.?(?:\s*\})?")
 
-# A condition behind an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
-# text a statement on one letter follows the mark. After an "if" or "when" the answer is a case, and stays.
+# A condition after an answer: `\text{ for all } x`, `\text{ where } k \ge 0`, `, x \in \mathbb{R}`. In the canonical
+# text a statement about one letter follows the mark. An "if" or "when" makes the answer a case, which is kept whole.
 WHERE = "\\where "
-LONGEST_CONDITIONED = 600  # characters of a text in which a condition, or a noun, is looked for
+LONGEST_CONDITIONED = 600  # characters; longer texts are not searched for a condition or a noun
 _STATES = r"(?:\\in|\\[lgn]eq)(?![A-Za-z])|[<>]"
 _TAIL = re.compile(
     rf"[\s,;(]*(?:{WRAPPER}\s*\{{[\s,(]*)?"
@@ -244,7 +244,7 @@ _UNITS = _rules(
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:per ?cent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
 _WORDS = _rules(
-    # 4:30 p.m., 6\text{ p.m.}; preceded by an hour, as 361\text{ pm} are picometres
+    # 4:30 p.m., 6\text{ p.m.}; only after an hour: 361\text{ pm} are picometres
     (
         rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
         lambda m: f"{m[1]}{m[2].lower()}m",
@@ -322,7 +322,7 @@ def clean(text: str) -> str:
 
 @lru_cache(maxsize=20_000)
 def normalise(text: str, radians: bool = False) -> str:
-    r"""Return the canonical form of a gold or an extracted answer. Idempotent on its output.
+    r"""Return the canonical form of a gold or an extracted answer. Idempotent.
 
     radians: convert degrees of an angle to radians; otherwise their sign is dropped, as a unit is.
 
@@ -373,7 +373,7 @@ def _applied(rules: Rules, text: str) -> str:
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Return a text without its trailing condition, and the condition behind its mark; empty without one."""
+    """Return a text without its trailing condition, and the condition after its mark; empty without one."""
     head, mark, condition = text.partition(WHERE)
     if mark or len(text) > LONGEST_CONDITIONED:
         return head, mark + condition
@@ -393,8 +393,8 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _built(match: re.Match[str]) -> str:
-    """Rewrite set-builder sets: a set of letters as its condition, a set of expressions with the condition behind."""
-    if match[1]:  # behind a blank, which ends a sign for the union
+    """Rewrite set-builder sets: a set of letters as its condition, a set of expressions with the condition after it."""
+    if match[1]:  # a blank ends the name of a command before it, such as `\cup`
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
 
@@ -440,7 +440,7 @@ def words(text: str) -> str:
 
 
 def _without_text(text: str) -> str:
-    r"""Return `text` without units. An answer in words becomes `\text{words}`; other wrappers leave their content."""
+    r"""Return `text` without units. An answer in words becomes `\text{words}`; of other wrappers the content stays."""
     if not _LETTERS.search(text):
         return text.rstrip(" /")
     text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
@@ -463,7 +463,7 @@ def _without_text(text: str) -> str:
 
 
 def _labelled(text: str) -> str:
-    r"""Put `=` behind the names before members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
+    r"""Put `=` after the names before members: `\text{Anna: } 18, \text{ Ben: } 14`, `(a) 18, (b) 14`."""
     for pattern in (_LABEL, _PART):
         if len({label[2] for label in pattern.finditer(text)}) > 1:
             return pattern.sub(lambda m: f"{m[1]}{m[2].replace(' ', '')}=", text)

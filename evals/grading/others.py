@@ -27,7 +27,7 @@ from evals.grading.decide import Gold
 from evals.grading.normalise import LONGEST_ANSWER
 
 Judgement = tuple[bool, str | None]
-"""(whether it calls the response right, the answer that it extracted)."""
+"""(whether it accepts the response, the answer that it extracted)."""
 
 
 @dataclass(frozen=True)

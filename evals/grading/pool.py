@@ -2,7 +2,7 @@
 
 Limits are CPU seconds of the comparing process, so a busy machine gives the same verdicts as an idle one. A much larger
 wall-clock limit only catches a process that does not run at all. A comparison that exhausts its CPU seconds would do
-so again, so that is final. A batch also has a budget (`Pool.compare`), so that many such answers cannot delay a
+so again: its timeout is final. A batch also has a budget (`Pool.compare`), so that many such answers cannot delay a
 training run. A comparison that ended otherwise (memory, a signal) may have been killed for an earlier one, and is
 retried once in a fresh process. The caller's side has no threads and no signal handlers, so the pool
 also works outside the main thread and inside frameworks that own the signals. `evals.grading.worker` compares.

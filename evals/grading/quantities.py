@@ -1,4 +1,4 @@
-r"""Words of quantity: numbers, factors and parts in words, and what keeps a text from being a unit."""
+r"""Define words of quantity: numbers, factors and parts in words, and words that never occur in a unit."""
 
 import re
 
@@ -13,14 +13,14 @@ FACTORS = {
     "trillion": "1000000000000", "tenth": "10^{-1}", "hundredth": "10^{-2}", "thousandth": "10^{-3}",
     "millionth": "10^{-6}", "billionth": "10^{-9}",
 }  # fmt: skip
-# 2\text{ thirds}; one third only at the end: 12 sixth graders. 12\text{ and a half} is a mixed number.
+# 2\text{ thirds}; the singular only at the end, unlike 12 sixth graders. 12\text{ and a half} is a mixed number.
 PARTS = {
     "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
     "ninth": 9,
 }  # fmt: skip
 PART_WORD = rf"({'|'.join(PARTS)})(?:s(?![A-Za-z])|(?=[\s.}}]*$))"
 _COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({ONES[5:48]}))?|({ONES})")
-# Words of quantity, negation, comparison and arithmetic: text with one is not a unit behind a number.
+# Words of quantity, negation, comparison and arithmetic: text with one of them is not a unit after a number.
 NOT_A_UNIT = (
     rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half|halves|(?:{'|'.join(PARTS)})s|tens|scores?"
     r"|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except|excluding"

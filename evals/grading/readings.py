@@ -1,7 +1,7 @@
-r"""Read a raw answer beside a gold that is a number, where words, currencies and signs around it mean nothing.
+r"""Read a raw answer for a gold that is a number: the words, currencies and signs around it then carry no meaning.
 
-These readings are not in `normalise`: beside a symbolic gold a word may be letters. They are tried where the answer as
-it stands is not the gold, so they only accept.
+These readings are not in `normalise`: for a symbolic gold a word may be a product of letters. They are tried only after
+the unchanged answer has failed, so they can only accept.
 """
 
 import re
@@ -37,13 +37,13 @@ _RULES = tuple(
 )
 _REPEATED = re.compile(r"(\s*(\d+)\s*)\(([A-Za-z -]+)\)\s*")  # 5 (five)
 
-# A number with the noun that it counts, beside a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
+# A number with the noun that it counts, for a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
 _COUNTED_NOUN = re.compile(
     rf"({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
     r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
     re.DOTALL,
 )
-# Words behind a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
+# Words after a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
@@ -57,7 +57,7 @@ _NO_NOUN = re.compile(
 
 
 def beside_number(answer: str) -> str | None:
-    r"""Return a raw answer without what means nothing beside a number; None where nothing is to be left out.
+    r"""Return a raw answer without the parts that carry no meaning around a number; None if it has none.
 
     >>> beside_number("Rs. 12"), beside_number("5 (five)"), beside_number(r"\text{Thus, } 12 ways"), beside_number("12")
     ('12', '5', '12', None)
@@ -78,7 +78,7 @@ def beside_number(answer: str) -> str | None:
 def without_noun(answer: str) -> str | None:
     r"""Return a raw answer without the noun that its number counts; None where it does not end in one.
 
-    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as `12 abc`.
+    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as in `12 abc`.
 
     >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
     ('12', '\\text{7}', None)

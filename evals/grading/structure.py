@@ -35,7 +35,7 @@ _MANIFOLD = re.compile(
 LIST, SET, UNION = ",", "{}", "∪"
 
 Compare = Callable[[str, str], bool | None]
-"""True: equal; False: different; None: a later stage must look."""
+"""True: equal; False: different; None: a later stage must decide."""
 
 
 @dataclass(frozen=True)
@@ -299,14 +299,14 @@ def _ordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
     return False if False in results else None if None in results else True
 
 
-# Conditions behind an answer
+# Conditions after an answer
 
 _DECLARED = re.compile(r"([A-Za-z])\\in\\mathbb\{[ZNR]\}|([k-n])(?:>|\\geq)-?\d+")
 
 
 def integers(gold: str, answer: str) -> tuple[str | None, str | None, bool] | None:
     """Return the integer letters of gold and answer, and whether they run through all integers, by the conditions
-    behind the two; None when one condition contradicts the other, as k >= 0 does k >= 1."""
+    after the two; None when one condition contradicts the other, as k >= 0 contradicts k >= 1."""
     conditions = [text.partition(WHERE)[2] for text in (gold, answer)]
     said = [condition[1:].replace(" ", "") for condition in conditions]
     meant = [{"\\geq0", "\\geq1"} if text == r"\in\mathbb{N}" else {text} for text in said]

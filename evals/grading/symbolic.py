@@ -1,8 +1,8 @@
-"""The expensive stage: two expressions compared by a computer algebra system. Imported only in a worker process.
+"""Compare two expressions by a computer algebra system, the expensive stage. Imported only in a worker process.
 
-LaTeX is parsed by `expressions`, and where that refuses by latex2sympy2_extended's grammar; math-verify compares
-non-expressions, and what values leave undecided. No text ever reaches `sympify` or `parse_expr`, which evaluate Python.
-There is no time limit here: the worker is killed from outside.
+LaTeX is parsed by `expressions`, and where that fails by latex2sympy2_extended's grammar; math-verify compares
+non-expressions, and pairs that values leave undecided. No text ever reaches `sympify` or `parse_expr`, which evaluate
+Python. There is no time limit here: the worker is killed from outside.
 """
 
 import math
@@ -131,7 +131,7 @@ def _by_grammar(text: str) -> Any:
 
 
 def _parse(gold: str, answer: str) -> tuple[Any, Any]:
-    """Parse two texts with one parser, as the two name letters differently. None for unparsable text."""
+    """Parse two texts with one parser, because the two parsers name letters differently. None for unparsable text."""
     texts = without_derivatives(gold.removesuffix("%"), answer.removesuffix("%"))
     expected, value = map(read, texts)
     if expected is not None and value is not None:

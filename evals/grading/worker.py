@@ -36,7 +36,7 @@ Compare = Callable[[Any, str], str]
 
 
 def algebra() -> dict[str, Compare]:
-    """Load and return the graders by name, with sympy's lazy imports, so that the first items have as much CPU time."""
+    """Load and return the graders by name, and sympy's lazy imports, which would use CPU time of the first items."""
     for name in FAST_INTEGERS:
         sys.modules[name] = None  # type: ignore[assignment]
     from evals.grading import symbolic

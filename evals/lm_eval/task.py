@@ -1,6 +1,6 @@
-"""Common class of the task files beside this one: prompts, items and grades are those of `evals.run`.
+"""Define the class of the task files in this folder: prompts, items and grades are those of `evals.run`.
 
-lm-eval loads this file by its path. Items are read from the folder of `python -m evals.fetch`: the one in the variable
+lm-eval loads this file by its path. Items are read from the folder of `python -m evals.fetch`: the variable
 TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
 """
 

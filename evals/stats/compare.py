@@ -24,8 +24,8 @@ def detectable(se: float, df: float, tests: int = 1) -> float:
     """Return the smallest true difference that a two-sided t test with this SE and df finds in 80 % of repetitions.
 
     Solves P(T > t_crit) = POWER for T noncentral t; the chance of significance in the wrong direction is neglected.
-    tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: whatever is
-    found there is found whatever the other tests give. Where those are significant, a smaller difference would suffice.
+    tests: size of the family that Holm's rule corrects. The level is that of its first step, ALPHA / tests: what is
+    found there stands whatever the other tests give. Where those are significant, a smaller difference would suffice.
     """
     return float(se * nctdtrinc(df, 1.0 - POWER, stdtrit(df, 1.0 - ALPHA / 2.0 / tests)))
 
@@ -147,7 +147,7 @@ Clusters = Mapping[int, object] | None  # by seed: the clean model that it conti
 
 
 def first_of(seeds: Iterable[int], clusters: Clusters) -> dict[int, int]:
-    """Return by seed the first one that continues the same clean model; None: each seed starts from another one.
+    """Return by seed the first one that continues the same clean model; None: each seed starts from a different one.
 
     If all seeds continue one clean model they stay separate: the result then holds for that one, as with a hub model.
     """

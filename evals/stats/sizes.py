@@ -50,7 +50,7 @@ class Score(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """True where answers show both parts: at least two problems with two samples each."""
+        """Whether the answers determine both parts: at least two problems with two samples each."""
         return self.rows is not None and len(self.rows) > 1 and self.rows["samples"].min() > 1
 
 
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     comparison: Comparison
     floor: float | None  # squared SE that remains with any number of samples; None: unknown
     problems: int | None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
-    samples: float | None  # times those of a problem that find it on the same problems; infinity: none do
+    samples: float | None  # factor on those of a problem that finds it on the same problems; infinity: none does
 
 
 def of_answers(rows: pd.DataFrame) -> Score:
