@@ -74,11 +74,7 @@ def entries(tree: Tree) -> Iterator[Entry]:
     for run in tree.finished:
         record, value = tree.layout.run(run) / "run.json", tree.record(run) or {}
         spec, inputs = value["spec"], value.get("inputs") or {}
-        for key, kind, name in (
-            ("base", WEIGHTS, "base"),
-            ("base_files", BESIDE, "base"),
-            ("prompts", FILE, "prompts"),
-        ):
+        for name, key, kind in INPUTS:
             if inputs.get(key) and spec.get(name):
                 yield Entry(located(tree, spec[name]), kind, inputs[key], record, spec[name])
         if spec.get("base"):

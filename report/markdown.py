@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -99,8 +100,13 @@ SYMBOLS = {
 
 def escape_latex(value: object) -> str:
     """Escape text for pdflatex: no character acts as a command, and each can be typeset."""
-    plain = (SYMBOLS.get(c, c if c.isascii() and c.isprintable() else f"[U+{ord(c):04X}]") for c in str(value))
-    return "".join(plain)
+    return "".join(SYMBOLS.get(c, c if _is_typeset(c) else f"[U+{ord(c):04X}]") for c in str(value))
+
+
+def _is_typeset(character: str) -> bool:
+    """Return whether it is ASCII, or a Latin-1 letter that TeX's oldest font encoding builds from letter and accent."""
+    base, *accents = unicodedata.normalize("NFD", character)
+    return base.isascii() and base.isprintable() and (not accents or (ord(character) < 0x100 and len(accents) == 1))
 
 
 # Columns of scores.csv in addition to the scores: pass@k, maj@k, lengths, and responses without an answer. The

@@ -138,7 +138,8 @@ def _claims(tree: Tree) -> dict[str, Any]:
         row["anchor"] = "" if row["id"] in anchors else row["id"]
         anchors.add(row["id"])
         row |= {"figure": verdicts.figure(row), "beside": verdicts.beside(row)}
-    decided = [row for row in found if row["source"] == verdicts.RUNS and row["verdict"] in verdicts.DECIDED]
+    own = (row for row in found if row["source"] == verdicts.RUNS and not row["setting"])  # as the scale trains
+    decided = [row for row in own if row["verdict"] in verdicts.DECIDED]
     return {"rows": found, "decided": decided, "rule": verdicts.RULE, "meaning": verdicts.MEANING}
 
 

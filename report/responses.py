@@ -47,7 +47,8 @@ LETTERS = {  # one letter per response
 STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
-KINDS = (".js", ".css", ".LICENSE", ".svg")  # of companion files; older pages had pictures
+# Companion files: names, and folder with ending; older pages had pictures.
+MATH, KINDS = ("math.js", "math.css", "math.LICENSE"), (("samples", ".js"), ("problems", ".js"), ("figures", ".svg"))
 
 
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
@@ -177,7 +178,8 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
             rows = rows[(rows["place"] < SIZES[0][0]) & (rows["sample"] < SIZES[0][1])]
             found.append(rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix()))
     # Answers of all checkpoints to one problem are adjacent: most are similar and compress well.
-    chosen = pd.concat(found).sort_values([*PLACE, "sample"])
+    every = pd.concat(found) if found else pd.DataFrame(columns=[*COLUMNS, "place"])
+    chosen = every.sort_values([*PLACE, "sample"])
     for problems, responses in SIZES:
         rows = chosen[(chosen["place"] < problems) & (chosen["sample"] < responses)]
         kinds = {name: pa.int64() if name == "tokens" else pa.string() for name in COLUMNS}
@@ -241,8 +243,11 @@ def _refuse_other_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder}: not a folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
-        # Snakemake writes a time stamp into a folder that is an output.
-        ours = path.is_dir() or path.suffix in KINDS or path.name == ".snakemake_timestamp"
+        # By name, so that a damaged file can be replaced. Snakemake writes a time stamp into a folder that is an output.
+        name = path.relative_to(folder)
+        ours = (
+            path.is_dir() or name.as_posix() in (*MATH, ".snakemake_timestamp") or (name.parts[0], path.suffix) in KINDS
+        )
         if path.is_symlink() or not ours:
             raise ConfigError(f"{path}: not a companion file of the page; move it away")
 

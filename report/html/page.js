@@ -263,7 +263,7 @@ if (byId("controls")) {
         return el("li", {}, el("b", {}, checkpoints[path].title), all ? `: ${right} of ${all} right (${((100 * right) / all).toFixed(2)} %)` : ": not evaluated");
       });
       const differing = found.filter((pair) => pair.gap !== 0).length;
-      count.replaceChildren(el("ul", {}, ...sums), el("p", {}, `${chosen.length} of ${found.length} problems shown; the two sides differ on ${differing}.`));
+      count.replaceChildren(el("ul", {}, ...sums), el("p", {}, `${chosen.length} of ${found.length} problems shown${state.right === "none" ? "" : `; the two sides differ on ${differing}`}.`));
       status.textContent = "";
       enumerate(PAGE);
       await open();
@@ -273,7 +273,7 @@ if (byId("controls")) {
   }
 
   function enumerate(length) {
-    const more = el("button", { type: "button", onclick: () => enumerate(length + PAGE) }, `Show ${PAGE} more`);
+    const more = el("button", { type: "button", onclick: () => { enumerate(length + PAGE); open(); } }, `Show ${PAGE} more`);
     list.replaceChildren(el("ul", {}, ...chosen.slice(0, length).map(row)), chosen.length > length ? more : "");
   }
 
@@ -295,6 +295,14 @@ if (byId("controls")) {
 
   // Show the problem `state.item` with a response of each side.
   async function open() {
+    try {
+      await show();
+    } catch (error) {  // a companion file is missing or damaged
+      detail.replaceChildren(el("p", { class: "note" }, error.message));
+    }
+  }
+
+  async function show() {
     remember();
     for (const button of list.querySelectorAll("[data-item]")) button.setAttribute("aria-pressed", button.dataset.item === state.item);
     const pair = chosen.find((other) => key(other) === state.item);
@@ -303,7 +311,8 @@ if (byId("controls")) {
     const loaded = await Promise.all([0, 1].filter((side) => pair.sides[side]).map(async (side) => [side, await texts(pair, side)]));
     const [problem, gold] = [el("div", { class: "text" }), el("span", { class: "text" })];
     await typeset.fill(problem, pair.known?.problem ?? loaded[0][1][0], !state.raw);
-    await typeset.fill(gold, pair.known?.gold ?? "unknown", !state.raw);
+    const answer = pair.known?.gold ?? "unknown";
+    await typeset.fill(gold, answer.includes("\\") && !answer.includes("$") ? `$${answer}$` : answer, !state.raw);
     const columns = await Promise.all(loaded.map(([side, text]) => column(pair, side, text)));
     if (mine !== turn || key(pair) !== state.item) return;
     detail.replaceChildren(
