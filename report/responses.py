@@ -243,12 +243,10 @@ def _refuse_other_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder}: not a folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
-        # By name, so that a damaged file can be replaced. Snakemake writes a time stamp into a folder that is an output.
+        # By name, so that a damaged file can be replaced; Snakemake adds a time stamp.
         name = path.relative_to(folder)
-        ours = (
-            path.is_dir() or name.as_posix() in (*MATH, ".snakemake_timestamp") or (name.parts[0], path.suffix) in KINDS
-        )
-        if path.is_symlink() or not ours:
+        listed = name.as_posix() in (*MATH, ".snakemake_timestamp")
+        if path.is_symlink() or not (path.is_dir() or listed or (name.parts[0], path.suffix) in KINDS):
             raise ConfigError(f"{path}: not a companion file of the page; move it away")
 
 

@@ -177,8 +177,9 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     undecided = False
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
-    others = [made for made in (_as_point(answer), _all_but(answer)) if made] if expected.form else []
-    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *others):
+    point = _as_point(answer) if expected.ordered else None
+    union = _all_but(answer) if expected.form and expected.is_interval else None
+    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *filter(None, (point, union))):
         one_number = numeric and number(reading) is not None
         parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -194,7 +195,8 @@ def _readings(answer: str, decimal: bool) -> list[str]:
     if decimal and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
         return [joined, answer.replace(",", ".")]
     ordinal = _ORDINAL.fullmatch(answer)
-    return list(dict.fromkeys((joined, answer, *(ordinal.groups() if ordinal else ()))))
+    periodic = re.sub(r"^(-?\d*\.\d+)\((\d+)\)$", r"\1\\overline{\2}", answer)  # 0.1(6); or a product
+    return list(dict.fromkeys((joined, answer, periodic, *(ordinal.groups() if ordinal else ()))))
 
 
 def _as_point(answer: str) -> str | None:

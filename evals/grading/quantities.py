@@ -22,11 +22,13 @@ PART_WORD = rf"({'|'.join(PARTS)})(?:s(?![A-Za-z])|(?=[\s.}}]*$))"
 _COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({ONES[5:48]}))?|({ONES})")
 # Words of quantity, negation, comparison and arithmetic: text with one of them is not a unit after a number.
 NOT_A_UNIT = (
-    rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half|halves|(?:{'|'.join(PARTS)})s|tens|scores?"
-    r"|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except|excluding"
-    r"|wrong|incorrect|more|less|greater|fewer|larger|smaller|higher|lower|least|most|than|or so|or above|or below"
-    r"|plus|minus|multiplied|divided|added|subtracted|raised|to the|twice|doubled|tripled|halved|factorial)(?![A-Za-z])"
-    r"|n't(?![A-Za-z]))|\s*(?:squared|cubed)|[^{}(]*(?<![\w^.-])\d)"
+    r"(?:(?=\s*\((?!\s*(?:or\s|,)))|"  # a remark: (to the nearest cent), (not 6)
+    rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|halves|(?:{'|'.join(PARTS)})s|tens"
+    r"|scores?|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except"
+    r"|excluding|wrong|incorrect|than|or so|or above|or below|plus|minus|multiplied|divided|added|subtracted|raised"
+    r"|(?<!the )(?:more|less|greater|fewer|larger|smaller|higher|lower|least|most)|twice|doubled|tripled|halved"
+    r"|factorial|to the (?:power|[a-z]+th|third|second))(?![A-Za-z])"
+    r"|n't(?![A-Za-z]))|\s*(?:squared|cubed)|[^{}(]*(?<![\w^.-])\d))"
 )
 
 

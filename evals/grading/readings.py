@@ -6,11 +6,12 @@ the unchanged answer has failed, so they can only accept.
 
 import re
 
-from evals.grading.normalise import LONGEST_CONDITIONED, SYMBOLS, WRAPPER
+from evals.grading.normalise import LONGEST_CONDITIONED, WRAPPER
 from evals.grading.quantities import counted
 
 _BLANK = r"(?:\s|~|\\[ ,;:!])*"
 _NAMES = "USD?|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|CAD?|AUD?|HKD?|NZD?|Rs\\.?"  # of currencies
+_MICRO = "(?:m|s|g|l|L|C|F|A|V|W|H|J|N|T|Pa|Hz|mol|Ci|Sv|M)"
 _RULES = tuple(
     (re.compile(pattern, re.DOTALL), made)
     for pattern, made in (
@@ -25,12 +26,14 @@ _RULES = tuple(
         (r"\\(?:yen|euro|EUR|pounds|rupee|text(?:sterling|euro|yen|won))(?![A-Za-z])", ""),
         (rf"(?<=[\d}}]){_BLANK}(?:{_NAMES})\s*$", ""),
         # units with a Greek letter: \Omega, k\Omega, \mu\text{m}
-        (rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?[kMGTmnp]?\s*\}}?\s*\\(?:Omega|AA|ohm)(?![A-Za-z])[\s}}]*$", ""),
         (
-            rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?\\(?:mu|micro)(?![A-Za-z])\s*(?:{WRAPPER}\s*\{{)?"
-            r"\s*[a-zA-Z]{1,3}[\s}]*$",
+            rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?[kMGTmnp]?\s*\}}?\s*(?:\\(?:Omega|AA|ohm)(?![A-Za-z])|[ΩΩ])[\s}}]*$",
             "",
         ),
+        # not without \text or the sign μ: 5\mu mg is a formula
+        (rf"(?<=[\d}}]){_BLANK}\\(?:mu|micro)(?![A-Za-z])\s*{WRAPPER}\s*\{{\s*{_MICRO}\s*\}}\s*$", ""),
+        (rf"(?<=[\d}}]){_BLANK}(?:(?:{WRAPPER}\s*\{{\s*)?[μµ]|{WRAPPER}\s*\{{\s*\\mu)\s*{_MICRO}[\s}}]*$", ""),
+        (rf"(?<=\d){_BLANK}(?:{WRAPPER}\s*\{{\s*)?quarters[\s}}]*$", ""),  # coins, or a fraction
         # 1 \text{ and } \frac14 is a mixed number; a list keeps its comma
         (rf"^(\s*-?\d+)\s*(?:{WRAPPER}\s*\{{\s*and\s*\}}|\sand\s)\s*(?=\\[dt]?frac)", r"\1"),
     )
@@ -64,7 +67,7 @@ def beside_number(answer: str) -> str | None:
     """
     if len(answer) > LONGEST_CONDITIONED:
         return None
-    before = text = answer.translate(SYMBOLS).strip()
+    before = text = " ".join(answer.split())
     for pattern, made in _RULES:
         text = pattern.sub(made, text)
     text = text.strip()
