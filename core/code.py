@@ -119,7 +119,7 @@ def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
     for code, before in pairs:
         try:
             edited = code.hash != before
-        except (ConfigError, CorruptInputError):
+        except (ConfigError, CorruptInputError, OSError):  # a file may be gone
             edited = True
         if edited:
             return {"code_warning": f"code of {code.stage}: was edited while it ran"}

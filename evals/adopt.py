@@ -98,6 +98,7 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
     """
     run.check_out(results)
     counts: dict[str, tuple[int, int, str]] = {}  # responses and problems of a benchmark, and where
+    first: dict[str, Survey] = {}
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
         counts |= {key: (e["rows"], e["items"], str(path)) for key, e in store.read_record(path).items()}
     results.root.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +117,11 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
                 raise ConfigError(
                     f"{one.log.path}: {size[0]} responses on {size[1]} problems of {one.key}, {where} has {there[0]} "
                     f"on {there[1]}; set --benchmark or --out"
+                )
+            if other := sorted(one.items.keys() ^ first.setdefault(one.key, one).items.keys()):
+                raise ConfigError(
+                    f"{one.log.path}: {one.key}: problems are others than in {first[one.key].log.path} ({other[0]}); "
+                    "set --benchmark or --out"
                 )
             file = _write_items(one, results, fresh, tool, source)
             # by benchmark as well: tools write files with the same name into several folders

@@ -119,7 +119,7 @@ def finished(slot: Path) -> dict[str, Any] | None:
     try:
         record: dict[str, Any] = read_json(slot / DONE, "record of finished samples")
         store.read_table(slot / PARQUET, ("item_id",), record)
-    except (CorruptInputError, MissingInputError) as error:
+    except (CorruptInputError, MissingInputError, KeyError) as error:  # KeyError: a record without a hash
         print(f"drawn again: {error}", file=sys.stderr)
         return None
     return record

@@ -195,15 +195,12 @@ def _built(
 ) -> dict[str, Any]:
     """Return the record of a model, building it if missing; raise ConfigError for one of another recipe."""
     if not recipes.finished(out, name):
-        # Snakemake removes the record before it reruns a job, and leaves the other files: they are replaced.
-        if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
-            raise ConfigError(f"{out}: not a folder; give another --out or remove it")
-        if strange := sorted({path.name for path in out.glob("*")} - FILES):
-            raise ConfigError(f"{out / strange[0]}: not a file of a base; move it away or give another --out")
+        _check_replaceable(out, name)
         held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
         with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
             work = Path(temporary) / "work"  # with ordinary permissions
             _write(made_by, work, name, attempt, attempts, threads)
+            _check_replaceable(out, name)  # again: a build takes minutes
             if out.exists():
                 shutil.rmtree(out)
             work.rename(out)
@@ -214,6 +211,18 @@ def _built(
             f"{recipes.hash_of(made_by)}; give another --out or remove it"
         )
     return made
+
+
+def _check_replaceable(out: Path, name: str) -> None:
+    """Raise ConfigError unless the path is free, an empty folder, or left by a build of this kind without its record
+    `name`: before it reruns a job, Snakemake removes the record alone. Anything else may be a user's data."""
+    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
+        raise ConfigError(f"{out}: not a folder; give another --out or remove it")
+    names = {path.name for path in out.glob("*")}
+    if strange := sorted(names - (FILES - ({RECORD, CLEAN_RECORD} - {name}))):
+        raise ConfigError(f"{out / strange[0]}: not a file of a base; move it away or give another --out")
+    if names and RECIPE not in names:
+        raise ConfigError(f"{out}: a model without {RECIPE}, which every build writes; give another --out or remove it")
 
 
 def _write(made_by: Recipe | Start, work: Path, name: str, attempt: Attempt, attempts: int, threads: int) -> None:

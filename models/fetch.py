@@ -50,7 +50,7 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
             try:
                 digests.check_model(source, source / RECORD)
             except BenchError as error:  # it cannot be rebuilt here
-                raise type(error)(f"{str(error).rpartition('; remove')[0]}; copy it again") from error
+                raise type(error)(f"{str(error).partition('; remove')[0]}; copy it again") from error
         _mark(out, f"{repository}@{revision}")
         for path in sorted(source.iterdir()):
             # The record is left out: this copy gets a new one, with the hashes of the copied files.

@@ -129,11 +129,11 @@ def kept(asked: Matrix, before: Recorded, results: Results) -> Recorded:
         for run, entry in ((_run(entry), entry) for entry in before["runs"])
         if run not in planned and not {run.model, run.method} & lost and _finished(results, entry)
     }
+    shown = (runs.keys() | {base_of(run).run for run in runs}) - planned
     graded = [
         entry
         for entry in before["checkpoints"]
-        if _run(entry) in (runs.keys() | {base_of(run).run for run in runs}) - planned
-        and (results.grades(Checkpoint(_run(entry), entry["step"])) / "grades.json").is_file()
+        if _run(entry) in shown and (results.grades(Checkpoint(_run(entry), entry["step"])) / "grades.json").is_file()
     ]
     return {
         "runs": list(runs.values()),

@@ -50,7 +50,7 @@ def of_arms(movement: Sequence[BySeed], figure: Sequence[BySeed], own: int) -> F
     different seeds, or a movement has no log."""
     seeds = sorted(movement[own])
     sides = [np.array([[arm.get(seed, math.nan) for seed in seeds] for arm in side]) for side in (movement, figure)]
-    if any(len(arm) != len(seeds) for arm in (*movement, *figure)) or not (sides[0] > 0).all():
+    if any(sorted(arm) != seeds for arm in (*movement, *figure)) or not (sides[0] > 0).all():
         raise CorruptInputError("frontier: every step size of a method needs the same seeds and movement above 0")
     return Frontier(np.log(sides[0]), sides[1], own, seeds)
 

@@ -134,11 +134,21 @@ def test_what_a_workflow_left_is_replaced_and_nothing_else_is_removed(built: Bui
         out.mkdir()
         return out / "thesis.tex"
 
+    def another_model(out: Path) -> Path:
+        out.mkdir()
+        return out / "config.json"
+
+    def the_clean_model(out: Path) -> Path:
+        out.mkdir()
+        (out / builder.RECIPE).write_text("{}")
+        return out / cache.CLEAN_RECORD
+
     out = _copy_clean(built, tmp_path / "left")
     out.mkdir()  # as Snakemake leaves it
     (out / cache.WEIGHTS).write_bytes(b"stale")
+    (out / builder.RECIPE).write_text("{}")
     assert builder.build(small(), out)["sha256"] == built[1]["sha256"]
-    for place in (linked, in_a_base, in_the_folder):
+    for place in (linked, in_a_base, in_the_folder, another_model, the_clean_model):
         folder = tmp_path / place.__name__
         folder.mkdir()
         out = _copy_clean(built, folder)
