@@ -105,7 +105,7 @@ def escape_latex(value: object) -> str:
 
 def _is_typeset(character: str) -> bool:
     """Return whether it is ASCII, or a Latin-1 letter that TeX's oldest font encoding builds from letter and accent."""
-    base, *accents = unicodedata.normalize("NFD", character)
+    base, *accents = list(unicodedata.normalize("NFD", character))
     return base.isascii() and base.isprintable() and (not accents or (ord(character) < 0x100 and len(accents) == 1))
 
 
