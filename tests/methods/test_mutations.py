@@ -166,6 +166,13 @@ def seeing(fields: dict[str, str]) -> Callable[[Part], Part]:
     return lambda part: seen_through(part, change)
 
 
+def swapped(part: Part) -> Part | None:
+    s = part.settings
+    if s["action"] == "reject" and (s["cap"] or 0) * (s["floor"] or 0) == 1:
+        return None  # 1 / rho lies between the same bounds
+    return seeing({"old_logp": "sampling_logp", "sampling_logp": "old_logp"})(part)
+
+
 def one_group(part: Part) -> Part | None:
     if part.settings.get("baseline") == "none":
         return None  # it reads no groups
@@ -217,9 +224,7 @@ MUTATIONS: dict[str, Mutation] = {
     "trust every raised token": on("mask", partial(trusting, bound="high")),
     "trust every lowered token": on("mask", partial(trusting, bound="low")),
     "correct the penalty or the surrogate alone": correct_other,
-    "swap trainer and sampler in the correction": on(
-        "correction", seeing({"old_logp": "sampling_logp", "sampling_logp": "old_logp"})
-    ),
+    "swap trainer and sampler in the correction": on("correction", swapped),
     "correct the current policy, not the old": on("correction", seeing({"old_logp": "logp"})),
     **{
         f"advantage: {wanted}": other("advantage", wanted)
