@@ -295,10 +295,12 @@ if (byId("controls")) {
 
   // Show the problem `state.item` with a response of each side.
   async function open() {
+    status.textContent = "";
     try {
       await show();
     } catch (error) {  // a companion file is missing or damaged
-      detail.replaceChildren(el("p", { class: "note" }, error.message));
+      status.textContent = error.message;
+      detail.replaceChildren();
     }
   }
 
