@@ -7,20 +7,20 @@ Without --results the table of docs/claims.md is printed: every claim, with the 
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from core import errors
 from core.declared import Declared, Tuple, validated
-from core.errors import ConfigError, Parser, unknown
+from core.errors import Parser
 from core.files import read_yaml, to_csv, write_text
 from core.provenance import ROOT
 from evals.stats.compare import detectable_in_family, holm, judge
 from evals.tree import Tree, open_tree, plain
 from paper import printed
-from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, Printed, Runs, formulas, of_formula
+from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, NotPlanned, Printed, Runs, by_cells, of_formula
 from paper.printed import MODELS, Paper
 from paper.verdicts import COLUMNS, EQUAL, FORMULA, PRINT, RUNS, UNTESTABLE, figure, page
 
@@ -62,19 +62,8 @@ class ClaimsFile(Declared):
 
 @cache
 def read_claims(path: Path = CLAIMS) -> ClaimsFile:
-    """Read all claims. Raises ConfigError naming file, claim, key and the nearest known name."""
-    file = validated(ClaimsFile, read_yaml(path), str(path))
-    rows = [id for id, row in printed.read().items() if row.run or row.kind == "mean"]
-    for n, claim in enumerate(file.claims):
-        where, names = f"{path}: {claim.id}", [*claim.a, *claim.b]
-        if claim.id in [other.id for other in file.claims[:n]]:
-            raise ConfigError(f"{where}: is given twice")
-        known = [*formulas()] if claim.measure == "holds" else [*rows, *(name for name in names if name[:1] != "T")]
-        given = [("measure", claim.measure, [*MEASURES]), *(("models", name, [*MODELS]) for name in claim.models)]
-        for key, name, allowed in (*given, *(("a, b", name, known) for name in names)):
-            if name not in allowed:
-                raise unknown(where, key, name, allowed)
-    return file
+    """Read all claims. Raises ConfigError naming file, key and value."""
+    return validated(ClaimsFile, read_yaml(path), str(path))
 
 
 def contrasts(claim: Claim, paper: Paper) -> list[Contrast]:
@@ -95,13 +84,24 @@ def contrasts(claim: Claim, paper: Paper) -> list[Contrast]:
 
 
 class Asked(NamedTuple):
-    """A claim with one source of numbers, and the contrasts found, or why there are none."""
+    """A claim, and its contrasts in the runs of a tree (else in printed numbers or formulas), or why there are none."""
 
     claim: Claim
-    source: str
     found: Sequence[Found]
-    gap: str = ""
     runs: Runs | None = None
+    gap: str = ""
+
+    @property
+    def source(self) -> str:
+        return RUNS if self.runs else FORMULA if self.claim.measure == "holds" else PRINT
+
+    @property
+    def setting(self) -> str | None:
+        return self.runs.variant if self.runs else None
+
+    @property
+    def family(self) -> tuple[str, str, str | None]:
+        return self.claim.family, self.source, self.setting
 
     @property
     def margin(self) -> float:
@@ -127,29 +127,28 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
     return found[n], ranked[n]
 
 
-def judged(asked: Iterable[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
-    """Judge claims; return rows of claims.csv in the order of claims.yaml. Claims of one family, source and setting
-    share one Holm correction. stand_ins: scores of runs are not testable."""
-    families: dict[Any, list[Asked]] = {}
-    for one in asked:
-        families.setdefault((one.claim.family, one.source, one.runs and one.runs.variant), []).append(one)
+def judged(asked: Sequence[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
+    """Judge claims; return a row of claims.csv for each. Claims of one family, source and setting share one Holm
+    correction. stand_ins: scores of runs are not testable."""
+    deciding = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in asked]
+    testable = [not (stand_ins and one.source == RUNS and one.claim.measure == "score") for one in asked]
+    families: dict[Any, dict[int, float | None]] = {}
+    for n, (one, (_, p), fit) in enumerate(zip(asked, deciding, testable, strict=True)):
+        families.setdefault(one.family, {})[n] = p if fit else None
+    corrected = {n: p for tested in families.values() for n, p in zip(tested, holm([*tested.values()]), strict=True)}
     rows: list[dict[str, Any]] = []
-    for (_, source, setting), members in families.items():
-        seen = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in members]
-        testable = [not (stand_ins and source == RUNS and one.claim.measure == "score") for one in members]
-        tested = [p if fit else None for (_, p), fit in zip(seen, testable, strict=True)]
-        for one, (found, p), fit, p_holm in zip(members, seen, testable, holm(tested), strict=True):
-            row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
-            row |= {"source": source, "setting": setting, "statement": one.claim.tests, "claimed": one.claim.side}
-            row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
-            if found:
-                p_holm, tests = found.corrected or (p_holm, len(tested) - tested.count(None))
-                row |= _figures(one, found, tests or 1)
-                row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
-                row |= _verdict(one, found, p_holm, tests) if fit else {}
-            rows.append(row)
-    order = [claim.id for claim in read_claims().claims]
-    return sorted(rows, key=lambda row: (order.index(row["id"]), row["setting"] or ""))
+    for n, (one, (found, p), fit) in enumerate(zip(asked, deciding, testable, strict=True)):
+        row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
+        row |= {"source": one.source, "setting": one.setting, "statement": one.claim.tests, "claimed": one.claim.side}
+        row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
+        if found:
+            tests = sum(p is not None for p in families[one.family].values())
+            p_holm, tests = found.corrected or (corrected[n], tests)
+            row |= _figures(one, found, tests or 1)
+            row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
+            row |= _verdict(one, found, p_holm, tests) if fit else {}
+        rows.append(row)
+    return rows
 
 
 def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:
@@ -221,33 +220,32 @@ def of_paper(paper: Paper | None = None) -> list[dict[str, Any]]:
     paper = printed.read() if paper is None else paper
     claims = read_claims().claims
     scores = [(claim, contrasts(claim, paper)) for claim in claims if claim.measure == "score"]
-    as_printed, by_cells = (
-        judged(Asked(claim, PRINT, [chance.contrast(each, claim.null) for each in pairs]) for claim, pairs in scores)
-        for chance in (Printed(paper), Printed(paper, by_cells=True))
+    as_printed, other = (
+        judged([Asked(claim, [chance.contrast(each, claim.null) for each in pairs]) for claim, pairs in scores])
+        for chance in (Printed(paper), Printed(by_cells(paper)))
     )
-    for row, other in zip(as_printed, by_cells, strict=True):
-        if row["verdict"] != other["verdict"]:
-            row["reason"] = f"with averages that follow from the cells {other['verdict']}, as printed {row['verdict']}"
+    for row, verdict in zip(as_printed, (row["verdict"] for row in other), strict=True):
+        if row["verdict"] != verdict:
+            row["reason"] = f"with averages that follow from the cells {verdict}, as printed {row['verdict']}"
             row["verdict"] = "undecided"
-    holds = [Asked(c, FORMULA, [of_formula(c.a[0], c.null)]) for c in claims if c.measure == "holds"]
-    return [*as_printed, *judged(holds)]
+    formulas = [Asked(claim, [of_formula(claim.a[0], claim.null)]) for claim in claims if claim.measure == "holds"]
+    return [*as_printed, *judged(formulas)]
 
 
 def of_tree(tree: Tree) -> list[dict[str, Any]]:
     """Judge the claims by a tree's runs, under its settings and under each variant that it plans."""
-    variants = tree.matrix.get("variants", {}).items()  # controls are for comparison; claims are not judged under them
+    variants = sorted(tree.matrix.get("variants", {}).items())
+    # controls are for comparison; claims are not judged under them
     settings = [None, *(name for name, each in variants if not {"reward", "stream"} & each.get("changes", {}).keys())]
     asked = []
-    for claim in read_claims().claims:
-        for runs in (Runs(tree, name) for name in settings if claim.measure != "holds"):
+    for claim in (claim for claim in read_claims().claims if claim.measure != "holds"):
+        pairs = contrasts(claim, printed.read())
+        for runs in (Runs(tree, setting) for setting in settings):
             try:
-                pairs = contrasts(claim, printed.read())
-                found = [runs.contrast(each, claim.measure, claim.null) for each in pairs]
+                asked.append(Asked(claim, [runs.contrast(each, claim.measure, claim.null) for each in pairs], runs))
             except Gap as gap:
-                if gap.planned or runs.variant is None:
-                    asked.append(Asked(claim, RUNS, (), str(gap), runs))
-            else:
-                asked.append(Asked(claim, RUNS, found, runs=runs))
+                if runs.variant is None or not isinstance(gap, NotPlanned):
+                    asked.append(Asked(claim, (), runs, str(gap)))
     # Models or benchmarks of the tree that stand in for the paper's: scores are then not about the paper's.
     parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
     return judged(asked, stand_ins=any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts))

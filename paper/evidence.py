@@ -1,11 +1,13 @@
 """Numbers that decide a claim: `a - b` from the printed tables, from the counts of formulas, or from a tree's runs."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache, cached_property
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from statistics import fmean, mean
+from typing import Any, NamedTuple
 
 from core.files import read_csv
 from core.layout import Checkpoint, Run
@@ -16,7 +18,7 @@ from evals.stats import intervals
 from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING, by_clean_model, compare_seeds, t_test
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
-from paper.printed import COLUMN, LONG_STEPS, MODELS, POOL, RESPONSES, SPREAD, Paper, counts, measured
+from paper.printed import AVERAGE, COLUMN, LONG_STEPS, MODELS, POOL, RESPONSES, SPREAD, Paper, counts, measured
 from paper.verdicts import LEAST_ROLLOUTS, RULE
 
 FORMULAS, AUDIT = ROOT / "paper/formulas.csv", ROOT / "paper/audit.csv"
@@ -30,10 +32,6 @@ def _known(curve: Curve, column: str, aggregate: str = "mean") -> list[float]:
     return [value for value in curve.series([column], aggregate) if value is not None]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
 def entropy_fall(curve: Curve) -> float | None:
     """Return the mean entropy of the first rollout minus that of the last, nats per token."""
     entropy = _known(curve, "entropy")
@@ -42,13 +40,20 @@ def entropy_fall(curve: Curve) -> float | None:
 
 def reward_falls(curve: Curve) -> float | None:
     """Return the mean loss of reward from one rollout to the next, over all steps (0 where it rose)."""
-    return _mean([max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))])
+    falls = [max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))]
+    return fmean(falls) if falls else None
 
 
 def reward_at_24(curve: Curve) -> float | None:
     """Return the running mean at rollout 24, or at the end of a shorter run: a collapse ends a run."""
     means = running_mean(_known(curve, "reward", "first")[:24])
     return means[-1] if means else None
+
+
+def sign_agreement(curve: Curve) -> float | None:
+    """Return the share of tokens on which entropy moves against the sign of the advantage, as a mean over rollouts."""
+    shares = _known(curve, "theorem_sign_agreement")
+    return fmean(shares) if shares else None
 
 
 class Measure(NamedTuple):
@@ -69,8 +74,7 @@ MEASURES = {
     "entropy_fall": Measure("nats per token", of=entropy_fall),
     "reward_falls": Measure("reward", 0.0, 1.0, learnt=True, of=reward_falls),
     "reward_at_24": Measure("reward", 0.0, 1.0, of=reward_at_24),
-    # share of tokens on which entropy moves against the sign of the advantage
-    "sign_agreement": Measure("share", 0.0, 1.0, of=lambda curve: _mean(_known(curve, "theorem_sign_agreement"))),
+    "sign_agreement": Measure("share", 0.0, 1.0, of=sign_agreement),
     "equal_movement": Measure("reward", 0.0, 1.0),  # area, at equal movement of the policy
     "holds": Measure("share", 0.0, 1.0),  # of random policies on which a formula holds
 }
@@ -98,11 +102,11 @@ class Found(NamedTuple):
 
 
 class Gap(Exception):  # noqa: N818 - not an error
-    """Raised, with a reason, where a value does not exist. planned: the plan includes one."""
+    """Raised, with a reason, where a value does not exist."""
 
-    def __init__(self, reason: str, *, planned: bool = True):
-        super().__init__(reason)
-        self.planned = planned
+
+class NotPlanned(Gap):
+    """Raised where the plan does not include one."""
 
 
 @cache
@@ -126,11 +130,13 @@ def of_formula(check: str, null: float) -> Found:
     return Found(Comparison(difference=k / n - null, low=low, high=high, p=p, level="problem", how=how, n=n))
 
 
-@cache
-def _cells() -> dict[str, dict[str, str]]:
-    """Return by printed row the averages that its cells allow, `low..high`, and whether the printed one is outside."""
+def by_cells(paper: Paper) -> Paper:
+    """Return the paper, with the middle of what its cells imply in place of each average that does not follow."""
     rows = read_csv(AUDIT, "audit of the printed tables", ("row", "check", "admissible", "status"))
-    return {row["row"]: row for row in rows if row["check"] == "average"}
+    outside = {row["row"]: row["admissible"].split("..") for row in rows if row["status"] == "outside"}
+    values = {row.id: mean(map(Decimal, outside.get(row.id, [row.avg]))) for row in measured(paper)}
+    values |= {id: mean(values[part] for part in row.of) for id, row in paper.items() if row.kind == "mean"}
+    return {id: replace(paper[id], cells={**paper[id].cells, AVERAGE: value}) for id, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -145,16 +151,15 @@ class Printed:
     """
 
     paper: Paper
-    by_cells: bool = False  # replace an average that does not follow from its cells by the middle of what they imply
 
     def contrast(self, pairs: Contrast, null: float) -> Found:
         """Compare the mean over pairs of a's average minus b's with the null (fractions)."""
         rows = [(a.row, b.row) for a, b in pairs if b]
-        value = math.fsum(self._average(a) - self._average(b) for a, b in rows) / len(rows)
+        value = fmean(self._apart(*pair) for pair in rows)
         n = [[len(self._parts(id)) for id in pair] for pair in rows]  # runs behind each side
         variances = [(1 / m + 1 / k) / 2 * self._sd(*pair) ** 2 for pair, (m, k) in zip(rows, n, strict=True)]
         se, pairs_of_seeds = math.sqrt(math.fsum(variances)) / len(rows), self._variance_of_seeds
-        wide = se * math.sqrt(math.fsum(pairs_of_seeds) / len(pairs_of_seeds))
+        wide = se * math.sqrt(fmean(pairs_of_seeds))
         # By chance, three pairs of seeds can be closer together than generation alone allows; then generation decides.
         laws = (se, NORMAL, "generation noise"), (wide, len(pairs_of_seeds), "Table 4's pairs of seeds")
         se, df, how = max(laws, key=lambda law: law[0] * float(intervals.quantile(law[1])))
@@ -164,15 +169,8 @@ class Printed:
         """Return the rows that a mean row averages, or the row alone."""
         return self.paper[id].of or (id,)
 
-    def _average(self, id: str) -> float:
-        if not self.by_cells:
-            return float(self.paper[id].avg) / 100
-        found = []
-        for part in self._parts(id):
-            ends = map(float, _cells()[part]["admissible"].split(".."))
-            outside = _cells()[part]["status"] == "outside"
-            found.append(sum(ends) / 200 if outside else float(self.paper[part].avg) / 100)
-        return math.fsum(found) / len(found)
+    def _apart(self, a: str, b: str) -> float:
+        return float(self.paper[a].avg) / 100 - float(self.paper[b].avg) / 100
 
     def _sd(self, a: str, b: str) -> float:
         """Return the sd of the difference of two single runs' averages by generation alone, as a fraction.
@@ -193,11 +191,10 @@ class Printed:
 
         A ratio, not a variance: it applies to rows with other scores, whose generation noise differs.
         """
-        rows = {
-            row.run: row.id for row in measured(self.paper) if row.run
-        }  # the last of a run's rows, in a table of seeds
+        # the last of a run's rows, in a table of seeds
+        rows = {row.run: row.id for row in measured(self.paper) if row.run}
         pairs = [(rows[a], rows[b]) for a, b in combinations(rows, 2) if a._replace(seed=b.seed) == b]
-        return [((self._average(a) - self._average(b)) / self._sd(a, b)) ** 2 for a, b in pairs]
+        return [(self._apart(*pair) / self._sd(*pair)) ** 2 for pair in pairs]
 
 
 BySeed = dict[str, dict[int, float]]  # model -> seed -> value
@@ -227,7 +224,7 @@ class Runs:
         the models' means."""
         sides = [[by_clean_model(side[m], self.tree.clean_models(m)) for m in a] for side in (a, b)]
         if len(a) > 1:
-            left, right = ({n: _mean([*v.values()]) or 0.0 for n, v in enumerate(side)} for side in sides)
+            left, right = ({n: fmean(v.values()) for n, v in enumerate(side)} for side in sides)
             found = compare_seeds(left, right, bounds=bounds)
             return replace(found, how=found.how.replace("seed", "model"))
         ((model, by_seed),) = a.items()
@@ -248,22 +245,18 @@ class Runs:
         used: dict[Run, bool] = {}
         absent: dict[str, None] = {}
         for pair in pairs:
-            arms = [arm for arm in pair if arm]
-            planned = [{run.seed: run for run in self.planned(arm)} for arm in arms]
-            absent |= {arm.method: None for arm, runs in zip(arms, planned, strict=True) if not runs}
-            common = [seed for seed in planned[0] if all(seed in runs for runs in planned)]
-            if all(planned) and not common:
-                raise Gap(f"no seed in common: {' and '.join(str(next(iter(r.values())).path) for r in planned)}")
-            for seed in common:
+            sides = [(arm, {run.seed: run for run in self.planned(arm)}) for arm in pair if arm]
+            absent |= {arm.method: None for arm, runs in sides if not runs}
+            for seed in (seed for seed in sides[0][1] if all(seed in runs for _, runs in sides)):
                 values = []
-                for arm, runs in zip(arms, planned, strict=True):
+                for arm, runs in sides:
                     value, used[runs[seed]] = self._value(runs[seed], arm, measure)
                     values.append(value)
-                by_seed = found.setdefault(planned[0][seed].model, {})
+                by_seed = found.setdefault(sides[0][1][seed].model, {})
                 by_seed.setdefault(seed, []).append(values[0] - sum(values[1:]))
         if not found:
-            raise Gap(f"not part of this scale: {', '.join(absent)}", planned=False)
-        return {m: {s: math.fsum(v) / len(v) for s, v in by_seed.items()} for m, by_seed in found.items()}, used
+            raise NotPlanned(f"not part of this scale: {', '.join(absent) or 'a seed in common'}")
+        return {m: {s: fmean(v) for s, v in by_seed.items()} for m, by_seed in found.items()}, used
 
     def planned(self, arm: Arm) -> list[Run]:
         """Return the runs of an arm; empty where the scale has no such model or method."""
@@ -283,7 +276,7 @@ class Runs:
         if measure == "score":
             step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
             if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
-                raise Gap(f"not part of this scale: a second look at {where}", planned=False)
+                raise NotPlanned(f"not part of this scale: a second look at {where}")
             score = learning_curves.figure(self.tree, Checkpoint(run, step), "avg_pooled")
             if score is None or step < LEAST_ROLLOUTS:
                 raise Gap(f"missing {where}: no score of step {step}" if score is None else RULE)
@@ -292,8 +285,7 @@ class Runs:
         if not measures.finished:
             raise Gap(f"missing {where}")
         value = of(read_curve(self.tree.layout.run(run) / "curve.csv")) if of else measures.values[measure]
-        never = value is None and measure == "to_grpo"
-        if never:
+        if never := value is None and measure == "to_grpo":
             value = measures.planned + 1.0  # the smallest number that the run does not rule out
         if value is None:
             raise Gap(f"{where}: {measure}: {measures.why.get(measure, 'not defined')}")
@@ -306,16 +298,18 @@ class Runs:
         ((a, b),) = pairs
         path, model = self.tree.root / MATCHED, self.tree.model_for(a.model, MODELS[a.model])
         if self.variant or model is None or b is None or not path.is_file():
-            raise Gap("not part of this scale: several step sizes of one method", planned=False)
-        wanted: Mapping[str, str] = {"model": model["key"], "measure": "area", "row": a.method, "versus": b.method}
-        numbers = ("difference", "se", "difference_low", "difference_high", "p", "df", "p_holm", "tests")
-        rows = read_csv(path, "methods at equal movement", (*wanted, *numbers, "how", "seeds"))
+            raise NotPlanned("not part of this scale: several step sizes of one method")
+        wanted = {"model": str(model["key"]), "measure": "area", "row": a.method, "versus": b.method}
+        numbers = {name: name for name in ("difference", "se", "p", "df", "p_holm", "tests")}
+        numbers |= {"low": "difference_low", "high": "difference_high"}
+        rows = read_csv(path, "methods at equal movement", (*wanted, *numbers.values(), "how", "seeds"))
         row = next((row for row in rows if wanted.items() <= row.items()), None)
-        if row is None or not row["difference"]:
-            missing = f"not part of this scale: a sweep of {a.method} and {b.method}"
-            raise Gap(row["how"] if row else missing, planned=row is not None)
-        value, se, low, high, p, df, p_holm, tests = (float(row[name]) if row[name] else None for name in numbers)
+        if row is None:
+            raise NotPlanned(f"not part of this scale: a sweep of {a.method} and {b.method}")
+        if not row["difference"]:
+            raise Gap(row["how"])
+        found: dict[str, Any] = {name: float(row[cell]) if row[cell] else None for name, cell in numbers.items()}
+        corrected = found.pop("p_holm"), int(found.pop("tests") or 0)
         seeds = [int(seed) for seed in row["seeds"].split()]
         runs = [run for arm in (a, b) for run in self.planned(arm) if run.seed in seeds]
-        seen = Comparison(difference=value, se=se, low=low, high=high, p=p, how=row["how"], n=len(seeds), df=df)
-        return Found(seen, runs, corrected=(p_holm, int(tests or 0)))
+        return Found(Comparison(how=row["how"], n=len(seeds), **found), runs, corrected=corrected)

@@ -48,16 +48,6 @@ TABLES = ROOT / "paper/tables"
 ROWS = ("row", "panel", "kind", "model", "method", "seed", "steps", "of")  # columns of rows.csv
 
 
-def printed(k: int, n: int) -> tuple[str, str]:
-    """Return k of n in percent with two decimals: truncated, and rounded (halves go up).
-
-    >>> printed(184, 960)
-    ('19.16', '19.17')
-    """
-    down, up = 10000 * k // n, (20000 * k + n) // (2 * n)
-    return f"{down // 100}.{down % 100:02d}", f"{up // 100}.{up % 100:02d}"
-
-
 @cache
 def candidates(percent: str, n: int) -> tuple[int, ...]:
     """Return all counts k with k/n printed as `percent`, truncated or rounded (either way at exact halves); else ().
@@ -104,7 +94,7 @@ class Row:
 
     @property
     def table(self) -> str:
-        return _table(self.id)
+        return self.id[1:].split(".")[0]
 
     @property
     def avg(self) -> Decimal:
@@ -112,10 +102,6 @@ class Row:
         if value is None:
             raise ConfigError(f"row {self.id}: no printed average")
         return value
-
-    def text(self, column: str) -> str:
-        """Return the cell as printed."""
-        return NOT_RUN if self.cells[column] is None else str(self.cells[column])
 
 
 Paper = Mapping[str, Row]  # row id -> row, in printed order
@@ -125,29 +111,16 @@ def read(folder: Path | str = TABLES) -> dict[str, Row]:
     """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid data."""
     listed = Path(folder, "rows.csv")
     rows = read_csv(listed, "list of the printed rows", ROWS)
-    with cells_of(listed):
-        paths = {
-            table: listed.with_name(f"table{table}.csv") for table in dict.fromkeys(_table(r["row"]) for r in rows)
-        }
-    cells: dict[str, dict[str, str]] = {}
-    for table, path in paths.items():
-        lines = read_csv(path, f"printed Table {table}", ("row", "label", *HEADINGS.values()))
-        cells |= {line["row"]: line for line in lines}
-    with cells_of(listed, *paths.values()):
-        paper = {row["row"]: _row(row, cells[row["row"]]) for row in rows}
-        if wrong := [part for row in paper.values() for part in row.of if paper[part].run is None]:
-            raise ValueError(f"{wrong[0]}: a row is derived from it, and it is not a run")
-    return paper
+    paths = [listed.with_name(f"table{table}.csv") for table in (1, 2, 3, 4)]
+    tables = [read_csv(path, "printed table", ("row", "label", *HEADINGS.values())) for path in paths]
+    cells = {line["row"]: line for lines in tables for line in lines}
+    with cells_of(listed, *paths):
+        return {row["row"]: _row(row, cells[row["row"]]) for row in rows}
 
 
-def measured(paper: Paper, *, distinct: bool = False) -> list[Row]:
-    """Return rows that print an evaluation (no Delta, no mean). distinct: the first row of each run only."""
-    rows = [row for row in paper.values() if row.run is not None]
-    return list({row.run: row for row in reversed(rows)}.values())[::-1] if distinct else rows
-
-
-def _table(id: str) -> str:
-    return id[1:].split(".")[0]
+def measured(paper: Paper) -> list[Row]:
+    """Return rows that print an evaluation (no Delta, no mean)."""
+    return [row for row in paper.values() if row.run is not None]
 
 
 def _row(row: Mapping[str, str], cells: Mapping[str, str]) -> Row:

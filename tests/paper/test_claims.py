@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
-import yaml
 
-from core.errors import BenchError, ConfigError
+from core.errors import BenchError
 from core.files import read_text, to_csv, write_text
 from core.provenance import ROOT
 from evals.stats.compare import compare_seeds
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
-from paper import claims, evidence, printed, verdicts
-from paper.claims import CLAIMS, Asked, judged, of_paper, of_tree, read_claims
-from paper.evidence import MATCHED, Arm, Found, Printed, Runs
+from methods import catalog
+from paper import claims, printed, verdicts
+from paper.claims import Asked, judged, of_paper, of_tree, read_claims
+from paper.evidence import MATCHED, MEASURES, Arm, Found, Printed, Runs, formulas
 from paper.verdicts import EQUAL, UNTESTABLE
 from tests.paper.claim_trees import ROLLOUTS, tree
 from tests.paper.test_printed import TEXT, plain
@@ -157,14 +156,13 @@ def difference(value: float, p: float) -> Found:
 
 def test_holm_over_the_claims_of_a_family() -> None:
     """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
-    for row in judged(Asked(BY_ID[id], "print", [difference(0.1, 0.03)]) for id in ("gain-q7", "gain-q14")):
+    for row in judged([Asked(BY_ID[id], [difference(0.1, 0.03)]) for id in ("gain-q7", "gain-q14")]):
         assert (row["verdict"], row["p_holm"], row["tests"]) == ("undecided", pytest.approx(0.06), 2)
         assert "not after Holm's correction over 2 claims" in row["reason"]
 
 
-CONTRASTS: dict[
-    tuple[tuple[float, float], ...], tuple[str, float]
-] = {  # values and p of a claim's contrasts -> verdict, p
+# values and p of a claim's contrasts -> verdict, p
+CONTRASTS: dict[tuple[tuple[float, float], ...], tuple[str, float]] = {
     ((0.1, 0.01), (0.2, 0.001)): ("supported", 0.01),
     ((0.1, 0.2), (0.2, 0.001)): ("undecided", 0.2),
     ((0.1, 0.001), (-0.2, 0.02)): ("contradicted", 0.02),
@@ -175,7 +173,7 @@ CONTRASTS: dict[
 
 @pytest.mark.parametrize("found", CONTRASTS, ids=str)
 def test_a_claim_of_several_contrasts_needs_them_all(found: tuple[tuple[float, float], ...]) -> None:
-    (row,) = judged([Asked(BY_ID["kl-mask"], "print", [difference(*each) for each in found])])
+    (row,) = judged([Asked(BY_ID["kl-mask"], [difference(*each) for each in found])])
     assert (row["verdict"], row["p"]) == (CONTRASTS[found][0], pytest.approx(CONTRASTS[found][1]))
 
 
@@ -238,15 +236,16 @@ def test_at_equal_movement_a_sweep_decides_or_runs_that_all_move_as_far(tmp_path
     (row,) = judge(tmp_path / "matched", id, runs, kl_target=0.02)
     assert (row["verdict"], row["estimate"]) == ("supported", pytest.approx(0.1, abs=0.01))
     found = tree(tmp_path / "swept", runs)
-    swept: dict[str, Any] = {
-        "model": "q7",
-        "measure": "area",
-        "row": "tepo",
-        "versus": "grpo",
+    swept: dict[str, Any] = {"model": "q7", "measure": "area", "row": "tepo", "versus": "grpo", "how": "jackknife"}
+    swept |= {
         "seeds": "1 2",
-        "how": "jackknife",
+        "difference": 0.06,
+        "difference_low": 0.05,
+        "difference_high": 0.07,
+        "p": 0.01,
+        "se": 0.002,
+        "df": 2,
     }
-    swept |= {"difference": 0.06, "difference_low": 0.05, "difference_high": 0.07, "p": 0.01, "se": 0.002, "df": 2}
     others = [swept | {"row": "gspo", "difference": 0.9}, swept | {"measure": "score", "difference": 0.8}]
     for change, verdict in SWEPT:
         rows = [{"tests": 9, "p_holm": 0.9} | row for row in (swept | change, *others)]
@@ -295,8 +294,7 @@ def test_verdicts_turn_with_the_printed_numbers(monkeypatch: pytest.MonkeyPatch,
         for row in [row for row in PAPER.values() if row.run == PAPER[id].run]:
             changed[row.id] = replace(row, cells={**row.cells, "avg": Decimal(value)})
     # the changed averages are meant: none is replaced by what its cells imply
-    inside = {row: line | {"status": "ok"} for row, line in evidence._cells().items()}
-    monkeypatch.setattr(evidence, "_cells", lambda: inside)
+    monkeypatch.setattr(claims, "by_cells", lambda paper: paper)
     found = {row["id"]: row["verdict"] for row in of_paper(changed) if row["source"] == "print"}
     assert {id: found[id] for id in expected} == expected
 
@@ -319,24 +317,17 @@ def test_quotes_stand_in_the_paper() -> None:
     assert [claim.quote for claim in BY_ID.values() if plain(claim.quote) not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("id", "change", "words"),
-    [
-        ("gain-q7", {"a": ["T1.88"]}, "nearest: T1.8"),
-        ("gain-q7", {"mesure": "score"}, "nearest: measure"),
-        ("stability", {"measure": "reward_fall"}, "nearest: reward_falls"),
-        ("lemma-3.2", {"a": ["entropy_sign"]}, "nearest: entropy_signs"),
-        ("stability", {"id": "gain-q7"}, "twice"),
-    ],
-)
-def test_a_bad_claim_is_refused_by_name(tmp_path: Path, id: str, change: dict[str, Any], words: str) -> None:
-    content = deepcopy(yaml.safe_load(read_text(CLAIMS, "claims")))
-    next(claim for claim in content["claims"] if claim["id"] == id).update(change)
-    path = tmp_path / "claims.yaml"
-    write_text(path, yaml.safe_dump(content))
-    with pytest.raises(ConfigError, match=r"claims\.yaml") as caught:
-        read_claims(path)
-    assert words in str(caught.value)
+def test_claims_are_named_once_and_name_what_exists() -> None:
+    assert len(BY_ID) == len(read_claims().claims)
+    rows = {id for id, row in PAPER.items() if row.run or row.kind == "mean"}
+    for claim in BY_ID.values():
+        assert claim.measure in MEASURES
+        assert {*claim.models} <= {*printed.MODELS}
+        for name in (*claim.a, *claim.b):
+            if claim.measure == "holds":
+                assert name in formulas()
+            else:
+                assert name in rows or catalog.parse(name).key == name
 
 
 def test_the_table_in_docs_is_what_the_command_prints() -> None:
