@@ -10,8 +10,8 @@ from core.files import cells_of, read_csv
 PRINT, FORMULA, RUNS = "print", "formulas", "runs"  # sources of numbers
 EQUAL, UNTESTABLE = "equal within the margin", "not testable at this scale"
 MEANING = {
-    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family. A "
-    "claim about what is learnt also exceeds its contrast under each placebo reward",
+    "supported": "the 95 % interval excludes the null on the claimed side, after Holm over the claims of a family. "
+    "For a claim about learning, the contrast also exceeds that under each placebo reward",
     "contradicted": "it excludes the null on the other side, after the same correction",
     EQUAL: "it lies inside the claim's margin; runs only",
     "undecided": "none of these; the smallest difference that would have been found stands beside it",
@@ -79,9 +79,9 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 HEAD = """Each line is a statement that is tested because the paper makes it. `print` is judged by the paper's numbers,
-`runs` by the runs of this scale, under each setting apart, `formulas` by random policies. A verdict is on the tested
-statement and on these models: where models and problems stand in for the paper's, it is not one on the paper's.
-Undecided is no evidence of equality."""
+`runs` by the runs of this scale, under each setting apart, `formulas` by random policies. A verdict applies to the
+tested statement and these models; where models or problems stand in for the paper's, it does not apply to the paper's.
+Undecided is not evidence of equality."""
 
 
 def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
