@@ -161,23 +161,15 @@ def test_what_a_page_names_is_there() -> None:
     assert {str(page.relative_to(ROOT)): dead for page in kept if (dead := _dead_names(page))} == {}
 
 
+@pytest.mark.slow
 def test_options_of_commands_are_known() -> None:
-    """Each `--option` after `python -m module` stands in that module, or in a module that it imports."""
+    """Each `--option` after `python -m module` is one that the module's help lists."""
     unknown = []
     for page in USER_PAGES:
         for name, rest in re.findall(r"python -m ([a-z_.]+)\b([^\n`#|]*)", page.read_text(encoding="utf-8")):
-            if re.match(ROOMS, name) and (module := _module(name)):
-                main = module.with_name("__main__.py") if module.name == "__init__.py" else module
-                text = main.read_text(encoding="utf-8")
-                imported = re.findall(
-                    rf"^(?:from|import) ((?:{ROOMS})[\w.]*)(?: import ([\w, ]+))?", text, re.MULTILINE
-                )
-                names = {f"{base}.{part}" for base, parts in imported for part in re.findall(r"\w+", parts)}
-                files = [_module(other) for other in names | {base for base, _ in imported}]
-                text += "".join(file.read_text(encoding="utf-8") for file in files if file)
-                unknown += [
-                    f"{page.name}: {name} {o}" for o in re.findall(r" (--[\w-]+)", rest) if f'"{o}"' not in text
-                ]
+            if page != CHANGELOG and re.match(ROOMS, name) and (options := re.findall(r" (--[\w-]+)", rest)):
+                offered = re.findall(r"--[\w-]+", printed_by(f"python -m {name} --help"))
+                unknown += [f"{page.name}: {name} {option}" for option in options if option not in offered]
     assert unknown == []
 
 
@@ -295,3 +287,33 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
     assert TABLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}
     assert {name: found for name, found in wrong.items() if found} == {}
+
+
+TRIPLE = re.compile(r"[-+]?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]")  # value [low, high]
+
+
+@pytest.mark.slow
+def test_the_results_in_the_readme_are_printed_by_commands_of_findings() -> None:
+    """As fractions there or in points."""
+    commands = re.findall(r"`(python -m report[^`]+)` *\|", (ROOT / "docs/findings.md").read_text(encoding="utf-8"))
+    lines = [line for command in commands for line in printed_by(command).splitlines()]
+    points = [" ".join(str(100 * number) for number in numbers(line)) for line in lines]
+    found = TRIPLE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(found) >= 9
+    assert [triple for triple in found if not on_one_line(triple, "\n".join([*lines, *points]))] == []
+
+
+OUTPUT = "| tiny | area | 24 (8 + 8) | 0.617 | +0.0914 [+0.0755, -0.106] | 8.8e-12 |\n| tiny | final | 5,901 | 0.5 |"
+PRINTED = ("+0.0914 [0.0755, −0.106]", "0.091 [0.076, -0.106]", "24 pairs, p 8.8e-12", "5,901", "no number")
+# another number, sign, order, two lines, fewer digits, a digit that was not printed
+NOT_PRINTED = ("0.092", "-0.091", "0.0755, 0.0914", "0.617, 0.5", "0.06", "0.09140")
+
+
+def test_a_number_that_is_not_printed_is_found() -> None:
+    page = "| area | 0.617 | {} | `python -m x` |\n"
+    found = {cell: list(unprinted(page.format(cell), lambda command: OUTPUT)) for cell in PRINTED + NOT_PRINTED}
+    assert found == {cell: [f"python -m x: {cell}"] * (cell in NOT_PRINTED) for cell in found}
+    assert list(unprinted("| x | y | `python -m x` |", lambda command: "")) == ["python -m x: no number in its row"]
+    shared = "| row | x | `python -m x` |\n|---|---|---|\n| area | 0.617 | 24 |\n| final | 5,902 | |\n"
+    outputs = {"python -m x": OUTPUT, "python -m y": "1"}
+    assert list(unprinted(shared + "\n| b | 1 | `python -m y` |\n", outputs.__getitem__)) == ["python -m x: 5,902"]
