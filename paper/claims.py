@@ -100,10 +100,6 @@ class Asked(NamedTuple):
         return self.runs.variant if self.runs else None
 
     @property
-    def family(self) -> tuple[str, str, str | None]:
-        return self.claim.family, self.source, self.setting
-
-    @property
     def margin(self) -> float:
         """The margin, for runs only; for a ratio its logarithm."""
         margin = self.claim.margin if self.runs else 0.0
@@ -130,25 +126,25 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
 def judged(asked: Sequence[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
     """Judge claims; return a row of claims.csv for each. Claims of one family, source and setting share one Holm
     correction. stand_ins: scores of runs are not testable."""
-    deciding = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in asked]
-    testable = [not (stand_ins and one.source == RUNS and one.claim.measure == "score") for one in asked]
-    families: dict[Any, dict[int, float | None]] = {}
-    for n, (one, (_, p), fit) in enumerate(zip(asked, deciding, testable, strict=True)):
-        families.setdefault(one.family, {})[n] = p if fit else None
-    corrected = {n: p for tested in families.values() for n, p in zip(tested, holm([*tested.values()]), strict=True)}
-    rows: list[dict[str, Any]] = []
-    for n, (one, (found, p), fit) in enumerate(zip(asked, deciding, testable, strict=True)):
-        row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
-        row |= {"source": one.source, "setting": one.setting, "statement": one.claim.tests, "claimed": one.claim.side}
-        row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
-        if found:
-            tests = sum(p is not None for p in families[one.family].values())
-            p_holm, tests = found.corrected or (corrected[n], tests)
-            row |= _figures(one, found, tests or 1)
-            row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
-            row |= _verdict(one, found, p_holm, tests) if fit else {}
-        rows.append(row)
-    return rows
+    families: dict[Any, list[Asked]] = {}
+    for one in asked:
+        families.setdefault((one.claim.family, one.source, one.setting), []).append(one)
+    rows: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for (_, source, setting), members in families.items():
+        seen = [weakest(one.found, one.claim.side) if one.found else (None, None) for one in members]
+        testable = [not (stand_ins and source == RUNS and one.claim.measure == "score") for one in members]
+        tested = [p if fit else None for (_, p), fit in zip(seen, testable, strict=True)]
+        for one, (found, p), fit, p_holm in zip(members, seen, testable, holm(tested), strict=True):
+            row = dict.fromkeys(COLUMNS) | one.claim.model_dump(include={"id", "family", "where", "quote", "untested"})
+            row |= {"source": source, "setting": setting, "statement": one.claim.tests, "claimed": one.claim.side}
+            row |= {"verdict": "not tested" if fit else UNTESTABLE, "reason": one.gap, "placebo": ""}
+            if found:
+                p_holm, tests = found.corrected or (p_holm, len(tested) - tested.count(None))
+                row |= _figures(one, found, tests or 1)
+                row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
+                row |= _verdict(one, found, p_holm, tests) if fit else {}
+            rows[one.claim.id, setting] = row
+    return [rows[one.claim.id, one.setting] for one in asked]
 
 
 def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:

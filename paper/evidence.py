@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations, pairwise
 from statistics import fmean, mean
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from paper.verdicts import LEAST_ROLLOUTS, RULE
 FORMULAS, AUDIT = ROOT / "paper/formulas.csv", ROOT / "paper/audit.csv"
 MATCHED = "sweep/matched.csv"  # a sweep's results at equal movement
 RATIO = "ratio"  # unit of a / b, which is compared by its logarithm: twice and half are equally far from 1
-UNBOUNDED = (-math.inf, math.inf)
+UNBOUNDED, SHARE = (-math.inf, math.inf), (0.0, 1.0)  # what a measure can be
 NORMAL = 1e6  # degrees of freedom at which Student's t is the normal distribution
 
 
@@ -58,25 +58,24 @@ def sign_agreement(curve: Curve) -> float | None:
 
 class Measure(NamedTuple):
     unit: str
-    low: float = -math.inf
-    top: float = math.inf
+    bounds: tuple[float, float] = UNBOUNDED
     learnt: bool = False  # learnt from the reward: a placebo reward must show less of it
     of: Callable[[Curve], float | None] | None = None  # None: a score, or a measure of `evals.learning_curves`
 
 
 MEASURES = {
-    "score": Measure("points", 0.0, 1.0, learnt=True),
-    "area": Measure("reward", 0.0, 1.0, learnt=True),
+    "score": Measure("points", SHARE, learnt=True),
+    "area": Measure("reward", SHARE, learnt=True),
     "to_grpo": Measure(RATIO, learnt=True),
     "grad_norm": Measure(RATIO),
-    "clip_tokens": Measure("fraction of tokens", 0.0, 1.0),
-    "entropy_end": Measure("nats per token", 0.0),
+    "clip_tokens": Measure("fraction of tokens", SHARE),
+    "entropy_end": Measure("nats per token", (0.0, math.inf)),
     "entropy_fall": Measure("nats per token", of=entropy_fall),
-    "reward_falls": Measure("reward", 0.0, 1.0, learnt=True, of=reward_falls),
-    "reward_at_24": Measure("reward", 0.0, 1.0, of=reward_at_24),
-    "sign_agreement": Measure("share", 0.0, 1.0, of=sign_agreement),
-    "equal_movement": Measure("reward", 0.0, 1.0),  # area, at equal movement of the policy
-    "holds": Measure("share", 0.0, 1.0),  # of random policies on which a formula holds
+    "reward_falls": Measure("reward", SHARE, learnt=True, of=reward_falls),
+    "reward_at_24": Measure("reward", SHARE, of=reward_at_24),
+    "sign_agreement": Measure("share", SHARE, of=sign_agreement),
+    "equal_movement": Measure("reward", SHARE),  # area, at equal movement of the policy
+    "holds": Measure("share", SHARE),  # of random policies on which a formula holds
 }
 
 
@@ -109,19 +108,12 @@ class NotPlanned(Gap):
     """Raised where the plan does not include one."""
 
 
-@cache
-def formulas() -> dict[str, dict[str, str]]:
-    """Return the rows of formulas.csv by check: on how many random policies each formula holds."""
-    return {
-        row["check"]: row for row in read_csv(FORMULAS, "counts of formulas", ("check", "holds", "policies", "drawn"))
-    }
-
-
 def of_formula(check: str, null: float) -> Found:
     """Compare a share of random policies with the null: Clopper-Pearson interval, exact binomial test."""
     from scipy.stats import binomtest
 
-    row = formulas()[check]
+    rows = read_csv(FORMULAS, "counts of formulas", ("check", "holds", "policies", "drawn"))
+    row = next(row for row in rows if row["check"] == check)
     k, n = int(row["holds"]), int(row["policies"])
     ends = binomtest(k, n).proportion_ci(method="exact")
     p = min(1.0, *(2 * float(binomtest(k, n, null, side).pvalue) for side in ("less", "greater")))
@@ -214,7 +206,7 @@ class Runs:
                 return self._matched(pairs)
             measure = "area"  # every rollout of this scale moves the policy equally far
         found, used = self.differences(pairs, measure)
-        low, top = MEASURES[measure].low, MEASURES[measure].top
+        low, top = MEASURES[measure].bounds
         low, top = (low, top) if pairs[0][1] is None else (low - top, top - low)
         nulls = {model: dict.fromkeys(by_seed, null) for model, by_seed in found.items()}
         return Found(self.compare(found, nulls, (low - null, top - null)), list(used), any(used.values()))
