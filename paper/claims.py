@@ -83,7 +83,7 @@ def contrasts(claim: Claim, paper: Paper) -> list[Contrast]:
     return [each for each in pairs if each]
 
 
-class Asked(NamedTuple):
+class Case(NamedTuple):
     """A claim, and its contrasts in the runs of a tree (else in printed numbers or formulas), or why there are none."""
 
     claim: Claim
@@ -123,11 +123,11 @@ def weakest(found: Sequence[Found], side: str) -> tuple[Found, float | None]:
     return found[n], ranked[n]
 
 
-def judged(asked: Sequence[Asked], *, stand_ins: bool = False) -> list[dict[str, Any]]:
+def judged(cases: Sequence[Case], *, stand_ins: bool = False) -> list[dict[str, Any]]:
     """Judge claims; return a row of claims.csv for each. Claims of one family, source and setting share one Holm
     correction. stand_ins: scores of runs are not testable."""
-    families: dict[Any, list[Asked]] = {}
-    for one in asked:
+    families: dict[Any, list[Case]] = {}
+    for one in cases:
         families.setdefault((one.claim.family, one.source, one.setting), []).append(one)
     rows: dict[tuple[str, str | None], dict[str, Any]] = {}
     for (_, source, setting), members in families.items():
@@ -144,10 +144,10 @@ def judged(asked: Sequence[Asked], *, stand_ins: bool = False) -> list[dict[str,
                 row |= {"p": p, "p_holm": p_holm, "tests": None if p_holm is None else tests}
                 row |= _verdict(one, found, p_holm, tests) if fit else {}
             rows[one.claim.id, setting] = row
-    return [rows[one.claim.id, one.setting] for one in asked]
+    return [rows[one.claim.id, one.setting] for one in cases]
 
 
-def _verdict(one: Asked, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:
+def _verdict(one: Case, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:
     seen, side, margin = found.seen, one.claim.side, one.margin
     if p_holm is None and seen.low is None:
         return {"verdict": "undecided", "reason": seen.how}
@@ -180,10 +180,13 @@ def placebo(claim: Claim, runs: Runs) -> tuple[str, str]:
         try:
             found = [[side.differences(each, claim.measure)[0] for side in sides] for each in pairs]
         except Gap:
+            found = []
+        shared = [{model: true[model] for model in under if model in true} for true, under in found]
+        if not all(shared) or not shared:
             lacking.append(name)
             continue
-        for true, under in found:
-            seen = runs.compare({model: true[model] for model in under}, under)
+        for true, (_, under) in zip(shared, found, strict=True):
+            seen = runs.compare(true, under)
             if judge(seen, side=claim.side) != "supported":
                 ends = "" if seen.low is None else f" [{seen.low:.3g}, {seen.high:.3g}]"
                 return f"not beyond {name}", f"{seen.difference:.3g}{ends} beyond the placebo reward {name}"
@@ -193,7 +196,7 @@ def placebo(claim: Claim, runs: Runs) -> tuple[str, str]:
     return f"beats {', '.join(beaten)}" + (f"; no run of {', '.join(lacking)}" if lacking else ""), ""
 
 
-def _figures(one: Asked, found: Found, tests: int) -> dict[str, Any]:
+def _figures(one: Case, found: Found, tests: int) -> dict[str, Any]:
     """Return the cells in the measure's unit. detectable: the smallest distance from the null found in 80 % of
     repetitions, as one of so many tests."""
     seen, margin, null = found.seen, one.margin or None, one.claim.null
@@ -217,14 +220,14 @@ def of_paper(paper: Paper | None = None) -> list[dict[str, Any]]:
     claims = read_claims().claims
     scores = [(claim, contrasts(claim, paper)) for claim in claims if claim.measure == "score"]
     as_printed, other = (
-        judged([Asked(claim, [chance.contrast(each, claim.null) for each in pairs]) for claim, pairs in scores])
+        judged([Case(claim, [chance.contrast(each, claim.null) for each in pairs]) for claim, pairs in scores])
         for chance in (Printed(paper), Printed(by_cells(paper)))
     )
     for row, verdict in zip(as_printed, (row["verdict"] for row in other), strict=True):
         if row["verdict"] != verdict:
             row["reason"] = f"with averages that follow from the cells {verdict}, as printed {row['verdict']}"
             row["verdict"] = "undecided"
-    formulas = [Asked(claim, [of_formula(claim.a[0], claim.null)]) for claim in claims if claim.measure == "holds"]
+    formulas = [Case(claim, [of_formula(claim.a[0], claim.null)]) for claim in claims if claim.measure == "holds"]
     return [*as_printed, *judged(formulas)]
 
 
@@ -233,18 +236,18 @@ def of_tree(tree: Tree) -> list[dict[str, Any]]:
     variants = sorted(tree.matrix.get("variants", {}).items())
     # controls are for comparison; claims are not judged under them
     settings = [None, *(name for name, each in variants if not {"reward", "stream"} & each.get("changes", {}).keys())]
-    asked = []
+    cases = []
     for claim in (claim for claim in read_claims().claims if claim.measure != "holds"):
         pairs = contrasts(claim, printed.read())
         for runs in (Runs(tree, setting) for setting in settings):
             try:
-                asked.append(Asked(claim, [runs.contrast(each, claim.measure, claim.null) for each in pairs], runs))
+                cases.append(Case(claim, [runs.contrast(each, claim.measure, claim.null) for each in pairs], runs))
             except Gap as gap:
                 if runs.variant is None or not isinstance(gap, NotPlanned):
-                    asked.append(Asked(claim, (), runs, str(gap)))
+                    cases.append(Case(claim, (), runs, str(gap)))
     # Models or benchmarks of the tree that stand in for the paper's: scores are then not about the paper's.
     parts = [*((m, m["title"]) for m in tree.models), *((b, b["key"]) for b in tree.benchmarks)]
-    return judged(asked, stand_ins=any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts))
+    return judged(cases, stand_ins=any(plain(part.get("stands_for") or own) != plain(own) for part, own in parts))
 
 
 def table() -> str:

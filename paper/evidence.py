@@ -267,7 +267,7 @@ class Runs:
         where, unit, of = f"runs/{run.path.as_posix()}", MEASURES[measure].unit, MEASURES[measure].of
         if measure == "score":
             step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
-            if step is None or Checkpoint(run, step) not in self.tree.checkpoints:
+            if step is None or Checkpoint(run, step) not in self.tree.evaluated:
                 raise NotPlanned(f"not part of this scale: a second look at {where}")
             score = learning_curves.figure(self.tree, Checkpoint(run, step), "avg_pooled")
             if score is None or step < LEAST_ROLLOUTS:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-# No two share a part, so that what is found says which one it was.
+# No two share a part, so that what is found identifies one of them.
 ENVIRONMENT = {
     "HF_TOKEN": "hf_plantedQ1v8",
     "HUGGING_FACE_HUB_TOKEN": "hf_plantedR2w7",

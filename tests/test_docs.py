@@ -262,10 +262,10 @@ def unprinted(page: str, run: Callable[[str], str]) -> Iterator[str]:
     """Cells of a page that its commands do not print."""
     shared = [(row.strip("| "), command) for command, rows in TABLE.findall(page) for row in rows.splitlines()]
     for cells, command in [*ROW.findall(TABLE.sub("", page)), *shared]:
-        told = [cell.strip() for cell in cells.split("|")[1:]]
-        if not any(map(numbers, told)):
+        shown = [cell.strip() for cell in cells.split("|")[1:]]
+        if not any(map(numbers, shown)):
             yield f"{command}: no number in its row"
-        yield from (f"{command}: {cell}" for cell in told if not on_one_line(cell, run(command)))
+        yield from (f"{command}: {cell}" for cell in shown if not on_one_line(cell, run(command)))
 
 
 @cache

@@ -24,7 +24,7 @@ import torch
 import tepo_bench
 
 def losses(fields):
-    said = {}
+    results = {}
     for key in tepo_bench.catalog.keys():
         given = {name: value.clone() for name, value in fields.items()}
         leaves = [given[name].requires_grad_() for name in ("logp", "entropy", "full_logp")]
@@ -34,16 +34,16 @@ def losses(fields):
         loss = method.loss(batch, generator=torch.Generator().manual_seed(0))
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         sums = [float(g.square().sum()) for g in gradients if g is not None]
-        said[key] = [loss.item(), *sums, method.diagnostics(batch)]
+        results[key] = [loss.item(), *sums, method.diagnostics(batch)]
     hidden, head = torch.linspace(-1, 1, 12).view(2, 2, 3), torch.linspace(-2, 1, 15).view(5, 3)
     chunked = tepo_bench.logp_and_entropy(hidden, head, torch.tensor([[0, 1], [4, 2]]))
-    return said | {"chunked": [x.tolist() for x in chunked]}
+    return results | {"chunked": [x.tolist() for x in chunked]}
 """
 MAIN = """
 import json
-said = losses(torch.load(sys.argv[1]))
+results = losses(torch.load(sys.argv[1]))
 loaded = [name for name, module in sys.modules.items() if module]
-print(json.dumps({"said": said, "loaded": loaded, "file": tepo_bench.__file__}))
+print(json.dumps({"results": results, "loaded": loaded, "file": tepo_bench.__file__}))
 """
 
 
@@ -101,8 +101,8 @@ def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Pat
     assert (tmp_path / there["file"]).is_relative_to(tmp_path / "site")
     here: dict[str, object] = {}
     exec(PROBE, here)
-    assert there["said"] == here["losses"](fields)  # type: ignore[operator]
-    assert set(there["said"]) == {*tepo_bench.catalog.keys(), "chunked"}
+    assert there["results"] == here["losses"](fields)  # type: ignore[operator]
+    assert set(there["results"]) == {*tepo_bench.catalog.keys(), "chunked"}
     assert not {name.split(".")[0] for name in there["loaded"]} & {"pandas", "scipy", "accelerate", "datasets"}
 
 

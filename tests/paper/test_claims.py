@@ -20,7 +20,7 @@ from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from methods import catalog
 from paper import claims, printed, verdicts
-from paper.claims import Asked, judged, of_paper, of_tree, read_claims
+from paper.claims import Case, judged, of_paper, of_tree, read_claims
 from paper.evidence import MATCHED, MEASURES, Arm, Found, Printed, Runs
 from paper.verdicts import EQUAL, UNTESTABLE
 from tests.paper.claim_trees import ROLLOUTS, tree
@@ -156,8 +156,8 @@ def difference(value: float, p: float) -> Found:
 
 
 def test_holm_over_the_claims_of_a_family() -> None:
-    """Two claims of one family, each with p between 2.5 and 5 %: the intervals exclude the null, and Holm says no."""
-    for row in judged([Asked(BY_ID[id], [difference(0.1, 0.03)]) for id in ("gain-q7", "gain-q14")]):
+    """Two claims of one family, each with p between 2.5 and 5 %: intervals exclude the null, the corrected p do not."""
+    for row in judged([Case(BY_ID[id], [difference(0.1, 0.03)]) for id in ("gain-q7", "gain-q14")]):
         assert (row["verdict"], row["p_holm"], row["tests"]) == ("undecided", pytest.approx(0.06), 2)
         assert "not after Holm's correction over 2 claims" in row["reason"]
 
@@ -174,7 +174,7 @@ CONTRASTS: dict[tuple[tuple[float, float], ...], tuple[str, float]] = {
 
 @pytest.mark.parametrize("found", CONTRASTS, ids=str)
 def test_a_claim_of_several_contrasts_needs_them_all(found: tuple[tuple[float, float], ...]) -> None:
-    (row,) = judged([Asked(BY_ID["kl-mask"], [difference(*each) for each in found])])
+    (row,) = judged([Case(BY_ID["kl-mask"], [difference(*each) for each in found])])
     assert (row["verdict"], row["p"]) == (CONTRASTS[found][0], pytest.approx(CONTRASTS[found][1]))
 
 
@@ -205,6 +205,13 @@ PLACEBOS: list[tuple[str, str, tuple[Any, Any], dict[str, tuple[Any, Any]], str,
     ("half-the-time", "reward", (FAST, SLOW), {"coin": (FAST, SLOW)}, "undecided", "not beyond coin"),
     ("lower-clip-ratio", "clip_fraction_tokens", CLIPPED, {"coin": CLIPPED}, "supported", ""),  # not learnt
 ]  # fmt: skip
+
+
+def test_a_placebo_on_another_model_decides_nothing(tmp_path: Path) -> None:
+    there = {("l8", f"{method}@coin"): values for (_, method), values in two("reward", *SAME).items()}
+    variants = {"coin": {"title": "coin", "changes": {"reward": "coin"}}}
+    (row,) = judge(tmp_path / "t", "faster-reward", two("reward", ABOVE, BELOW) | there, variants=variants)
+    assert (row["verdict"], row["placebo"]) == ("supported", "no placebo run")
 
 
 @pytest.mark.parametrize("case", range(len(PLACEBOS)))

@@ -1,22 +1,19 @@
-"""The printed tables as data: those of the paper's text, and what the audit says of them."""
+"""The printed tables as data: they are those of the paper's text, and their audit follows from them."""
 
 import re
-import shutil
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from statistics import median
 
 import pytest
 
-from core.errors import BenchError
 from core.files import read_csv
 from core.provenance import ROOT
 from methods import catalog
 from paper import printed
 from paper.evidence import AUDIT
-from paper.printed import COLUMN, COPIES, HEADINGS, RESPONSES, TABLES, Row, candidates, counts, measured
+from paper.printed import COLUMN, COPIES, HEADINGS, RESPONSES, Row, candidates, counts, measured
 
 TEXT = ROOT.parent / "shared" / "paper" / "tepo.md"
 PAPER = printed.read()
@@ -51,25 +48,6 @@ def test_rows_are_those_of_the_run_list_and_name_methods_of_the_catalog() -> Non
     assert {key for key, entry in catalog.entries().items() if entry.paper_rows} == in_rows
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new", "words"),
-    [
-        ("table1.csv", "AIME25", "AIME26", ("table1.csv", "AIME25", "nearest")),
-        ("table3.csv", "T3.8,w. Min-Entropy,11.97,5.63,41.94,72.40,25.75,36.29,35.29,30.68\n", "", ("T3.8",)),
-        ("table3.csv", "41.94", "41.9", ("table3.csv", "'41.9'")),
-        ("rows.csv", "q7,gpg,2,72", "q7,gpg,two,72", ("rows.csv", "two")),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named(tmp_path: Path, name: str, old: str, new: str, words: tuple[str, ...]) -> None:
-    folder = shutil.copytree(TABLES, tmp_path / "tables")
-    content = (folder / name).read_text(encoding="utf-8")
-    assert old in content
-    (folder / name).write_text(content.replace(old, new, 1), encoding="utf-8")
-    with pytest.raises(BenchError) as error:
-        printed.read(folder)
-    assert [word for word in words if word not in str(error.value)] == []
-
-
 def in_percent(k: int, n: int) -> list[str]:
     """k of n in percent with two decimals: truncated, and rounded (halves go up)."""
     return [f"{c // 100}.{c % 100:02d}" for c in (10000 * k // n, (20000 * k + n) // (2 * n))]
@@ -89,7 +67,7 @@ def test_candidates() -> None:
     assert candidates("27.17", 28110) == tuple(k for k in range(28111) if "27.17" in in_percent(k, 28110))
 
 
-# paper/audit.csv: what its counts and averages say is computed here again.
+# paper/audit.csv: its counts and averages are computed here again.
 
 
 def right(row: Row) -> tuple[int, int]:
