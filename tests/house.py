@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "core", "tepo_bench")
@@ -34,12 +34,9 @@ BUDGET = {
 }
 
 
-@dataclass(frozen=True)
-class Module:
-    """One parsed Python file."""
+class Module(NamedTuple):
+    """Imports of one Python file; a package has the name of its folder."""
 
-    name: str  # "report.page"; a package has the name of its folder
-    lines: int
     loads: frozenset[str]  # project modules imported when this module is loaded
     needs: frozenset[str]  # project modules imported in any scope, those only for type checking left out
 
@@ -60,22 +57,15 @@ def rule_files(root: Path) -> list[Path]:
 
 
 def measure(root: Path) -> dict[str, Module]:
-    """Parse every module of the repository at `root`."""
+    """Return the imports of every module of the repository at `root`, by its name ("report.page")."""
     files = python_files(root)
-    return {name: parse(name, path, set(files)) for name, path in files.items()}
-
-
-def parse(name: str, path: Path, known: set[str]) -> Module:
-    """Parse one file; `known`: the names of all project modules."""
-    text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    return Module(
-        name=name,
-        lines=len(text.splitlines()),
-        loads=imported(running_statements(tree, into_functions=False), package, known) - {name},
-        needs=imported(running_statements(tree, into_functions=True), package, known) - {name},
-    )
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files.items()}
+    return {
+        name: Module(
+            *(imported(running_statements(tree, into_functions=deep), {*files} - {name}) for deep in (False, True))
+        )
+        for name, tree in trees.items()
+    }
 
 
 def running_statements(node: ast.AST, *, into_functions: bool) -> list[ast.AST]:
@@ -90,8 +80,8 @@ def running_statements(node: ast.AST, *, into_functions: bool) -> list[ast.AST]:
     return nodes
 
 
-def imported(nodes: list[ast.AST], package: str, known: set[str]) -> frozenset[str]:
-    """The project modules that the import statements among `nodes` name.
+def imported(nodes: list[ast.AST], known: set[str]) -> frozenset[str]:
+    """The modules in `known` that the import statements among `nodes` name. Imports must be absolute.
 
     `from a import b` names the module a.b if there is one, else the module a, of which b is a part.
     """
@@ -100,19 +90,14 @@ def imported(nodes: list[ast.AST], package: str, known: set[str]) -> frozenset[s
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:  # `from .x import y`: one dot is this package, each further dot one package up
-                folders = package.split(".")
-                above = folders[: len(folders) - node.level + 1]
-                base = ".".join([*above, *([node.module] if node.module else [])])
-            for alias in node.names:
-                inner = f"{base}.{alias.name}"
-                names.add(inner if inner in known else base)
+            assert not node.level, f"relative import: {ast.unparse(node)}"
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names.update(name if name in known else str(node.module) for name in inner)
     return frozenset(names & known)
 
 
 def reachable(imports: Mapping[str, frozenset[str]], start: str) -> set[str]:
-    """The modules that `start` reaches; `start` itself only if it stands in a circle."""
+    """The modules that `start` reaches."""
     reached: set[str] = set()
     waiting = list(imports[start])
     while waiting:
@@ -126,13 +111,6 @@ def reachable(imports: Mapping[str, frozenset[str]], start: str) -> set[str]:
 def closure(modules: Mapping[str, Module], entry: str) -> set[str]:
     """The project files to know before `entry` is known whole: it and all that it reaches by imports in any scope."""
     return {entry} | reachable({name: module.needs for name, module in modules.items()}, entry)
-
-
-def circles(imports: Mapping[str, frozenset[str]]) -> list[list[str]]:
-    """The sets of two or more modules that all reach one another."""
-    reach = {name: reachable(imports, name) for name in imports}
-    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in imports}
-    return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
 def figures(root: Path) -> dict[str, int]:
