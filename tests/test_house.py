@@ -53,7 +53,7 @@ def _without_encoding(tree: ast.AST) -> list[int]:
         given = {keyword.arg: keyword.value for keyword in node.keywords}
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         mode = next((a.value for a in [*node.args[1:2], given.get("mode")] if isinstance(a, ast.Constant)), "r")
-        text = isinstance(node.func, ast.Name) and called == "open" and "b" not in mode
+        text = isinstance(node.func, ast.Name) and called == "open" and "b" not in str(mode)
         text |= isinstance(node.func, ast.Attribute) and called == "read_text" and not node.args
         text |= isinstance(node.func, ast.Attribute) and called == "write_text" and len(node.args) < 2
         text |= "text" in given and called in ("run", "Popen", "check_output", "call", "check_call")

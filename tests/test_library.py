@@ -106,15 +106,6 @@ def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Pat
     assert not {name.split(".")[0] for name in there["loaded"]} & {"pandas", "scipy", "accelerate", "datasets"}
 
 
-def test_in_the_repository_both_names_are_one_class() -> None:
-    from methods.batch import Batch
-    from methods.method import Method
-
-    assert tepo_bench.Batch is Batch
-    assert tepo_bench.Method is Method
-    assert all(hasattr(tepo_bench, name) for name in tepo_bench.__all__)
-
-
 API = ROOT / "docs/extend.md"
 
 
