@@ -172,17 +172,18 @@ def placebo(claim: Claim, runs: Runs) -> tuple[str, str]:
     correction. The placebo for given settings is a variant that also changes the reward, and nothing else.
     """
     changes = {name: dict(each.get("changes", {})) for name, each in runs.tree.matrix.get("variants", {}).items()}
-    settings, beaten, lacking = changes.get(runs.variant or "", {}), [], []
+    settings, pairs = changes.get(runs.variant or "", {}), contrasts(claim, printed.read())
+    beaten, lacking = [], []
     for name, change in changes.items():
         if change.pop("reward", None) is None or change != settings:
             continue
-        sides, pairs = (runs, Runs(runs.tree, name)), contrasts(claim, printed.read())
+        sides = runs, Runs(runs.tree, name)
         try:
             found = [[side.differences(each, claim.measure)[0] for side in sides] for each in pairs]
         except Gap:
             found = []
         shared = [{model: true[model] for model in under if model in true} for true, under in found]
-        if not all(shared) or not shared:
+        if not shared or not all(shared):
             lacking.append(name)
             continue
         for true, (_, under) in zip(shared, found, strict=True):
@@ -236,9 +237,9 @@ def of_tree(tree: Tree) -> list[dict[str, Any]]:
     variants = sorted(tree.matrix.get("variants", {}).items())
     # controls are for comparison; claims are not judged under them
     settings = [None, *(name for name, each in variants if not {"reward", "stream"} & each.get("changes", {}).keys())]
-    cases = []
+    cases, paper = [], printed.read()
     for claim in (claim for claim in read_claims().claims if claim.measure != "holds"):
-        pairs = contrasts(claim, printed.read())
+        pairs = contrasts(claim, paper)
         for runs in (Runs(tree, setting) for setting in settings):
             try:
                 cases.append(Case(claim, [runs.contrast(each, claim.measure, claim.null) for each in pairs], runs))
