@@ -287,6 +287,9 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
     assert TABLE.findall(pages["findings.md"])
     wrong = {name: list(unprinted(page, printed_by)) for name, page in pages.items()}
     assert {name: found for name, found in wrong.items() if found} == {}
+    correlations = re.findall(r"r = (-?\d\.\d\d)\b[^`;]*?\(`(python -m [^`]+)`\)", pages["findings.md"])
+    assert len(correlations) >= 3
+    assert [r for r, command in correlations if f"r = {r}" not in " ".join(printed_by(command).split())] == []
 
 
 TRIPLE = re.compile(r"[-+]?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]")  # value [low, high]
