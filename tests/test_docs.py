@@ -306,6 +306,17 @@ def test_the_results_in_the_readme_are_printed_by_commands_of_findings() -> None
     assert [triple for triple in found if not on_one_line(triple, "\n".join([*lines, *points]))] == []
 
 
+def test_the_accuracy_of_the_grader_is_that_of_the_notebook() -> None:
+    """`tests/evals/grading/test_cases.py` compares the notebook with the grader."""
+    page, notebook = ((ROOT / f"docs/{name}.md").read_text("utf-8") for name in ("evaluation", "notebook/grading"))
+    (total,) = re.findall(r"^\| all \|.*$", notebook, re.MULTILINE)
+    (sentence,) = re.findall(r"^On .* hand-written cases .*$", page, re.MULTILINE)
+    cases, *percent = re.findall(r"[\d,.]*\d", sentence)
+    assert int(cases.replace(",", "")) == sum(int(n) for n in re.findall(r"/(\d+) ", total)[:2])
+    assert len(percent) == 4
+    assert [x for x in percent if f"{x}%" not in total] == []
+
+
 OUTPUT = "| tiny | area | 24 (8 + 8) | 0.617 | +0.0914 [+0.0755, -0.106] | 8.8e-12 |\n| tiny | final | 5,901 | 0.5 |"
 PRINTED = ("+0.0914 [0.0755, −0.106]", "0.091 [0.076, -0.106]", "24 pairs, p 8.8e-12", "5,901", "no number")
 # another number, sign, order, two lines, fewer digits, a digit that was not printed
