@@ -2,8 +2,8 @@
 
     python -m tests.house
 
-Prints Markdown tables: each measure with its budget, and the rooms. Nothing of the project is imported, so a file that
-cannot be imported is measured as well.
+Prints Markdown tables: each measure with its budget, and the packages. Nothing of the project is imported, so a file
+that cannot be imported is measured as well.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("workflow", "methods", "evals", "models", "paper", "report", "core", "tepo_bench")
-PRODUCT = (*ROOMS, "examples")
+PACKAGES = ("workflow", "methods", "evals", "models", "paper", "report", "core", "tepo_bench")
+PRODUCT = (*PACKAGES, "examples")
 RUN = ("methods.train", "methods.adapters.trl")  # one run with TRL: these, and all that they import
 NUMBER = ("evals.grade", "evals.score", "report.tables")  # one number: what loads with these, from sample to page
 # At most. 855762b had 40,056 lines of product in 214 files (39,300 in 208 without examples), 28,639 of tests in 122.
@@ -41,11 +41,11 @@ class Module(NamedTuple):
     needs: frozenset[str]  # project modules imported in any scope, those only for type checking left out
 
 
-def python_files(root: Path, rooms: Iterable[str] = ROOMS) -> dict[str, Path]:
-    """Return module name -> file, for every Python file in the rooms."""
+def python_files(root: Path, packages: Iterable[str] = PACKAGES) -> dict[str, Path]:
+    """Return module name -> file, for every Python file in the packages."""
     files = {}
-    for room in rooms:
-        for path in sorted((root / room).rglob("*.py")):
+    for package in packages:
+        for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).with_suffix("").parts
             files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return files
@@ -119,7 +119,9 @@ def figures(root: Path) -> dict[str, int]:
     tests = [_lines(path) for path in python_files(root, ["tests"]).values()]
     product = [*python_files(root, PRODUCT).values(), *rule_files(root)]
     kinds = (".js", ".css", ".j2", ".sh")
-    styles = [p for room in PRODUCT for p in (root / room).rglob("*") if p.suffix in kinds and "vendor" not in p.parts]
+    styles = [
+        p for package in PRODUCT for p in (root / package).rglob("*") if p.suffix in kinds and "vendor" not in p.parts
+    ]
     docs = [root / "README.md", root / "CONTRIBUTING.md", root / "config/README.md", *(root / "docs").glob("*.md")]
     run = {name for entry in RUN for name in closure(modules, entry)}
     loads = {name: module.loads for name, module in modules.items()}
@@ -143,11 +145,11 @@ def main() -> None:
     print("| | now | at most |\n|---|---:|---:|")
     for name, value in figures(ROOT).items():
         print(f"| {name} | {value:,} | {BUDGET[name]:,} |")
-    print("\n| room | lines | files | median file |\n|---|---:|---:|---:|")
-    for room in (*PRODUCT, "tests"):
-        paths = [*python_files(ROOT, [room]).values(), *(path for path in rule_files(ROOT) if room in path.parts)]
+    print("\n| package | lines | files | median file |\n|---|---:|---:|---:|")
+    for package in (*PRODUCT, "tests"):
+        paths = [*python_files(ROOT, [package]).values(), *(path for path in rule_files(ROOT) if package in path.parts)]
         lines = [_lines(path) for path in paths] or [0]
-        print(f"| {room} | {sum(lines):,} | {len(paths)} | {statistics.median(lines):.0f} |")
+        print(f"| {package} | {sum(lines):,} | {len(paths)} | {statistics.median(lines):.0f} |")
     longest = sorted(((_lines(path), name) for name, path in python_files(ROOT, PRODUCT).items()), reverse=True)
     print("\nover 500 lines:", ", ".join(f"{name} {lines}" for lines, name in longest if lines > 500) or "none")
 

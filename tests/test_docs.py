@@ -37,10 +37,10 @@ MARKDOWN = sorted(
     path for folder in (".", "docs", "docs/notebook", "config", "results") for path in ROOT.glob(f"{folder}/*.md")
 )
 CHANGELOG = ROOT / "CHANGELOG.md"
-ROOMS = "core|methods|tepo_bench|evals|models|paper|report|workflow|tests"
+PACKAGES = "core|methods|tepo_bench|evals|models|paper|report|workflow|tests"
 COMMAND = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)+)")
-NAME = re.compile(rf"(?<![\w./-])((?:{ROOMS})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
-FILE = re.compile(rf"(?<![\w./-])((?:{ROOMS}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")
+NAME = re.compile(rf"(?<![\w./-])((?:{PACKAGES})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
+FILE = re.compile(rf"(?<![\w./-])((?:{PACKAGES}|docs|config|profiles)/[\w./-]+\.(?:py|md|yaml|smk))(?!\w)")
 
 
 EXAMPLES = [
@@ -167,7 +167,7 @@ def test_options_of_commands_are_known() -> None:
     unknown = []
     for page in USER_PAGES:
         for name, rest in re.findall(r"python -m ([a-z_.]+)\b([^\n`#|]*)", page.read_text(encoding="utf-8")):
-            if page != CHANGELOG and re.match(ROOMS, name) and (options := re.findall(r" (--[\w-]+)", rest)):
+            if page != CHANGELOG and re.match(PACKAGES, name) and (options := re.findall(r" (--[\w-]+)", rest)):
                 offered = re.findall(r"--[\w-]+", printed_by(f"python -m {name} --help"))
                 unknown += [f"{page.name}: {name} {option}" for option in options if option not in offered]
     assert unknown == []
@@ -180,7 +180,7 @@ def _dead_names(page: Path) -> list[str]:
     }
     made |= {Path(name).stem for name in re.findall(r"^\$ cp \S+ (\S+)$", text, re.MULTILINE)}
     text = LINK.sub("", text)  # links are tested above
-    commands = [name for name in COMMAND.findall(text) if re.match(ROOMS, name)]
+    commands = [name for name in COMMAND.findall(text) if re.match(PACKAGES, name)]
     names = [name for name in NAME.findall(text) if name.rpartition(".")[2] not in ("csv", "html", "md", "json")]
     dead = [f"python -m {name}" for name in commands if _module(name) is None]
     dead += [name for name in names if not _exists(name)]

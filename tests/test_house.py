@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 
 from tests import house
 
-FLOORS = {  # room -> the rooms that it may import (docs/architecture.md)
+LAYERS = {  # package -> the packages that it may import (docs/architecture.md)
     "core": (),
     "methods": ("core",),
     "tepo_bench": ("core", "methods"),
@@ -28,10 +28,10 @@ def test_no_circle_of_imports():
         TopologicalSorter({name: getattr(module, scope) for name, module in modules().items()}).prepare()
 
 
-def test_a_room_imports_only_from_the_floors_below():
-    rooms = {name: name.split(".")[0] for name in modules()}
-    edges = [(name, other) for name, module in modules().items() for other in module.needs if rooms[name] in FLOORS]
-    assert [(a, b) for a, b in edges if b.split(".")[0] not in (rooms[a], *FLOORS[rooms[a]])] == []
+def test_a_package_imports_only_from_the_layers_below():
+    packages = {name: name.split(".")[0] for name in modules()}
+    edges = [(name, other) for name, module in modules().items() for other in module.needs if packages[name] in LAYERS]
+    assert [(a, b) for a, b in edges if b.split(".")[0] not in (packages[a], *LAYERS[packages[a]])] == []
 
 
 # parts of the budget that are met; `python -m tests.house` prints all
@@ -62,16 +62,16 @@ def _without_encoding(tree: ast.AST) -> list[int]:
     return lines
 
 
-def found_in_rooms(look):
-    """File -> lines, for every file of the rooms in which `look` finds some."""
-    paths = [path for room in FLOORS for path in sorted((house.ROOT / room).rglob("*.py"))]
+def found_in_packages(look):
+    """File -> lines, for every file of the packages in which `look` finds some."""
+    paths = [path for package in LAYERS for path in sorted((house.ROOT / package).rglob("*.py"))]
     lines = {str(path.relative_to(house.ROOT)): look(ast.parse(path.read_bytes())) for path in paths}
     return {path: numbers for path, numbers in lines.items() if numbers}
 
 
 def test_every_text_file_names_its_encoding():
     """Ruff (PLW1514) sees only what it can infer to be a path, and no subprocess."""
-    assert found_in_rooms(_without_encoding) == {}
+    assert found_in_packages(_without_encoding) == {}
 
 
 def _bare_numbers(tree: ast.AST) -> list[int]:
@@ -87,4 +87,4 @@ def _bare_numbers(tree: ast.AST) -> list[int]:
 
 def test_every_number_of_a_command_line_has_bounds():
     """`float` takes nan and infinity, and both take what means nothing: `core.errors` refuses these."""
-    assert found_in_rooms(_bare_numbers) == {}
+    assert found_in_packages(_bare_numbers) == {}

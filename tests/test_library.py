@@ -71,8 +71,8 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
         metadata = next(archive.read(name).decode() for name in names if name.endswith("METADATA"))
     files = {name.removeprefix("tepo_bench/") for name in names if ".dist-info/" not in name}
     assert {"__init__.py", "py.typed", "methods/batch.py"} <= files
-    rooms = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
-    assert {name for name in rooms if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
+    assert {name for name in modules if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
     assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
     assert {name for name in files if name.startswith("core/")} == {
         f"core/{name}.py" for name in ("__init__", "errors")
