@@ -27,7 +27,7 @@ from core.errors import ConfigError, CorruptInputError, Parser, unknown
 from core.files import write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_bytes, sha256_file
-from evals import data, run, store
+from evals import data, grade, run, store
 from evals.benchmark import Item, benchmark, defined, definition, registered
 from evals.sample_logs import FORMATS, ORDER, ROLES, Log
 from evals.scores import AVERAGES
@@ -90,11 +90,14 @@ def _name(text: str, log: Log, option: str) -> str:
     return name
 
 
-def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None) -> Path:
+def adopt(
+    surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None, thoughts: Sequence[str] | None
+) -> Path:
     """Write the tree, grade it and return the path of its scores.
 
-    source: folder with the items of registered benchmarks. Everything is written next to the tree and moved there last,
-    so that an error leaves the tree as it was. Raises ConfigError unless responses and golds fit into one table.
+    source: folder with the items of registered benchmarks. thoughts: as in `grade.grade`. Everything is written next
+    to the tree and moved there last, so that an error leaves the tree as it was. Raises ConfigError unless responses
+    and golds fit into one table.
     """
     run.check_out(results)
     counts: dict[str, tuple[int, int, str]] = {}  # responses and problems of a benchmark, and where
@@ -136,7 +139,7 @@ def adopt(surveys: Sequence[Survey], results: Results, *, tool: str, source: Pat
             target = results.root / path.relative_to(fresh.root)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, target)
-    return run.grade_and_score(results, list(records))
+    return run.grade_and_score(results, list(records), thoughts)
 
 
 def _record(results: Results, one: Survey) -> dict[str, Any]:
@@ -227,6 +230,7 @@ def main() -> int:
     add("--fields", metavar="ROLE=FIELD,...", help=f"roles: {', '.join(ROLES)}; sample={ORDER}; correct= for none")
     add("--filter", metavar="NAME", help="lm-eval: rows of this filter")
     add("--data", type=Path, metavar="DIR", help="items of registered benchmarks (python -m evals.fetch)")
+    grade.add_thoughts(parser)
     args: argparse.Namespace = parser.parse_args()
     if args.tool not in FORMATS:
         raise unknown("command line", "--from", args.tool, FORMATS)
@@ -235,7 +239,7 @@ def main() -> int:
         survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given, args.filter), given)
         for log in map(FORMATS[args.tool], args.files)
     ]
-    path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data)
+    path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data, thoughts=args.thoughts)
     print(run.table(path))
     for one in surveys:
         counts = ", ".join(f"{name} {count}" for name, count in one.verdicts.items())

@@ -2,7 +2,8 @@
 
     python -m evals.grade --samples SAMPLES_DIR --data DIR --out GRADES_DIR
 
-A benchmark already graded with these samples, right answers and grader is skipped, so a killed run continues with the
+--thoughts OPEN CLOSE names further marks around a model's thoughts, which are not graded. A benchmark already graded
+with these samples, right answers, marks and grader is skipped, so a killed run continues with the
 benchmark that it was grading.
 """
 
@@ -12,7 +13,9 @@ if __name__ == "__main__":
     # Before the other imports, which the worker already has: for every checkpoint they take longer than handing over.
     worker.hand_over("evals.grade", ("pydantic", "yaml", "pandas", "pyarrow.dataset", "pyarrow.parquet"))
 
+import argparse
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from core import errors
@@ -29,8 +32,8 @@ from evals.grading.grader import Grader, Question, grader_version, versions
 SCHEMA = 1
 
 
-def grade(samples: Path, folder: Path, out: Path) -> None:
-    """Grade all benchmarks in `samples`. folder: data folder with the items.
+def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] | None = None) -> None:
+    """Grade all benchmarks in `samples`. folder: data folder with the items. thoughts: marks (`boxes.Marks`).
 
     Raises MissingInputError and CorruptInputError naming the file at fault; no file is written for a benchmark that
     cannot be graded completely.
@@ -39,13 +42,15 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
     entries = store.read_record(out / "grades.json") if (out / "grades.json").is_file() else {}
     code = Code("grade")
     began = code.hash
+    marks = (thoughts[0], thoughts[1]) if thoughts else None
     with Grader() as grader:
         for key, drawn in sampled.items():
             benchmark, source, target = defined(key, folder), samples / f"{key}.parquet", out / f"{key}.parquet"
             facts = {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
             facts["data_sha256"] = sha256_file(data.found_in(folder, benchmark))
             graded = entries.get(key, {})
-            if target.is_file() and graded.items() >= (facts | {"sha256": sha256_file(target)}).items():
+            same = graded.get("thoughts") == (list(marks) if marks else None) and graded.items() >= facts.items()
+            if same and target.is_file() and graded["sha256"] == sha256_file(target):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             rows = store.read_samples(source, drawn)
@@ -58,11 +63,12 @@ def grade(samples: Path, folder: Path, out: Path) -> None:
             # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(rows["item_id"])}
             places = zip(rows["item_id"], rows["response"], rows["stop"], strict=True)
-            questions = [Question(golds[item_id], response, stop) for item_id, response, stop in places]
+            questions = [Question(golds[item_id], response, stop, marks) for item_id, response, stop in places]
             grades = grader.grade(questions, report=Progress(f"grade {key}", len(questions)).update)
             entries[key] = {
                 **store.write_grades(target, rows, drawn["sha256"], grades, grader_version()),
                 "data_sha256": facts["data_sha256"],
+                **({"thoughts": list(marks)} if marks else {}),
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
@@ -80,13 +86,26 @@ def _gold(item: Item, key: str) -> Gold:
         raise ConfigError(f"{key}: item {item.item_id}: {error}") from error
 
 
+def add_thoughts(parser: argparse.ArgumentParser) -> None:
+    """Add the option --thoughts, shared with `evals.run` and `evals.adopt`."""
+
+    def mark(text: str) -> str:
+        if not text.strip():
+            raise argparse.ArgumentTypeError("an empty mark; type both, such as <rationale> </rationale>")
+        return text
+
+    more = "marks around the model's thoughts, besides those known (<think>, [THINK], ...)"
+    parser.add_argument("--thoughts", nargs=2, type=mark, metavar=("OPEN", "CLOSE"), help=more)
+
+
 def main() -> int:
     parser = Parser()
     parser.add_argument("--samples", required=True, type=Path, metavar="DIR", help="folder with samples.json")
     parser.add_argument("--data", required=True, type=Path, metavar="DIR", help="folder with <benchmark>.jsonl")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where grades are written")
+    add_thoughts(parser)
     args = parser.parse_args()
-    grade(args.samples, args.data, args.out)
+    grade(args.samples, args.data, args.out, args.thoughts)
     return 0
 
 

@@ -67,12 +67,15 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
         fetch(entry, folder, mirror=mirror)
 
 
-def evaluate(model: Engine, benchmarks: Sequence[Benchmark], out: Path, **options: Any) -> Path:
+def evaluate(
+    model: Engine, benchmarks: Sequence[Benchmark], out: Path, *, thoughts: Sequence[str] | None = None, **options: Any
+) -> Path:
     """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
     models and benchmarks there.
 
-    Returns the path of the scores. options: further arguments of `generate.generate`. Raises ConfigError when `out`
-    holds responses of another model of this name, or drawn with other settings: they cannot share a table.
+    Returns the path of the scores. thoughts: as in `grade.grade`. options: further arguments of `generate.generate`.
+    Raises ConfigError when `out` holds responses of another model of this name, or drawn with other settings: they
+    cannot share a table.
     """
     results, at = Results(out), checkpoint(model.settings.model)
     check_out(results)
@@ -83,7 +86,7 @@ def evaluate(model: Engine, benchmarks: Sequence[Benchmark], out: Path, **option
     # Earlier responses are still on disk, but the new record lists only those of this call.
     after = store.read_folder(record)
     write_json(record, after | {"benchmarks": before | after["benchmarks"]})
-    return grade_and_score(results, [at])
+    return grade_and_score(results, [at], thoughts)
 
 
 def check_out(results: Results) -> None:
@@ -115,13 +118,13 @@ def _as_options(record: dict[str, Any], with_seed: bool) -> str:
     return f"{text} and --seed {record.get('seed')}" if with_seed else text
 
 
-def grade_and_score(results: Results, models: Sequence[Checkpoint]) -> Path:
+def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str] | None) -> Path:
     """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores.
 
     Benchmarks that another model was evaluated on are `not run`.
     """
     for at in models:
-        grade.grade(results.samples(at), results.data, results.grades(at))
+        grade.grade(results.samples(at), results.data, results.grades(at), thoughts)
     graded = {
         Checkpoint.parse(path.parent): store.read_record(path)
         for path in sorted(results.root.glob("grades/*/*/seed*/step*/grades.json"))
@@ -179,6 +182,7 @@ def main() -> int:
     parser.add_argument("--data", metavar="DIR", help="folder or mirror that holds the sets; no network is used")
     parser.add_argument("--download", action="store_true", help="get the sets from their sources")
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
+    grade.add_thoughts(parser)
     args = parser.parse_args()
     names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
     if len({checkpoint(name) for name in names}) < len(names):
@@ -189,7 +193,7 @@ def main() -> int:
         _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
     for model in models:
-        path = evaluate(model, benchmarks, args.out, **options)
+        path = evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options)
     print(table(path))
     print(next_steps(path, args.out))
     return 0

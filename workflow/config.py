@@ -156,6 +156,10 @@ class Evaluation(Declared):
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # rollouts of their second look
     batch_size: Count | None  # responses at once; None: the backend chooses
+    # further marks around a model's thoughts (`evals.grade --thoughts`)
+    thoughts: (
+        Annotated[list[Annotated[str, StringConstraints(pattern=r"\S")]], Field(min_length=2, max_length=2)] | None
+    ) = OPTIONAL
 
 
 class Config(Declared):

@@ -2,31 +2,42 @@ r"""Extract the answer from a response: the content of its last box, outside the
 
 import re
 from collections import deque
+from functools import lru_cache
 
 # Marks around a model's thoughts, which are not an answer: DeepSeek, Qwen (<think>), EXAONE, Seed, Magistral ([THINK]),
 # Kimi, OpenThinker, Command A, and the channels of gpt-oss, of which only the final one is an answer.
 _THOUGHT = r"(?:seed:)?(?:think|thinking|thoughts?|reasoning|reflection|analysis)"
-_OPENS = re.compile(
+_OPENS = (
     rf"<{_THOUGHT}>|\[THINK\]|◁think▷|<\|(?:begin_of_thought|start_thinking|inner_prefix|think(?:ing)?)\|>"
-    r"|<\|channel\|>\s*(?:analysis|commentary)",
-    re.IGNORECASE,
+    r"|<\|channel\|>\s*(?:analysis|commentary)"
 )
-_CLOSES = re.compile(
+_CLOSES = (
     rf"</{_THOUGHT}>|\[/THINK\]|◁/think▷|<\|(?:end_of_thought|end_thinking|inner_suffix|/think(?:ing)?)\|>"
-    r"|<\|channel\|>\s*final\s*<\|message\|>",
-    re.IGNORECASE,
+    r"|<\|channel\|>\s*final\s*(?:<\|constrain\|>[^<]*)?<\|message\|>"
 )
+Marks = tuple[str, str]
+"""(before, after) a model's thoughts."""
 
 
-def spoken(text: str) -> str:
+@lru_cache
+def _marks(own: Marks | None) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    more = [f"|{re.escape(mark)}" for mark in own] if own else ["", ""]
+    opens, closes = (re.compile(known + new, re.IGNORECASE) for known, new in zip((_OPENS, _CLOSES), more, strict=True))
+    return opens, closes
+
+
+def spoken(text: str, thoughts: Marks | None = None) -> str:
     """Return the part of a response after the last closed thought and before the first one that is left open.
 
-    >>> spoken("<think>5?</think> It is 6. <think>Or"), spoken("[THINK] 5, so 5")
-    (' It is 6. ', '')
+    thoughts: marks besides those above.
+
+    >>> spoken("<think>5?</think> It is 6. <think>Or"), spoken("[THINK] 5, so 5"), spoken("(5?) It is 6.", ("(", ")"))
+    (' It is 6. ', '', ' It is 6.')
     """
-    closed = deque(_CLOSES.finditer(text), 1)
+    opens, closes = _marks(thoughts)
+    closed = deque(closes.finditer(text), 1)
     text = text[closed[0].end() :] if closed else text
-    opened = _OPENS.search(text)
+    opened = opens.search(text)
     return text[: opened.start()] if opened else text
 
 
@@ -48,20 +59,20 @@ _NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\])({_NAME})", re.DOTALL)
 LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
-def last_box(text: str, *, several: bool = False) -> str | None:
+def last_box(text: str, *, several: bool = False, thoughts: Marks | None = None) -> str | None:
     r"""Return the content of the last non-empty `\boxed{...}` or `\fbox{...}`, or of several joined by "and", "or" or a
     comma. None without a box, or when the last is unbalanced; an empty text when all are empty.
 
     A model's thoughts are not an answer (`spoken`). An escaped brace (`\{`) does not count. Of nested boxes the inner
     one is the last. several: the answer is a list, whose members may be in boxes with names or words between them.
-    Linear in the text's length.
+    thoughts: as in `spoken`. Linear in the text's length.
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     >>> last_box(r"\boxed{3} and $\boxed{4}$"), last_box(r"\boxed{3} no: \boxed{4")
     ('3 \\text{ and } 4', None)
     """
-    text = spoken(text)
+    text = spoken(text, thoughts)
     found: list[str] = []  # contents, from the last, with the words between them
     names: list[str] = []
     start = end = len(text)

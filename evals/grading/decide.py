@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
 
 from core.errors import ConfigError
 from evals.grading import Rule, structure
@@ -25,9 +24,6 @@ _UNIT_VECTOR = re.compile(
     r"([-+]?)((?:\([^()]*\)|[^-+()])*?)(?:\\(?:vec|hat|widehat) ?\{?)?\\?([ijk])(?:math)?\}?(?=[-+]|$)"
 )
 LONGEST_SUM = 200  # characters of a sum of unit vectors: finding one takes quadratic time
-_ALL_BUT = re.compile(
-    r"(?:\\mathbb\{R\}(?:-|\\setminus ?)\\\{(.+)\\\}|\(?(?:all)?realnumbers?except(.+?)\)?|[A-Za-z]\\neq ?(.+))"
-)
 _NUMERAL = re.compile(r"\(?(-?[0-9A-F]+)\)?_\{?(-?\d+)\}?")  # 52_8: digits with their base
 _LETTER = re.compile(r"[A-Za-z!]")  # a side of an equation that is not only numbers and signs; `!` for 5!=120
 _TEXT_ONLY = re.compile(r"\\text\{\w*\}")  # how `normalise` writes an answer in words
@@ -155,16 +151,10 @@ def decide(gold: Gold, answer: str) -> Decision | None:
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
 
 
-def counted(gold: Gold, answer: str) -> tuple[str, Decision] | None:
-    """Return the reading of a raw answer for a numeric gold (`readings`), and the cheap stages' decision on it.
-
-    None unless the gold is a number and there is such a reading.
-    """
-    if gold.kind not in _NUMERIC or (rest := beside_number(answer)) is None:
-        return None
-    text = normalise(rest)
-    decision = decide(gold, text)
-    return None if decision is None else (text, decision)
+def reading(gold: Gold, answer: str) -> str | None:
+    """Return the normalised reading of a raw answer beside a gold that is a number (`readings`); None without one."""
+    rest = beside_number(answer) if gold.kind in _NUMERIC else None
+    return None if rest is None else normalise(rest)
 
 
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
@@ -178,8 +168,7 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     unit = _BARE_UNIT.search(answer) if numeric else None
     bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
     point = _as_point(answer) if expected.ordered else None
-    union = _all_but(answer) if expected.form and expected.is_interval else None
-    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *filter(None, (point, union))):
+    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *filter(None, (point,))):
         one_number = numeric and number(reading) is not None
         parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -211,17 +200,6 @@ def _as_point(answer: str) -> str | None:
     return f"({','.join(members.get(letter, '0') for letter in 'ijk'[: 3 if 'k' in letters else 2])})"
 
 
-def _all_but(answer: str) -> str | None:
-    r"""Return the union of intervals of `\mathbb{R}-\{3\}`, `\text{all real numbers except }3` and `x\neq3`."""
-    found = _ALL_BUT.fullmatch(answer)
-    ends = structure.split(next(filter(None, found.groups()))) if found else []
-    values = [number(end) for end in ends]
-    if not ends or None in values:
-        return None
-    ordered = [end for _, end in sorted(zip((value.value for value in values if value), ends, strict=True))]
-    return "\\cup".join(f"({low},{high})" for low, high in pairwise(["-\\infty", *ordered, "\\infty"]))
-
-
 def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     r"""Return inequalities as intervals, where the other text is an interval or has inequalities of the same variable.
 
@@ -229,7 +207,8 @@ def as_intervals(gold: str, answer: str) -> tuple[str, str]:
     """
     gold, answer = (text.partition(WHERE)[0] for text in (gold, answer))
     expected, found = structure.as_interval(gold), structure.as_interval(answer)
-    same = expected is not None and found is not None and expected[0] == found[0]
+    # all reals but some numbers are written without a variable, too
+    same = expected is not None and found is not None and ("" in (expected[0], found[0]) or expected[0] == found[0])
     return (
         expected[1] if expected and (same or (not found and structure.parse(answer).is_interval)) else gold,
         found[1] if found and (same or (not expected and structure.parse(gold).is_interval)) else answer,

@@ -11,8 +11,8 @@ from functools import cache
 from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
-from evals.grading.boxes import last_box
-from evals.grading.decide import Gold, angles, counted, decide
+from evals.grading.boxes import Marks, last_box
+from evals.grading.decide import Gold, angles, decide, reading
 from evals.grading.normalise import LONGEST_ANSWER, clean
 from evals.grading.pool import QUICK, Answer, Pool, Task
 
@@ -40,6 +40,7 @@ class Question:
     gold: Gold
     response: str
     stop: str = "unknown"  # how generation ended: stop | length | unknown
+    thoughts: Marks | None = None  # around the model's thoughts, besides those of `boxes`
 
 
 class Grader(AbstractContextManager["Grader"]):
@@ -97,7 +98,8 @@ class Grader(AbstractContextManager["Grader"]):
 
 
 def _box(question: Question) -> str | None:
-    return last_box(question.response, several=question.gold.kind == "list" or question.gold.multiple)
+    several = question.gold.kind == "list" or question.gold.multiple
+    return last_box(question.response, several=several, thoughts=question.thoughts)
 
 
 def cheap_grade(question: Question) -> Grade | Task:
@@ -111,9 +113,9 @@ def cheap_grade(question: Question) -> Grade | Task:
         return Grade(Verdict.WRONG, box[:LONGEST_ANSWER], None, Rule.LENGTH)
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
-    # another reading; an answer that is right with the noun as a unit stays right
-    if (decision is None or not decision.equal) and (reading := counted(gold, box)):
-        answer, decision = reading
+    # an answer that is right unchanged stays right
+    if (decision is None or not decision.equal) and (other := reading(gold, box)) is not None:
+        answer, decision = other, decide(gold, other)
     if decision is None:
         if gold.kind == "unparsed":
             return Grade(Verdict.UNPARSED_GOLD, box, answer, Rule.STRING)

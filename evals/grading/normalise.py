@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading.boxes import balanced, last_box
-from evals.grading.quantities import FACTORS, NOT_A_UNIT, ONES, PART_WORD, PARTS, counted
+from evals.grading.quantities import AND_PART, FACTORS, NOT_A_UNIT, PART_WORD, PARTS, counted, proper
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
@@ -76,21 +76,19 @@ _TEXT = re.compile(rf"{WRAPPER}\s*\{{([^{{}}]*)\}}")
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")  # a single one
 _STARTS_NUMBER = re.compile(r"\s*(?:[-+]|\.?\d)")
 _HOUR = r"(?:0?[1-9]|1[0-2])(?::\d{2})?"
-# The letter of a choice before its content: \textbf{(E) } 81, \text{(C) Plane}, (B) 5. Not where several letters occur;
-# outside a text command only before a number, because the letter may otherwise be a factor.
-_CHOICE = re.compile(
-    rf"^(?:{WRAPPER}\s*\{{\s*\(?([A-E])(?:\)[.:]?|[.:])\s*\}}[\s~]*"
-    rf"|({WRAPPER}\s*\{{)\s*\(?([A-E])(?:\)[.:]?|[.:])\s*|\(([A-E])\)\s+(?=\.?\d|\\(?:frac|sqrt|pi|text)))"
-    r"(?![\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z]))(?=.)"
-    r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
-    re.DOTALL,
-)
-# For a gold that is a letter: E: a score, B) 5, \text{Option E}
+# The letter of a choice, with or before its content: \textbf{(E) } 81, \text{(C) Plane}, B) 5, E: a score, \text{Option
+# E}. Not where several letters occur.
 _LETTERED = re.compile(
-    rf"^(?:{WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:[).:]|\s*\}}?$)"
-    r"(?!.*(?<![A-Za-z\\])[A-E][).:])",
+    rf"^({WRAPPER}\s*\{{)?\s*(?:(?i:option|choice|answer)\s+)?\(?([A-E])(?:(?:\)[.:]?|[.:])(\s*\}}[\s~]*|\s*)|\s*\}}?$)"
+    r"(?!.*(?<![A-Za-z\\])[A-E][).:])(.*)",
     re.DOTALL,
 )
+# Content that is not the choice's: (B) + 5 is a sum. Without a text command it is a number, because the letter may
+# otherwise be a factor.
+_NO_CONTENT = re.compile(
+    r"[\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z])|$"
+)
+_NUMBER_AHEAD = re.compile(r"\.?\d|\\(?:frac|sqrt|pi|text)")
 # Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}. Not a condition, a
 # bound or a negation.
 _ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
@@ -101,6 +99,12 @@ _LEAD = re.compile(
     rf"^(?:{WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
     rf"|({WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
+)
+# Remarks that leave a value as it is: \text{ (to the nearest cent)}, \text{ (2 d.p.)}, \text{ (not 6)}
+_REMARK = re.compile(
+    rf"({WRAPPER}\s*\{{[^{{}}()]*)\((?i:\s*not\s+-?[\d.]+|(?:\s*(?:rounded|correct|accurate))?(?:\s*to)?(?:\s*the\s+nearest"
+    r"\s[a-z\s]+|\s*(?:\d+|[a-z]+)\s*(?:decimals?|decimal places?|significant (?:figures?|digits?)|d\.?p\.?|s\.?f\.?)))"
+    r"\s*\)(?=[\s.]*\}\s*$)"
 )
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
 _UNIT_LETTER = "[mgsNJKVWACFhlLTHdMuDGPBÅ]"
@@ -251,12 +255,12 @@ _WORDS = _rules(
     (rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
     (
-        rf"(?<=\d)\s*({WRAPPER}\s*\{{)?\s*and (?:an? |({ONES}) ){PART_WORD}",
-        lambda m: f"\\frac{{{counted(m[2] or 'one')}}}{{{PARTS[m[3]]}}}{m[1] or ' '}",
+        rf"(?<![\d.])(\d+)\s*({WRAPPER}\s*\{{)?\s*{AND_PART}",
+        lambda m: f"{m[1]}{part}{m[2] or ' '}" if (part := proper(m[3], m[4])) else m[0],
     ),
     (
         rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*{PART_WORD}",
-        lambda m: f"\\cdot\\frac{{1}}{{{PARTS[m[2]]}}}{m[1] or ' '}",
+        lambda m: f"\\cdot\\frac{{1}}{{{PARTS[m[2].lower()]}}}{m[1] or ' '}",
     ),
     (
         rf"(?<=[\d}}])\s*({WRAPPER}\s*\{{)?\s*(?i:({'|'.join(FACTORS)})s?)(?![A-Za-z])",
@@ -427,10 +431,20 @@ def _reduced(numbers: list[int]) -> str:
 
 
 def choice(answer: str) -> str | None:
-    """Return the letter of a choice before its content, in a raw answer; None without one."""
-    answer = _SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip()
-    match = _CHOICE.match(answer) or _LETTERED.match(answer)
-    return match and next(filter(None, (*match.groups()[:1], *match.groups()[2:])), None)
+    """Return the letter of a choice, alone or before its content, in a raw answer; None without one."""
+    lettered = _LETTERED.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
+    return lettered and lettered[2]
+
+
+def _without_letter(text: str) -> str:
+    """Return `text` without the letter of a choice before its content."""
+    lettered = _LETTERED.match(text)
+    if lettered is None or lettered[3] is None or _NO_CONTENT.match(lettered[4]):
+        return text
+    command, _, blank, content = lettered.groups()
+    if not (command or (blank and _NUMBER_AHEAD.match(content))):
+        return text
+    return (command if command and "}" not in blank else "") + content
 
 
 def words(text: str) -> str:
@@ -442,7 +456,7 @@ def _without_text(text: str) -> str:
     r"""Return `text` without units. An answer in words becomes `\text{words}`; of other wrappers the content stays."""
     if text.lower() == text.upper():  # without letters
         return text.rstrip(" /")
-    text = _LEAD.sub(r"\1", _labelled(_CHOICE.sub(r"\2", text)))
+    text = _LEAD.sub(r"\1", _labelled(_without_letter(text)))
     whole = _TEXT.fullmatch(text)
     said = _TEXT.sub(r"\1", text)
     if said.replace(" ", "").replace("-", "").isalpha():
@@ -454,7 +468,7 @@ def _without_text(text: str) -> str:
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1).strip()
-    text = _applied(_WORDS, text)
+    text = _applied(_WORDS, _REMARK.sub(r"\1", text))
     text = _joined(text)
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         text = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip().removesuffix("/").rstrip()

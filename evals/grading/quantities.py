@@ -1,4 +1,4 @@
-r"""Define words of quantity: numbers, factors and parts in words, and words that never occur in a unit."""
+r"""Define words of quantity: numbers, factors and parts in words, and words that change the number before them."""
 
 import re
 
@@ -7,6 +7,14 @@ ONES = (
     "|eighteen|nineteen"
 )
 _TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+_DIGITS = ONES.split("|")[1:10]
+_BELOW_100 = [*ONES.split("|"), *(ten + one for ten in _TENS.split("|") for one in ("", *_DIGITS))]
+_VALUES = {word: value for value, word in enumerate(_BELOW_100)} | {
+    f"{digit}hundred{rest}": 100 * count + value
+    for count, digit in enumerate(_DIGITS, 1)
+    for value, word in enumerate(["", *_BELOW_100[1:]])
+    for rest in (word, word and f"and{word}")
+}
 # 5\text{ million dollars}, 3 dozen, 7 hundredths: a factor, not a unit
 FACTORS = {
     "dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000",
@@ -18,24 +26,38 @@ PARTS = {
     "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
     "ninth": 9,
 }  # fmt: skip
-PART_WORD = rf"({'|'.join(PARTS)})(?:s(?![A-Za-z])|(?=[\s.}}]*$))"
-_COUNTED = re.compile(rf"({_TENS})(?:[\s-]*({ONES[5:48]}))?|({ONES})")
-# Words of quantity, negation, comparison and arithmetic: text with one of them is not a unit after a number.
+_PART, _END = "|".join(PARTS), r"(?=[\s.}]*$)"
+PART_WORD = rf"(?i:({_PART})(?:s(?![A-Za-z])|{_END}))"
+AND_PART = rf"(?i:and\s+(an?|{ONES})\s+){PART_WORD}"
+_AND_PART = re.compile(rf"(.+?)[\s,]+{AND_PART}")
+# What follows a number is not its unit or noun if it has a word of quantity, negation, comparison or arithmetic, or a
+# number. A word that may describe a noun counts only at the end, as in 12 sixth graders; squared only at the beginning.
 NOT_A_UNIT = (
-    r"(?:(?=\s*\((?!\s*(?:or\s|,)))|"  # a remark: (to the nearest cent), (not 6)
-    rf"(?![^{{}}]*(?:(?<![A-Za-z])(?:(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|halves|(?:{'|'.join(PARTS)})s|tens"
-    r"|scores?|gross|dozens?|hundreds?|thousands?|[a-z]+illions?|permille|per mille|not|never|neither|nor|except"
-    r"|excluding|wrong|incorrect|than|or so|or above|or below|plus|minus|multiplied|divided|added|subtracted|raised"
-    r"|(?<!the )(?:more|less|greater|fewer|larger|smaller|higher|lower|least|most)|twice|doubled|tripled|halved"
-    r"|factorial|to the (?:power|[a-z]+th|third|second))(?![A-Za-z])"
-    r"|n't(?![A-Za-z]))|\s*(?:squared|cubed)|[^{}(]*(?<![\w^.-])\d))"
+    r"(?!\s*(?i:squared|cubed)|[^{}]*(?i:(?<![\w^.-])\d|n['’]t(?![A-Za-z])|(?<![A-Za-z])(?:"
+    rf"(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|halves|tens|ones|scores?|gross|dozens?"
+    r"|(?:hundred|thousand|lakh|crore|[a-z]+illion)s?|permille|per mille"
+    rf"|(?:{_PART}|eleventh|twelfth|(?:ten|hundred|thousand|[a-z]+(?:teen|tie|illion))th)(?:s|{_END})"
+    rf"|(?:fold|double|triple){_END}|doubled|tripled|halved|twice|thrice|factorial"
+    r"|not|never|neither|nor|none|cannot|except|excluding|without|unless|wrong|incorrect|than|or so|or above|or below"
+    r"|(?<!the )(?:more|less|greater|fewer|larger|smaller|higher|lower|least|most)"
+    r"|plus|minus|modulo|multiplied|divided|add(?:ed)?|subtract(?:ed)?|raised|(?:times|over)(?=\s+[A-Za-z])"
+    r"|to the (?:power|[a-z]+th|third|second))(?![A-Za-z])))"
 )
 
 
 def counted(words: str) -> str | None:
-    """Return the digits of a number word below a hundred: `twenty-one` is 21."""
-    found = _COUNTED.fullmatch(words.strip().lower())
-    if not found:
-        return None
-    tens = 10 * (_TENS.split("|").index(found[1]) + 2) if found[1] else 0
-    return str(tens + ONES.split("|").index(found[2] or found[3] or "zero"))
+    r"""Return the digits of a number word below a thousand, as a mixed number with a part after "and".
+
+    >>> counted("Twenty-nine"), counted("one hundred and one half"), counted("two and three halves"), counted("pair")
+    ('29', '100\\frac{1}{2}', None, None)
+    """
+    found = _AND_PART.fullmatch(words.strip())
+    words, part = (found[1], proper(found[2], found[3])) if found else (words, "")
+    value = _VALUES.get(re.sub(r"[\s-]", "", words).lower())
+    return None if value is None or part is None else f"{value}{part}"
+
+
+def proper(count: str, part: str) -> str | None:
+    """Return the fraction of `a half` or `three quarters`; None unless it is below one."""
+    over, under = _VALUES.get(count.lower(), 1), PARTS[part.lower()]
+    return f"\\frac{{{over}}}{{{under}}}" if over < under else None

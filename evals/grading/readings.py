@@ -7,10 +7,13 @@ the unchanged answer has failed, so they can only accept.
 import re
 
 from evals.grading.normalise import LONGEST_CONDITIONED, WRAPPER
-from evals.grading.quantities import counted
+from evals.grading.quantities import NOT_A_UNIT, counted
 
-_BLANK = r"(?:\s|~|\\[ ,;:!])*"
-_NAMES = "USD?|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|CAD?|AUD?|HKD?|NZD?|Rs\\.?"  # of currencies
+_SPACE = r"(?:\s|~|\\[ ,;:!])"
+_BLANK = f"{_SPACE}*"
+# Currencies. US5 and 5CA are names or products and 5CAD a numeral: those need a blank, a text command or a dollar sign.
+_CODES = r"USD|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|AUD|HKD|NZD|Rs\.?"
+_APART = "US|CAD?|AU|HK|NZ"
 _MICRO = "(?:m|s|g|l|L|C|F|A|V|W|H|J|N|T|Pa|Hz|mol|Ci|Sv|M)"
 _RULES = tuple(
     (re.compile(pattern, re.DOTALL), made)
@@ -22,9 +25,13 @@ _RULES = tuple(
             "",
         ),
         (rf"^\s*(?:{WRAPPER}\s*\{{\s*(?i:negative|minus)\s*\}}|(?i:negative|minus)\s){_BLANK}(?=[\d.\\])", "-"),
-        (rf"^\s*(?:{WRAPPER}\s*\{{\s*(?:{_NAMES})\s*\}}|(?:{_NAMES})(?![A-Za-z])){_BLANK}\\?\$?(?=\s*-?[\d.])", ""),
+        (
+            rf"^\s*(?:{WRAPPER}\s*\{{\s*(?:{_CODES}|{_APART})\s*\}}|(?:{_CODES})(?![A-Za-z])|(?:{_APART})(?={_SPACE}|\\?\$))"
+            rf"{_BLANK}\\?\$?(?=\s*-?[\d.])",
+            "",
+        ),
         (r"\\(?:yen|euro|EUR|pounds|rupee|text(?:sterling|euro|yen|won))(?![A-Za-z])", ""),
-        (rf"(?<=[\d}}]){_BLANK}(?:{_NAMES})\s*$", ""),
+        (rf"(?<=[\d}}])(?:{_BLANK}(?:{_CODES})|{_SPACE}+(?:{_APART}))\s*$", ""),
         # units with a Greek letter: \Omega, k\Omega, \mu\text{m}
         (
             rf"(?<=[\d}}]){_BLANK}(?:{WRAPPER}\s*\{{\s*)?[kMGTmnp]?\s*\}}?\s*(?:\\(?:Omega|AA|ohm)(?![A-Za-z])|[ΩΩ])[\s}}]*$",
@@ -43,18 +50,15 @@ _REPEATED = re.compile(r"(\s*(\d+)\s*)\(([A-Za-z -]+)\)\s*")  # 5 (five)
 # A number with the noun that it counts, for a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
 _COUNTED_NOUN = re.compile(
     rf"({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
-    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
+    rf"{NOT_A_UNIT}([A-Za-z][a-z]{{2,}}(?:[\s-]+[A-Za-z][a-z]{{2,}}){{0,5}})[.\s]*(\}})?[.\s]*",
     re.DOTALL,
 )
-# Words after a number that are not nouns: functions, constants, factors, operators, modifiers of the number.
+# Names of functions and letters, relations and signs, which are not nouns either when they are not in a text command.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
-    r"|dozens?|gross|scores?|tens|ones|(?:hundred|thousand|[a-z]+illion)(?:th)?s?|lakhs?|crores?|percent(?:age|s)?|pct|permille"
-    r"|(?:third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth|quarter)s?"
-    r"|half|halves|factorial|squared|cubed|doubled?|tripled?|halved|twice|fold|modulo?|plus|minus|times|over|per|divided"
-    r"|multiplied|raised|power|add(?:ed)?|subtract(?:ed)?|less|more|greater|fewer|least|most|than|not|never|and|but|for"
-    r"|from|into|between|through|except|without|unless|when|where|with|equals?|base",
+    r"|times|over|percent(?:age|s)?|pct|per|power|base|equals?|and|but|for|from|into|between|through"
+    r"|when|where|with",
     re.IGNORECASE,
 )
 
@@ -92,6 +96,6 @@ def without_noun(answer: str) -> str | None:
     for word in re.split(r"[\s-]+", found[3].lower()):
         # four sorted letters in text are a word: 12 boys
         product = list(word) == sorted(word) and not (found[1] and len(word) > 3)
-        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word) or counted(word):
+        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word):
             return None
     return (found[1] or "") + found[2] + (found[4] or "")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 
 from evals.grading.normalise import WHERE
 from evals.grading.numbers import number
@@ -167,18 +167,24 @@ def sides(text: str) -> tuple[str, ...]:
 
 _RELATION = re.compile(r"<|>|\\[lg]eq(?![A-Za-z]) ?")
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{\w*\}))?")
+_ALL_BUT = re.compile(
+    r"\\mathbb\{R\}(?:-|\\setminus ?)\\\{(.+)\\\}|\(?(?:all)?realnumbers?except(.+?)\)?|([A-Za-z])\\neq ?(.+)"
+)
 _ABSOLUTE = re.compile(r"\|([A-Za-z])\|(<|\\leq ?)([^<>,;|=\\]+|\\sqrt\{\w+\})")  # |x|<3
 
 
 def as_interval(text: str) -> tuple[str, str] | None:
     r"""Return the variable and the interval, or union of intervals, of inequalities; None for another text.
 
+    All reals but some numbers have an empty variable, unless it is written: `\mathbb{R}-\{3\}`, `x\neq3`.
     Inequalities joined by a comma or "and" are their common interval; when their ends are numbers with nothing in
     common, the union is meant.
 
     >>> as_interval(r"x<2\cup x\geq3"), as_interval("1<x,x<3"), as_interval("x<y")
     (('x', '(-\\infty,2)\\cup[3,\\infty)'), ('x', '(1,3)'), None)
     """
+    if excepted := _ALL_BUT.fullmatch(text):
+        return _all_but(excepted)
     if not _RELATION.search(text):
         return None
     pieces: list[tuple[str, str, str]] = []
@@ -198,6 +204,19 @@ def as_interval(text: str) -> tuple[str, str] | None:
         if len(ranges) > 2 or len({name for name, *_ in (*pieces, *(piece for piece in ranges if piece))}) > 1:
             return None
     return pieces[0][0], "\\cup".join(f"{low},{high}" for _, low, high in pieces)
+
+
+def _all_but(found: re.Match[str]) -> tuple[str, str] | None:
+    r"""Return `as_interval` of `\mathbb{R}-\{3\}`, `\text{all real numbers except }3`, `x\neq3` and `x\neq3,x\neq4`."""
+    listed, excepted, name, unequal = found.groups()
+    ends = split(listed or excepted or unequal, (",", ";", "\\land"))
+    ends = [end.removeprefix(f"{name}\\neq").strip() for end in ends]
+    values = {number(end): end for end in ends}
+    if None in values:
+        return None
+    ordered = [end for _, end in sorted((value.value, end) for value, end in values.items() if value)]
+    union = "\\cup".join(f"({low},{high})" for low, high in pairwise(["-\\infty", *ordered, "\\infty"]))
+    return name or "", union
 
 
 def _range(text: str) -> tuple[str, str, str] | None:

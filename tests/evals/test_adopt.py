@@ -75,6 +75,27 @@ def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.
     assert all(text in build(tree) for text in ("sums", "more", 'id="samples"'))
 
 
+def test_marks_of_thoughts_are_an_option_and_other_ones_grade_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = r"(+ \boxed{3} +) \boxed{2}", r"(+ \boxed{2}", r"\boxed{2} (+ or \boxed{3} +)"
+    rows = [{"problem": f"{n}?", "gold": "2", "response": text} for n, text in enumerate(texts)]
+    words = "--from", "jsonl", written(tmp_path / "a.jsonl", rows), "--out", tmp_path / "tree"
+    grades = Results(tmp_path / "tree").grades(Checkpoint.base("a"))
+    for marks, verdicts in (
+        ((), ["correct", "correct", "wrong"]),
+        (("--thoughts", "(+", "+)"), ["correct", "no_answer", "no_answer"]),
+        (("--thoughts", "(+", "#)"), ["no_answer", "no_answer", "correct"]),
+        ((), ["correct", "correct", "wrong"]),
+    ):
+        for again in (False, True):
+            command(monkeypatch, *words, *marks)
+            assert ("grades are there" in capsys.readouterr().out) is again
+            assert pq.read_table(grades / "a.parquet")["verdict"].to_pylist() == verdicts
+    with pytest.raises(ConfigError, match="argument --thoughts: an empty mark"):
+        command(monkeypatch, *words, "--thoughts", "<plan>", "")
+
+
 AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     "two golds": (lines([row | {"answer": "1"} for row in ROWS]), "gold and answer are there; set --fields gold="),
     "no sample number": (

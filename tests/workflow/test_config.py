@@ -177,7 +177,8 @@ def planned(output: str) -> dict[str, int]:
 
 
 def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
-    said = dry_run(*QUICK_TREE)
+    said = dry_run(*QUICK_TREE, "--config", 'evaluation.thoughts=["<{plan}>","</plan>"]')
+    assert "grades/tiny_qwen2/base/seed1/step0 --thoughts '<{plan}>' '</plan>' 2>&1" in said.stdout
     assert said.returncode == 0, said.stdout + said.stderr
     # One argument of a command may be 128 KiB long, 3,600 checkpoints are longer.
     assert re.search(r"--checkpoints @logs/quick/asked/[0-9a-f]{12}/checkpoints\.txt", said.stdout)

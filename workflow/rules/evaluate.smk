@@ -1,3 +1,5 @@
+import shlex
+
 from evals.benchmark import benchmark
 
 # Samples, grades, scores: one generation job and one grading job per checkpoint, each for all benchmarks.
@@ -70,8 +72,10 @@ rule grade:
         data=DATA,
         samples=subpath(input.samples, parent=True),
         folder=subpath(output.json, parent=True),
+        # a function: Snakemake would take braces in a text for wildcards
+        thoughts=lambda wc: shlex.join(["--thoughts", *marks]) if (marks := config["evaluation"].get("thoughts")) else "",
     shell:
-        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} 2>&1 | tee {log}"
+        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts} 2>&1 | tee {log}"
 
 
 rule score:

@@ -60,6 +60,10 @@ BOXES = {
             ("<|begin_of_thought|>", "<|end_of_thought|>"),
             ("<|START_THINKING|>", "<|END_THINKING|>"),
             ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+            (
+                "<|channel|>commentary to=a <|constrain|>json<|message|>",
+                "<|channel|>final <|constrain|>json<|message|>",
+            ),
         )
     },
     r"<|channel|>commentary<|message|> \boxed{1}": None,
