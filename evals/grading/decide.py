@@ -165,10 +165,7 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     gold_text, answer = as_intervals(gold.text, answer)
     expected = structure.Structure(gold_text) if numeric else structure.parse(gold_text)
     undecided = False
-    unit = _BARE_UNIT.search(answer) if numeric else None
-    bare = [answer[: unit.start()]] if unit and unit.end() == len(answer) else []
-    point = _as_point(answer) if expected.ordered else None
-    for reading in (*_readings(answer, gold.kind == "decimal"), *bare, *filter(None, (point,))):
+    for reading in _readings(answer, gold.kind, ordered=expected.ordered):
         one_number = numeric and number(reading) is not None
         parsed = structure.Structure(reading) if one_number else structure.parse(reading)
         equal = structure.compare(expected, parsed, leaf)
@@ -178,14 +175,22 @@ def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     return None if undecided else False
 
 
-def _readings(answer: str, decimal: bool) -> list[str]:
-    """Return the possible readings of `answer`: `2,500` is one number or a list of two; 2,74 may be a decimal."""
-    joined = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)
-    if decimal and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
-        return [joined, answer.replace(",", ".")]
-    ordinal = _ORDINAL.fullmatch(answer)
-    periodic = re.sub(r"^(-?\d*\.\d+)\((\d+)\)$", r"\1\\overline{\2}", answer)  # 0.1(6); or a product
-    return list(dict.fromkeys((joined, answer, periodic, *(ordinal.groups() if ordinal else ()))))
+def _readings(answer: str, kind: str, *, ordered: bool) -> list[str]:
+    """Return the possible readings of `answer`: `2,500` is one number or a list of two; 2,74 may be a decimal.
+
+    kind: of the gold. ordered: whether the gold is a point or an interval.
+    """
+    readings = [_THOUSANDS.sub(lambda match: match.group().replace(",", ""), answer)]
+    if kind == "decimal" and re.fullmatch(r"-?\d+,(?!\d{3}$)\d+", answer):
+        readings.append(answer.replace(",", "."))
+    else:
+        readings += [answer, re.sub(r"^(-?\d*\.\d+)\((\d+)\)$", r"\1\\overline{\2}", answer)]  # 0.1(6); or a product
+        readings += ordinal.groups() if (ordinal := _ORDINAL.fullmatch(answer)) else ()
+    if kind in _NUMERIC and (unit := _BARE_UNIT.search(answer)) and unit.end() == len(answer):
+        readings.append(answer[: unit.start()])
+    if ordered and (point := _as_point(answer)):
+        readings.append(point)
+    return list(dict.fromkeys(readings))
 
 
 def _as_point(answer: str) -> str | None:
@@ -219,10 +224,9 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     """Compare two single objects as text; None when neither text nor numbers decide."""
     if gold == answer:
         return Decision(True, Rule.STRING)
-    if (clock := _same_time(gold, answer)) is not None:
-        return Decision(clock, Rule.STRING)
-    if (residue := _same_residue(gold, answer)) is not None:
-        return Decision(residue, Rule.NUMBER)
+    for same, rule in ((_same_time, Rule.STRING), (_same_residue, Rule.NUMBER)):
+        if (equal := same(gold, answer)) is not None:
+            return Decision(equal, rule)
     bare = behind_signs(gold, answer)
     if bare is None and _is_equation(gold) and not _SIGN_OF_RELATION.search(answer):
         return Decision(False, Rule.STRING)  # x+y=5 is not 5
@@ -313,8 +317,7 @@ def _same_residue(gold: str, answer: str) -> bool | None:
 def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decision | None:
     if gold == answer:
         return Decision(True, Rule.STRING)
-    numerals = _NUMERAL.fullmatch(gold), _NUMERAL.fullmatch(answer)
-    if any(numerals) and (bases := _same_numeral(*numerals, gold, answer)) is not None:
+    if (bases := _same_numeral(gold, answer)) is not None:
         return Decision(bases, Rule.STRING)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
@@ -329,20 +332,19 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
     return None
 
 
-def _same_numeral(
-    gold: re.Match[str] | None, answer: re.Match[str] | None, gold_text: str, answer_text: str
-) -> bool | None:
-    """Compare numerals: a gold `52_8` equals `52_8` and 52 (the problem has the base), not `52_9`; 42 equals `52_8`."""
-    if gold and answer:
-        return gold.groups() == answer.groups()
-    if gold:
-        return gold[1] == answer_text
-    assert answer is not None
-    value = number(gold_text)
-    if value is None or not 2 <= int(answer[2]) <= 36:
+def _same_numeral(gold: str, answer: str) -> bool | None:
+    """Compare numerals: a gold `52_8` equals `52_8` and 52 (the problem has the base), not `52_9`; 42 equals `52_8`.
+
+    None where neither text is one, or the base has no digits.
+    """
+    expected, found = _NUMERAL.fullmatch(gold), _NUMERAL.fullmatch(answer)
+    if expected:
+        return expected.groups() == found.groups() if found else expected[1] == answer
+    value = number(gold)
+    if found is None or value is None or not 2 <= int(found[2]) <= 36:
         return None
     try:
-        return int(answer[1], int(answer[2])) == value.value
+        return int(found[1], int(found[2])) == value.value
     except ValueError:  # a digit outside the base
         return False
 

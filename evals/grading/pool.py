@@ -137,7 +137,7 @@ class Pool(AbstractContextManager["Pool"]):
                 batch = {"processes": processes, "cpu_seconds": cpu_seconds, "wall_seconds": self.wall_seconds}
                 try:
                     channel = self._start()
-                    _send(channel, batch | {"tasks": [asdict(tasks[index]) for index in left]})
+                    send(channel, batch | {"tasks": [asdict(tasks[index]) for index in left]})
                     for _ in left:
                         place, *answer = json.loads(channel.recv_bytes())
                         answers[left[place]] = Answer(*answer)
@@ -172,7 +172,7 @@ class Pool(AbstractContextManager["Pool"]):
         channel = Connection(ours.detach())
         self.worker = process, channel
         try:
-            _send(channel, self.limits)
+            send(channel, self.limits)
             reason = json.loads(channel.recv_bytes()) if channel.poll(START_SECONDS) else f"{START_SECONDS:.0f} s"
         except (EOFError, ConnectionError):
             reason = f"exit code {process.wait()}"
@@ -181,5 +181,6 @@ class Pool(AbstractContextManager["Pool"]):
         return channel
 
 
-def _send(channel: Connection, message: object) -> None:
+def send(channel: Connection, message: object) -> None:
+    """Send a message as JSON. It is the worker's, too."""
     channel.send_bytes(json.dumps(message, default=str).encode())  # a tolerance is a fraction

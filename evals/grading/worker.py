@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
 from evals.grading.decide import Gold, gold
-from evals.grading.pool import TOO_SLOW
+from evals.grading.pool import TOO_SLOW, send
 
 FORBIDDEN_EXIT = 87  # of a process that attempted a refused operation (`_restrict`)
 RECURSION, STACK = 20_000, 2**29  # frames and bytes: no text within `symbolic.LONGEST_OBJECT` needs as many (measured)
@@ -66,19 +66,19 @@ def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
     try:
         graders = load()
     except ImportError as error:
-        _send(channel, str(error))
+        send(channel, str(error))
         return
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    _send(channel, None)  # ready
+    send(channel, None)  # ready
     while True:
         try:
             batch = json.loads(channel.recv_bytes())
         except EOFError:
             return
         for answer in _compare_all(graders, limits, batch):
-            _send(channel, answer)
+            send(channel, answer)
 
 
 def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterator[Any]:
@@ -89,7 +89,7 @@ def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batc
     def give(channel: Connection, process: int, place: int) -> None:
         processes[channel] = process, place
         with suppress(BrokenPipeError):  # it has died: the channel reports the end
-            _send(channel, place)
+            send(channel, place)
 
     def start(place: int) -> None:
         channel, inside = Pipe()
@@ -174,12 +174,8 @@ def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channe
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
-        _send(channel, [outcome, time.process_time() - began, reason])
+        send(channel, [outcome, time.process_time() - began, reason])
     os._exit(0)
-
-
-def _send(channel: Connection, message: object) -> None:
-    channel.send_bytes(json.dumps(message).encode())
 
 
 _FORBIDDEN_EVENTS = (
