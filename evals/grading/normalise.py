@@ -93,7 +93,7 @@ _NUMBER_AHEAD = re.compile(r"\.?\d|\\(?:frac|sqrt|pi|text)")
 # bound or a negation.
 _ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
 _NO_ANNOUNCEMENT = (
-    r"(?![^{}]*(?<![A-Za-z])(?:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
+    r"(?![^{}]*(?<![A-Za-z])(?i:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
 )
 _LEAD = re.compile(
     rf"^(?:{WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"

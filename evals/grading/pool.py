@@ -182,5 +182,5 @@ class Pool(AbstractContextManager["Pool"]):
 
 
 def send(channel: Connection, message: object) -> None:
-    """Send a message as JSON. It is the worker's, too."""
+    """Send a message as JSON, also from the worker."""
     channel.send_bytes(json.dumps(message, default=str).encode())  # a tolerance is a fraction

@@ -50,10 +50,11 @@ _REPEATED = re.compile(r"(\s*(\d+)\s*)\(([A-Za-z -]+)\)\s*")  # 5 (five)
 # A number with the noun that it counts, for a gold that is a number: 12 ways, \text{7 apples}, 5 million people.
 _COUNTED_NOUN = re.compile(
     rf"({WRAPPER}\s*\{{)?(.*[\d}})$](?:\s+(?:dozen|hundred|[a-z]+illion|thousand))?)(?:\s|~|\\[ ,;:!])+"
-    rf"{NOT_A_UNIT}([A-Za-z][a-z]{{2,}}(?:[\s-]+[A-Za-z][a-z]{{2,}}){{0,5}})[.\s]*(\}})?[.\s]*",
+    r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
     re.DOTALL,
 )
-# Names of functions and letters, relations and signs, which are not nouns either when they are not in a text command.
+_NOUN = re.compile(NOT_A_UNIT)
+# Words that are no nouns either: functions, letters, signs and relations.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"
@@ -91,7 +92,7 @@ def without_noun(answer: str) -> str | None:
     ('12', '\\text{7}', None)
     """
     found = _COUNTED_NOUN.fullmatch(answer)
-    if not found or bool(found[1]) != bool(found[4]):
+    if not found or bool(found[1]) != bool(found[4]) or not _NOUN.match(found[3]):
         return None
     for word in re.split(r"[\s-]+", found[3].lower()):
         # four sorted letters in text are a word: 12 boys
