@@ -91,7 +91,7 @@ def _name(text: str, log: Log, option: str) -> str:
 
 
 def adopt(
-    surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None, thoughts: Sequence[str] | None
+    surveys: Sequence[Survey], results: Results, *, tool: str, source: Path | None, thoughts: Sequence[str]
 ) -> Path:
     """Write the tree, grade it and return the path of its scores.
 

@@ -2,9 +2,8 @@
 
     python -m evals.grade --samples SAMPLES_DIR --data DIR --out GRADES_DIR
 
---thoughts OPEN CLOSE names further marks around a model's thoughts, which are not graded. A benchmark already graded
-with these samples, right answers, marks and grader is skipped, so a killed run continues with the
-benchmark that it was grading.
+--thoughts OPEN CLOSE adds marks around a model's thoughts, which are not graded. A benchmark already graded with these
+samples, right answers, marks and grader is skipped, so a killed run continues with the benchmark that it was grading.
 """
 
 from core import worker
@@ -32,8 +31,8 @@ from evals.grading.grader import Grader, Question, grader_version, versions
 SCHEMA = 1
 
 
-def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] | None = None) -> None:
-    """Grade all benchmarks in `samples`. folder: data folder with the items. thoughts: marks (`boxes.Marks`).
+def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) -> None:
+    """Grade all benchmarks in `samples`. folder: data folder with the items. thoughts: marks (`boxes.spoken`).
 
     Raises MissingInputError and CorruptInputError naming the file at fault; no file is written for a benchmark that
     cannot be graded completely.
@@ -42,14 +41,13 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] | None
     entries = store.read_record(out / "grades.json") if (out / "grades.json").is_file() else {}
     code = Code("grade")
     began = code.hash
-    marks = (thoughts[0], thoughts[1]) if thoughts else None
     with Grader() as grader:
         for key, drawn in sampled.items():
             benchmark, source, target = defined(key, folder), samples / f"{key}.parquet", out / f"{key}.parquet"
             facts = {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
             facts["data_sha256"] = sha256_file(data.found_in(folder, benchmark))
             graded = entries.get(key, {})
-            same = graded.get("thoughts") == (list(marks) if marks else None) and graded.items() >= facts.items()
+            same = graded.get("thoughts", []) == [*thoughts] and graded.items() >= facts.items()
             if same and target.is_file() and graded["sha256"] == sha256_file(target):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
@@ -63,12 +61,14 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] | None
             # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(rows["item_id"])}
             places = zip(rows["item_id"], rows["response"], rows["stop"], strict=True)
-            questions = [Question(golds[item_id], response, stop, marks) for item_id, response, stop in places]
+            questions = [
+                Question(golds[item_id], response, stop, tuple(thoughts)) for item_id, response, stop in places
+            ]
             grades = grader.grade(questions, report=Progress(f"grade {key}", len(questions)).update)
             entries[key] = {
                 **store.write_grades(target, rows, drawn["sha256"], grades, grader_version()),
                 "data_sha256": facts["data_sha256"],
-                **({"thoughts": list(marks)} if marks else {}),
+                **({"thoughts": [*thoughts]} if thoughts else {}),
                 "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
@@ -95,7 +95,7 @@ def add_thoughts(parser: argparse.ArgumentParser) -> None:
         return text
 
     more = "marks around the model's thoughts, besides those known (<think>, [THINK], ...)"
-    parser.add_argument("--thoughts", nargs=2, type=mark, metavar=("OPEN", "CLOSE"), help=more)
+    parser.add_argument("--thoughts", nargs=2, type=mark, default=(), metavar=("OPEN", "CLOSE"), help=more)
 
 
 def main() -> int:

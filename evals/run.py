@@ -68,7 +68,7 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
 
 
 def evaluate(
-    model: Engine, benchmarks: Sequence[Benchmark], out: Path, *, thoughts: Sequence[str] | None = None, **options: Any
+    model: Engine, benchmarks: Sequence[Benchmark], out: Path, *, thoughts: Sequence[str] = (), **options: Any
 ) -> Path:
     """Write samples and grades of one model under `out`, whose `data` folder holds the items, and the scores of all
     models and benchmarks there.
@@ -118,7 +118,7 @@ def _as_options(record: dict[str, Any], with_seed: bool) -> str:
     return f"{text} and --seed {record.get('seed')}" if with_seed else text
 
 
-def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str] | None) -> Path:
+def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> Path:
     """Grade the samples of these models, write scores and matrix.json of all, and return the path of the scores.
 
     Benchmarks that another model was evaluated on are `not run`.

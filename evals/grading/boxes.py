@@ -2,7 +2,7 @@ r"""Extract the answer from a response: the content of its last box, outside the
 
 import re
 from collections import deque
-from functools import lru_cache
+from functools import cache
 
 # Marks around a model's thoughts, which are not an answer: DeepSeek, Qwen (<think>), EXAONE, Seed, Magistral ([THINK]),
 # Kimi, OpenThinker, Command A, and the channels of gpt-oss, of which only the final one is an answer.
@@ -15,21 +15,18 @@ _CLOSES = (
     rf"</{_THOUGHT}>|\[/THINK\]|◁/think▷|<\|(?:end_of_thought|end_thinking|inner_suffix|/think(?:ing)?)\|>"
     r"|<\|channel\|>\s*final\s*(?:<\|constrain\|>[^<]*)?<\|message\|>"
 )
-Marks = tuple[str, str]
-"""(before, after) a model's thoughts."""
 
 
-@lru_cache
-def _marks(own: Marks | None) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    more = [f"|{re.escape(mark)}" for mark in own] if own else ["", ""]
-    opens, closes = (re.compile(known + new, re.IGNORECASE) for known, new in zip((_OPENS, _CLOSES), more, strict=True))
-    return opens, closes
+@cache
+def _marks(thoughts: tuple[str, ...]) -> list[re.Pattern[str]]:
+    more = [f"|{re.escape(mark)}" for mark in thoughts] or ["", ""]
+    return [re.compile(_OPENS + more[0], re.IGNORECASE), re.compile(_CLOSES + more[1], re.IGNORECASE)]
 
 
-def spoken(text: str, thoughts: Marks | None = None) -> str:
+def spoken(text: str, thoughts: tuple[str, ...] = ()) -> str:
     """Return the part of a response after the last closed thought and before the first one that is left open.
 
-    thoughts: marks besides those above.
+    thoughts: the marks before and after a thought besides those above.
 
     >>> spoken("<think>5?</think> It is 6. <think>Or"), spoken("[THINK] 5, so 5"), spoken("(5?) It is 6.", ("(", ")"))
     (' It is 6. ', '', ' It is 6.')
@@ -59,7 +56,7 @@ _NAMED = re.compile(rf"(?:^|.*[^A-Za-z\\])({_NAME})", re.DOTALL)
 LONGEST_GAP, MOST_BOXES = 80, 64  # characters between the boxes of one answer; boxes
 
 
-def last_box(text: str, *, several: bool = False, thoughts: Marks | None = None) -> str | None:
+def last_box(text: str, *, several: bool = False, thoughts: tuple[str, ...] = ()) -> str | None:
     r"""Return the content of the last non-empty `\boxed{...}` or `\fbox{...}`, or of several joined by "and", "or" or a
     comma. None without a box, or when the last is unbalanced; an empty text when all are empty.
 

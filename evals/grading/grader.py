@@ -11,7 +11,7 @@ from functools import cache
 from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
-from evals.grading.boxes import Marks, last_box
+from evals.grading.boxes import last_box
 from evals.grading.decide import Gold, angles, decide, reading
 from evals.grading.normalise import LONGEST_ANSWER, clean
 from evals.grading.pool import QUICK, Answer, Pool, Task
@@ -40,7 +40,7 @@ class Question:
     gold: Gold
     response: str
     stop: str = "unknown"  # how generation ended: stop | length | unknown
-    thoughts: Marks | None = None  # around the model's thoughts, besides those of `boxes`
+    thoughts: tuple[str, ...] = ()  # marks before and after the model's thoughts, besides those of `boxes`
 
 
 class Grader(AbstractContextManager["Grader"]):

@@ -112,10 +112,9 @@ class Pool(AbstractContextManager["Pool"]):
         """
         growth = max(1.0, (batch or 0) / SHARING)
         first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
-        every = range(len(tasks))
-        if first == self.cpu_seconds:
-            return list(self._round(tasks, every, first, report).values())
-        answers = self._round(tasks, every, first, lambda n, answer: answer.reason == TOO_SLOW or report(n, answer))
+        answers = self._round(
+            tasks, range(len(tasks)), first, lambda n, answer: answer.reason == TOO_SLOW or report(n, answer)
+        )
         slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
         limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
         if limit >= 2 * first:  # less would decide few of them
