@@ -194,11 +194,12 @@ _SAID = {
 _THIN = r"(?:\{,\}|,\\!|\\[,;: !]|~)"  # separators used only between groups of three digits
 
 
-def _rules(*rules: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
-    return tuple((re.compile(pattern), made) for pattern, made in rules)
+def rules(*texts: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
+    """Compile pairs of a pattern and its replacement."""
+    return tuple((re.compile(pattern), made) for pattern, made in texts)
 
 
-_TYPESETTING = _rules(
+_TYPESETTING = rules(
     (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
     (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
     (_DELIMITERS.pattern, ""),
@@ -216,12 +217,12 @@ _TYPESETTING = _rules(
     (r"(?<=\d)\s*\.{3}", r"\\ldots "),
 )
 # Rows of a matrix, in one spelling
-_ROWS = _rules(
+_ROWS = rules(
     (r"\\\\\s*\[[^\[\]]*\]|\\(?:cr|tabularnewline)(?![A-Za-z])", r"\\\\"),
     (r"\\hline(?![A-Za-z])", ""),
     (r"(?<=\{)smallmatrix(?=\})", "pmatrix"),
 )
-_ESCAPES = _rules((r"\\\\(?=[A-Za-z])", r"\\"))
+_ESCAPES = rules((r"\\\\(?=[A-Za-z])", r"\\"))
 # degrees, minutes and seconds: 45^\circ 30' is 91/2 degrees
 _MINUTES = re.compile(rf"(?<![\d.])(\d+)\s*{_DEGREE}\s*(\d+)\s*'(?!')(?:\s*(\d+)\s*'')?")
 _SYSTEM = re.compile(
@@ -230,7 +231,7 @@ _SYSTEM = re.compile(
     re.DOTALL,
 )
 _SIGN = r"(?:[=<>]|\\[lgn]eq(?![A-Za-z]))"
-_UNITS = _rules(
+_UNITS = rules(
     (rf"{_DEGREE}(?:{_CELSIUS})?", ""),
     # 2.5 M_\odot as a whole: a mass, luminosity or radius in solar units
     (
@@ -245,7 +246,7 @@ _UNITS = _rules(
     ),
     (r"\\%|%|(?<=[\d}\s)])(?:\\(?:text|mbox|mathrm)\s*\{\s*)?\s*(?i:per ?cent(?:age)?|pct)(?:\s*\})?\s*$", "%"),
 )
-_WORDS = _rules(
+_WORDS = rules(
     # 4:30 p.m., 6\text{ p.m.}; only after an hour: 361\text{ pm} are picometres
     (
         rf"(?:^|(?<![\d.:,])(?=.*\{{))({_HOUR})\s*(?:\\(?:text|mathrm|mbox)\s*\{{\s*)?([AaPp])\.?\s*[Mm]\.?\s*\}}?$",
@@ -267,7 +268,7 @@ _WORDS = _rules(
         lambda m: f"\\cdot{FACTORS[m[2].lower()]}{m[1] or ' '}",
     ),
 )
-_MATHEMATICS = _rules(
+_MATHEMATICS = rules(
     (r"(?<![A-Za-z\\])infinity(?![A-Za-z])", r"\\infty "),
     # Functions without a backslash or as code, np.arcsin(10/13): some golds of Minerva are written so.
     (
@@ -291,7 +292,7 @@ _MATHEMATICS = _rules(
     ),
     (r"([\^_])\{([A-Za-z0-9])\}(?!\d)", r"\1\2"),  # x^{2} is x^2
 )
-_ENDINGS = _rules(
+_ENDINGS = rules(
     # a sign in front of a value, without a left side or with a single letter: `= 211`, `x \approx 468`
     (r"^(?:=|(?:[A-Za-z](?:_\w)?)?\\(?:approx|simeq)(?![A-Za-z])) ?(?=[-+.\d\\(])", ""),
     (r"^(-?\d*\.)\((\d+)\)$", r"\1\\overline{\2}"),  # 0.(6)
@@ -347,12 +348,12 @@ def normalise(text: str, radians: bool = False) -> str:
     if "\\boxed" in text or "\\fbox" in text:
         text = last_box(text, several=True) or text
     # a doubled backslash is an escaped command, except as a matrix row break
-    text = _applied(_ROWS if "\\begin" in text else _ESCAPES, text)
+    text = applied(_ROWS if "\\begin" in text else _ESCAPES, text)
     # Mark lists by `;` and join digit groups first: later steps remove the spacing that distinguishes them.
     text = _LISTED.sub(";", text)
     if _COMMA_GROUP.search(text):  # in `7,500, 2,500` the comma with a space separates members
         text = _COMMA_SPACE.sub(";", text)
-    text = _SYSTEM.sub(_system, _applied(_TYPESETTING, text))
+    text = _SYSTEM.sub(_system, applied(_TYPESETTING, text))
     if "'" in text:
         text = _MINUTES.sub(_minutes, text)
     text, condition = _parted(text)
@@ -360,16 +361,17 @@ def normalise(text: str, radians: bool = False) -> str:
     if radians:
         text = _ANGLE_WORD.sub(lambda _: "^\\circ ", text)
         text = _ANGLE.sub(lambda m: f"\\frac{{{m[1]}\\pi}}{{180}}" if m[1] else "\\cdot\\frac{\\pi}{180}", text)
-    text = _without_text(_applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
+    text = _without_text(applied(_UNITS, text.strip()).strip().rstrip(_TRAILING))
     # Mathematics in one spelling; blanks last, because until here they end the names of commands.
-    text = _unwrapped(_applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
-    text = _applied(_ENDINGS, text)
+    text = _unwrapped(applied(_MATHEMATICS, text.strip()).rstrip(_TRAILING))
+    text = applied(_ENDINGS, text)
     if len(text) <= LONGEST_CONDITIONED:  # cubic time on an unclosed set
         text = _BUILT.sub(_built, text)
     return _unwrapped(text) + condition
 
 
-def _applied(rules: Rules, text: str) -> str:
+def applied(rules: Rules, text: str) -> str:
+    """Return `text` after all replacements, in order."""
     for pattern, made in rules:
         text = pattern.sub(made, text)
     return text
@@ -468,7 +470,7 @@ def _without_text(text: str) -> str:
         return next(c for c in whole.group(1) if c.isalnum()) if len(inner) == 1 else f"\\text{{{inner}}}"
     if whole:
         text = whole.group(1).strip()
-    text = _applied(_WORDS, _REMARK.sub(r"\1", text))
+    text = applied(_WORDS, _REMARK.sub(r"\1", text))
     text = _joined(text)
     for _ in range(3):  # a unit may have three parts: kilometres, per, hour
         text = _UNIT_WORDS.sub("", _UNIT_TEXT.sub("", text)).rstrip().removesuffix("/").rstrip()
