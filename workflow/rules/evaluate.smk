@@ -73,7 +73,9 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         folder=subpath(output.json, parent=True),
         # a function: Snakemake would take braces in a text for wildcards
-        thoughts=lambda wc: shlex.join(["--thoughts", *marks]) if (marks := config["evaluation"].get("thoughts")) else "",
+        thoughts=lambda wc: (
+            shlex.join(["--thoughts", *marks]) if (marks := config["evaluation"].get("thoughts")) else ""
+        ),
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts} 2>&1 | tee {log}"
 
