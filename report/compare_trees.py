@@ -12,7 +12,7 @@ from core.errors import ConfigError, MissingInputError
 from core.layout import Checkpoint, Run
 from evals import learning_curves
 from evals.scores import AVERAGES
-from evals.stats import compare, intervals
+from evals.stats import ALPHA, compare, intervals
 from evals.stats.sizes import contrast
 from evals.tree import Score, Tree
 from report.markdown import markdown_table
@@ -110,7 +110,7 @@ def _differences(
         rows.append(row)
     for row, p in zip(rows, compare.holm([row.pop("p") for row in rows]), strict=True):
         # Several seeds have no interval where all of them differ by the same amount.
-        moved = row["seeds"] > 1 if p is None else p < compare.ALPHA
+        moved = row["seeds"] > 1 if p is None else p < ALPHA
         row |= {"p_holm": p, "moved": "yes" if moved else "no"}
         row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
     return sorted(rows, key=lambda row: (row["moved"] == "no", -row["share"], row["where"], row["figure"]))

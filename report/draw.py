@@ -119,7 +119,7 @@ def frontier(
     """Return the picture as `svg`, `png` and `pdf` bytes.
 
     rows: of frontier.csv; points without movement are not drawn. matched: of matched.csv. models: key -> title.
-    baseline: title of the method that the others are compared with, drawn black. given: `report.figures.given()`.
+    baseline: title of the method that the others are compared with, drawn black. given: `lines` of figures.yaml.
     """
     keys = list(dict.fromkeys(row["model"] for row in rows))
     titles = {row["title"]: row["row"] for row in rows}

@@ -53,9 +53,9 @@ class FigureEntry(Declared):
 class Specification(Declared):
     model: str
     quantities: dict[str, Quantity]
-    lines: dict[str, int]
+    lines: dict[str, int]  # configured method name -> position of its look in `draw.STYLES`, the same in all pictures
     figures: dict[str, FigureEntry]
-    charts: dict[str, Chart] = Field(default_factory=dict)
+    charts: dict[str, Chart] = Field(default_factory=dict)  # of the page, by `series` of convergence_bands.csv
 
 
 @dataclass(frozen=True)
@@ -77,41 +77,33 @@ def figure(key: str) -> Figure:
 
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
-    """Return every figure of a specification file, in its order.
-
-    Raises ConfigError for unknown keys and names, and for lines with equal looks.
-    """
-    where, models = str(path), read_yaml(TABLES)["models"]
-    file = validated(Specification, read_yaml(path, "specification"), where)
-    paper = _known(models, file.model, where, "model")
-    free = {str(place): place for place in range(len(draw.STYLES))}
-    for name, style in file.lines.items():
-        _known(free, str(style), where, f"lines.{name}: style that no other line has")
-        del free[str(style)]
+    """Return every figure of a specification file, in its order; raises as `specification`."""
+    file = specification(path)
+    paper = _known(read_yaml(TABLES)["models"], file.model, str(path), "model")
     found = []
     for key, entry in file.figures.items():
         panels = {
-            id: (quantity, _known(file.quantities, quantity, where, f"figures.{key}.panels.{id}"))
+            id: (quantity, _known(file.quantities, quantity, str(path), f"figures.{key}.panels.{id}"))
             for id, quantity in entry.panels.items()
         }
         found.append(Figure(key, entry.title, panels, file.lines, file.model, paper))
     return found
 
 
+def specification(path: Path | str = FIGURES) -> Specification:
+    """Read a specification file. Raises ConfigError for unknown keys and names, and for lines with equal looks."""
+    file = validated(Specification, read_yaml(path, "specification"), str(path))
+    free = {str(place): place for place in range(len(draw.STYLES))}
+    for name, style in file.lines.items():
+        _known(free, str(style), str(path), f"lines.{name}: style that no other line has")
+        del free[str(style)]
+    return file
+
+
 def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
     if name not in entries:
         raise unknown(where, at, name, entries)
     return entries[name]
-
-
-def charts() -> dict[str, Chart]:
-    """Return the page's charts by `series` of convergence_bands.csv."""
-    return validated(Specification, read_yaml(FIGURES, "specification"), str(FIGURES)).charts
-
-
-def given() -> dict[str, int]:
-    """Return configured method name -> position of its look in `draw.STYLES`, the same in all pictures."""
-    return {name: place for one in figures() for name, place in one.lines.items()}
 
 
 def offered(tree: Tree) -> list[Figure]:

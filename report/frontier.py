@@ -14,7 +14,7 @@ faster learning, and a table at one learning rate is largely a table of step siz
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from statistics import correlation
+from statistics import correlation, geometric_mean
 from typing import Any
 
 from core.errors import unknown
@@ -112,7 +112,7 @@ def _against(
 def _movement(point: Point) -> float | None:
     """Return the geometric mean over seeds; None where the movement of a seed is 0 or not recorded."""
     values = [value for value in point.movement.values() if value]
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if len(values) == len(point.movement) else None
+    return geometric_mean(values) if len(values) == len(point.movement) else None
 
 
 def markdown(
@@ -162,7 +162,7 @@ def files(tree: Tree, found: Sequence[Point]) -> dict[str, str | bytes]:
     groups, base = by_row(tree, found)
     against = groups[base][0].title if base else ""
     areas = [row for row in compared if row["measure"] == "area"]
-    pictures = draw.frontier(points, areas, tree.scale, titles, against, figures.given())
+    pictures = draw.frontier(points, areas, tree.scale, titles, against, figures.specification().lines)
     texts = {"frontier.csv": to_csv(ARMS, points), "matched.csv": to_csv(MATCHED, compared)}
     texts["frontier.md"] = markdown(tree, compared, points)
     return {**texts, **{f"frontier.{kind}": picture for kind, picture in pictures.items()}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -11,14 +12,21 @@ from typing import TYPE_CHECKING, Any
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import scores
+from evals.stats import ALPHA
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from evals.tree import Tree
+
 HERE = ROOT / "report"
-ALPHA = 0.05  # level of every comparison, after Holm's correction
 WIDE = 0.5  # a fraction; a wider interval is of little use, as with two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods, for a correlation
+
+
+def command(module: str, tree: Tree, *more: str) -> str:
+    """Return the command that writes a file of a tree, quoted for a shell."""
+    return shlex.join(["python", "-m", module, "--results", str(tree.root), *more])
 
 
 def percent(value: float | Decimal | None) -> str:
@@ -119,9 +127,10 @@ DETAILS_NOTE = (
 )
 
 
-def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return one line of DETAILS for each checkpoint and benchmark that was run. rows: of `evals.scores.read_rows`."""
-    return [
+def details(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line of DETAILS for each checkpoint and benchmark that was run, under their headings, and an
+    explanation. rows: of `evals.scores.read_rows`."""
+    lines = [
         (
             Checkpoint(Run(row["model"], row["method"], row["seed"]), row["step"]).path.as_posix(),
             row["benchmark"],
@@ -133,8 +142,4 @@ def detail_lines(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         for row in rows
         if row["benchmark"] not in scores.AVERAGES and row["how"] != scores.NOT_RUN
     ]
-
-
-def details(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the lines in columns under their headings, and an explanation of the headings."""
-    return "\n".join([*aligned([DETAILS, *detail_lines(rows)], left=2), DETAILS_NOTE])
+    return "\n".join([*aligned([DETAILS, *lines], left=2), DETAILS_NOTE])

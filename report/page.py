@@ -56,9 +56,10 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     A line is a method of a model under one settings variant: mean over seeds by rollout and its 95 % interval.
     """
     path = tree.layout.figures / "convergence_bands.csv"
-    charts, titles = figures.charts(), {}
+    declared, titles = figures.specification(), dict[str, str]()
+    charts = declared.charts
     found: dict[tuple[str, str, str], dict[str, dict[str, list[float | None]]]] = {}
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+    with written_by(markdown.command("report.convergence", tree)), cells_of(path):
         needed = ("model", "method", "fresh", "series", "mean", "low", "high")
         for row in read_csv(path, "the curves over seeds", needed):
             titles[row["method"]] = str(tree.methods[row["method"]]["title"])
@@ -66,7 +67,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
             for end in needed[4:] if row["series"] in charts else ():
                 value = float(f"{float(row[end]) * charts[row['series']].scale:.{DIGITS}g}") if row[end] else None
                 found.setdefault(key, {}).setdefault(row["series"], {}).setdefault(end, []).append(value)
-    given = {split(tree.method_for(name) or name)[0]: place for name, place in figures.given().items()}
+    given = {split(tree.method_for(name) or name)[0]: place for name, place in declared.lines.items()}
     looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
     lines = []
@@ -114,7 +115,7 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
     """Return every figure of the plan: key, title and caption."""
     found = []
     for figure in figures.offered(tree):
-        with written_by(f"python -m report.figures --results {tree.root} --figure {figure.key}"):
+        with written_by(markdown.command("report.figures", tree, "--figure", figure.key)):
             notes = read_json(tree.layout.figures / f"{figure.key}.json", "the notes of the figure")["notes"]
         number = figure.key.removeprefix("figure")
         title = f"Figure {number}: {figure.title}" if number != figure.key else figure.title
@@ -125,13 +126,13 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
 def _sweep(tree: Tree) -> str:
     """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep."""
     names = ("sweep", "frontier") if tree.matrix.get("sweep") else ()
-    with written_by(f"python -m report.sweep --results {tree.root}"):
+    with written_by(markdown.command("report.sweep", tree)):
         return "".join(assets.section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)
 
 
 def _claims(tree: Tree) -> dict[str, Any]:
     """Return the verdicts of claims.csv for the template; decided: those that runs of this tree decide."""
-    with written_by(f"python -m paper.claims --results {tree.root}"):
+    with written_by(markdown.command("paper.claims", tree)):
         found = verdicts.read(tree.root / "claims.csv")
     anchors: set[str] = set()  # an id may occur only once in the page
     for row in found:
@@ -245,12 +246,11 @@ def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
 # The page.
 
 
-def build(root: Path) -> str:
-    """Return the page of the results at `root`.
+def build(tree: Tree) -> str:
+    """Return the page of a results tree.
 
     Raises MissingInputError or CorruptInputError naming the first file that is missing or broken, and its command.
     """
-    tree = open_tree(root)
     browser = responses.view(tree)
     data = browser.pop("data")
     linked = data["samples"]["checkpoints"]
@@ -303,8 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' problems; without it golds are not shown")
     args = parser.parse_args(arguments)
-    html = build(args.results)  # first: a missing input ends the command before any file is written
     tree = open_tree(args.results)
+    html = build(tree)  # first: a missing input ends the command before any file is written
     place = _place(tree)
     responses.write(tree, place.root, args.data)
     write_text(place.report, html)

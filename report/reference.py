@@ -8,6 +8,7 @@ other samples and grades, print formats. Next to it, for the web view: README, M
 """
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -147,7 +148,8 @@ def _readme(
     web: Sequence[str],
 ) -> str:
     inside = out.resolve().is_relative_to(ROOT)
-    where = out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}"
+    where = shlex.quote(out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}")
+    own = shlex.quote(f"results/{source['scale']}")
     facts = "".join(f"- {name.lower()}: {text}\n" for name, text in runs.facts(tree))
     evaluated = len(tree.checkpoints) - len(source["missing"]["checkpoints"])
     doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
@@ -167,7 +169,7 @@ was edited, from the repository root:
 
     python -m report.show table1 --results {where}
     python -m report.page --results {where}
-    python -m report.compare {where} results/{source["scale"]}
+    python -m report.compare {where} {own}
     python -m report.verify --results {where}
 
 What the files hold and what the comparison means: `docs/results.md`.

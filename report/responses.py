@@ -3,6 +3,7 @@
     problems/<benchmark>                    [[id, problem, gold], ...]
     samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdicts, stops, ...}]}: all but the texts
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
+    samples/<checkpoint>/<benchmark>.<i>.<k>.txt   a long response as plain text: the page has its two ends and a link
 
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
 that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
@@ -17,6 +18,7 @@ import base64
 import gzip
 import io
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
+HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
 LETTERS = {  # one letter per response
@@ -47,8 +50,10 @@ LETTERS = {  # one letter per response
 STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
-# Companion files: names, and folder with ending; older pages had pictures.
-MATH, KINDS = ("math.js", "math.css", "math.LICENSE"), (("samples", ".js"), ("problems", ".js"), ("figures", ".svg"))
+# Companion files; older pages had pictures, and Snakemake adds a time stamp.
+COMPANION = re.compile(
+    r"samples/.+(\.js|\.\d+\.\d+\.txt)|problems/.+\.js|figures/.+\.svg|math\.(js|css|LICENSE)|\.snakemake_timestamp"
+)
 
 
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
@@ -186,7 +191,10 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
         asked = [golds.get(place, (None, None)) for place in zip(rows["benchmark"], rows["item"], strict=True)]
         values: dict[str, Any] = {name: rows[name] for name in kinds if name in rows}
         values |= {"problem": [problem for problem, _ in asked], "gold": [gold for _, gold in asked]}
-        columns = {name: pa.array(map(_clean, values[name]), kind) for name, kind in kinds.items()}
+        columns = {
+            name: pa.array([store.clean(v) if isinstance(v, str) else v for v in values[name]], kind)
+            for name, kind in kinds.items()
+        }
         table = pa.table(columns).replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
         out = io.BytesIO()
         # Few large pages: similar answers of all checkpoints to one problem compress together.
@@ -195,11 +203,6 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
             row_group_size=1 << 24, write_statistics=False,
         )  # fmt: skip
         yield (problems, responses), out.getvalue()
-
-
-def _clean(value: Any) -> Any:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
 # Companion files.
@@ -243,10 +246,8 @@ def _refuse_other_files(folder: Path) -> None:
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise ConfigError(f"{folder}: not a folder of companion files; move it away")
     for path in sorted(folder.rglob("*")):
-        # By name, so that a damaged file can be replaced; Snakemake adds a time stamp.
-        name = path.relative_to(folder)
-        listed = name.as_posix() in (*MATH, ".snakemake_timestamp")
-        if path.is_symlink() or not (path.is_dir() or listed or (name.parts[0], path.suffix) in KINDS):
+        # By name, so that a damaged file can be replaced.
+        if path.is_symlink() or not (path.is_dir() or COMPANION.fullmatch(path.relative_to(folder).as_posix())):
             raise ConfigError(f"{path}: not a companion file of the page; move it away")
 
 
@@ -269,9 +270,20 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
         item = {"id": id, "file": file, "place": len(texts), "tokens": of["tokens"], "extracted": of["extracted"]}
         item |= {"rules": of["rule"], "verdicts": "".join(LETTERS[verdict] for verdict in of["verdict"])}
-        items.append(item | {"stops": "".join(STOPS[stop] for stop in of["stop"])})
-        texts.append([of["prompt"][0], of["response"]])
-        size += sum(map(len, of["response"]))
+        item |= {"stops": "".join(STOPS[stop] for stop in of["stop"])}
+        shown, whole = [], {}
+        for k, text in enumerate(of["response"]):
+            if len(text) > HEAD + TAIL:
+                whole[k] = f"{name}.{len(items)}.{k}.txt"
+                path = folder / whole[k]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8-sig", errors="replace")  # the mark tells a browser the encoding
+                left_out = f"[{len(text) - HEAD - TAIL:,} of {len(text):,} characters left out]"
+                text = f"{text[:HEAD]}\n\n{left_out}\n\n{text[-TAIL:]}"
+            shown.append(text)
+        items.append(item | ({"whole": whole} if whole else {}))
+        texts.append([of["prompt"][0], shown])
+        size += sum(map(len, shown))
         if size >= TEXT_BYTES:
             _put(folder, f"{name}.{file}", texts)
             file, size, texts = file + 1, 0, []

@@ -11,6 +11,7 @@ from core.errors import CorruptInputError, written_by
 from core.files import cells_of, read_csv
 from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.tree import Tree
+from report.markdown import command
 
 UNKNOWN = "unknown"
 FEW = 8  # most methods that the page lists by name
@@ -29,18 +30,26 @@ def summaries(tree: Tree) -> list[dict[str, Any]]:
     found = []
     for run in tree.runs:
         record, title = tree.record(run) or {}, str(tree.methods[run.method]["title"])
-        at = record.get("collapsed_at")
-        state = "not finished" if not record else "finished" if at is None else f"collapsed at rollout {at}"
-        row = {"run": run, "title": title, "record": record, "state": str(record.get("no_update") or state)}
+        state = "finished" if record else "not finished"
+        row = {"run": run, "title": title, "record": record}
+        row["state"] = str(record.get("no_update") or _collapse(record) or state)
         with cells_of(tree.layout.figures / "convergence.csv"):
             row["area"] = float(areas[run]) if areas[run] else None
         found.append(row | {"differs": list(filter(None, differs[run].split("; ")))})
     return found
 
 
+def _collapse(record: Mapping[str, Any]) -> str:
+    """Return `collapsed at rollout 6 of 16`; empty for another end."""
+    if (at := record.get("collapsed_at")) is None:
+        return ""
+    planned = (record["spec"].get("training") or {}).get("rollouts")
+    return f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
+
+
 def _by_run(tree: Tree, name: str, column: str) -> dict[Run, str]:
     path = tree.layout.figures / name
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+    with written_by(command("report.convergence", tree)), cells_of(path):
         rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", column))
         found = {Run(row["model"], row["method"], int(row["seed"])): row[column] for row in rows}
         if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
@@ -56,12 +65,17 @@ def model_title(key: str, tree: Tree) -> str:
 
 
 def title(checkpoint: Checkpoint, tree: Tree) -> str:
-    """Return `TEPO, seed 1, step 12`, with the model where the results have several."""
+    """Return `TEPO, seed 1, step 12`, with the model where the results have several.
+
+    A run that collapsed before that step has its last policy there: the rollouts that it made are added.
+    """
     run = checkpoint.run
     model = f"{model_title(run.model, tree)}: " if len(tree.models) > 1 else ""
     if run.method == BASE:
         return f"{model}base model" + (f", seed {run.seed}" if len(tree.bases[run.model]) > 1 else "")
-    return f"{model}{tree.methods[run.method]['title']}, seed {run.seed}, step {checkpoint.step}"
+    made = (tree.record(run) or {}).get("collapsed_at")
+    early = f" (collapsed, {made} rollouts made)" if made is not None and made < checkpoint.step else ""
+    return f"{model}{tree.methods[run.method]['title']}, seed {run.seed}, step {checkpoint.step}{early}"
 
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
@@ -172,8 +186,8 @@ def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[st
     idle, collapsed, unfinished = [], [], []
     for path, record in ((run["run"].path.as_posix(), run["record"]) for run in runs):
         idle += [f"{path}: {record['no_update']}."] if record.get("no_update") else []
-        if (at := record.get("collapsed_at")) is not None:
-            collapsed.append(f"{path}: collapsed at rollout {at} (reward near zero), and training stopped.")
+        if collapse := _collapse(record):
+            collapsed.append(f"{path}: {collapse} (reward near zero), and training stopped.")
         unfinished += [] if record else [f"{path}: not finished: its folder has no run.json."]
     sentences = [*idle, *collapsed, *unfinished, *missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
     sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]

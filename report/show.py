@@ -4,9 +4,13 @@ and truncation; `report.show runs`: progress of the runs, and the table of all r
 """
 
 import math
+import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import unescape
+from itertools import zip_longest
 from pathlib import Path
 from statistics import correlation
 from typing import Any
@@ -15,17 +19,19 @@ from core import errors, lock
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, read_csv, read_growing_csv, read_text
 from core.layout import Run
+from core.provenance import sha256_file
 from evals.scores import read_rows
-from evals.tree import Tree, open_or_kept
+from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
 DETAILS = "details"
-PAGES = {  # page -> file, command that writes it
-    "claims": ("claims.md", "python -m paper.claims"),
-    "frontier": ("sweep/frontier.md", "python -m report.sweep"),
-    "sweep": ("sweep/sweep.md", "python -m report.sweep"),
+PAGES = {  # page -> file, module that writes it
+    "claims": ("claims.md", "paper.claims"),
+    "frontier": ("sweep/frontier.md", "report.sweep"),
+    "sweep": ("sweep/sweep.md", "report.sweep"),
 }
+CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
@@ -86,7 +92,7 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
     if tree.matrix.get("sweep") or not path.is_file():
         return []
     columns = ("model", "method", "measure", "value", "seeds", "collapsed")
-    with written_by(f"python -m report.convergence --results {tree.root}"), cells_of(path):
+    with written_by(markdown.command("report.convergence", tree)), cells_of(path):
         lines = [x for x in read_csv(path, "what methods learnt", columns, allow_empty=True) if x["value"]]
         found = {(x["model"], x["method"], x["measure"]): (float(x["value"]), x) for x in lines}
         return [sentence for block in table["blocks"] if (sentence := _learnt(block, found))]
@@ -114,6 +120,50 @@ def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[s
         r = correlation(*zip(*moved, strict=True))
         sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
     return sentence
+
+
+def plain(page: str, width: int) -> str:
+    """Return one of our Markdown pages as text for a terminal of `width` characters."""
+    blocks = []
+    for block in page.strip().split("\n\n"):
+        lines = block.splitlines()
+        if lines[0].startswith("|"):
+            heads, _, *rows = ([_words(cell) for cell in CELL_END.split(line)[1:-1]] for line in lines)
+            blocks.append(_fitted([heads, *rows], width))
+        elif lines[0].startswith("- "):
+            blocks.append([one for line in lines for one in textwrap.wrap(_words(line), width, subsequent_indent="  ")])
+        else:
+            blocks.append(textwrap.wrap(_words(" ".join(lines).lstrip("# ")), width))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return a table in lines. Where it is too wide, the widest columns are narrowed and their cells wrapped."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width:
+        widths[widths.index(max(widths))] -= 1
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, size or 1) for cell, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
+    return lines
+
+
+def _words(text: str) -> str:
+    """Return Markdown of one line without its markup."""
+    return unescape(
+        re.sub(r"`([^`]*)`|\*\*(.+?)\*\*|\\([|*])", lambda found: found[found.lastindex or 0], text)
+    ).strip()
+
+
+def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each of these files that differs from the tree's manifest; none without a manifest."""
+    if (tree.root / MANIFEST).is_file():
+        listed = read_manifest(tree.root)["files"]
+        for path in (tree.root / name for name in names if name in listed):
+            if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
+                yield f"{path}: edited or written again since {MANIFEST}: its numbers may not follow from the runs"
 
 
 # `report.show runs`, read from the run folders while they are being written.
@@ -165,22 +215,25 @@ def main() -> None:
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
+    width = max(60, min(110, shutil.get_terminal_size().columns))
+    key = args.what.removeprefix("table")
+    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
+        print(f"note: {line}", file=sys.stderr)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
         return
     if args.what in PAGES:
-        page, command = PAGES[args.what]
-        with written_by(f"{command} --results {tree.root}"):
-            print(read_text(tree.root / page, "a page of results"), end="")
+        page, module = PAGES[args.what]
+        with written_by(markdown.command(module, tree)):
+            print(plain(read_text(tree.root / page, "a page of results"), width))
         return
     if args.what == RUNS:
         print(progress(tree))
         if not (tree.layout.tables / f"table{RUNS}.tidy.csv").is_file():  # `snakemake runs_table` writes it
             return
         print()
-    width = max(60, min(110, shutil.get_terminal_size().columns))
-    table = tables.shown(tree, args.what.removeprefix("table"))
+    table = tables.shown(tree, key)
     print(text(table, width, learnt(tree, table)))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")

@@ -20,8 +20,9 @@ from core.errors import CorruptInputError, Parser, written_by
 from core.files import cells_of, read_csv, to_csv, write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
+from evals.stats import ALPHA
 from report import rows, view
-from report.markdown import ALPHA
+from report.markdown import command
 from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
 from report.view import AGAIN, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
@@ -104,7 +105,7 @@ def read(tree: Tree, key: str) -> list[Cell]:
     """
     declared = rows.declaration(tree, key)
     file = tree.layout.tables / f"table{key}.tidy.csv"
-    with written_by(f"python -m report.tables --results {tree.root} --table {key}"), cells_of(file):
+    with written_by(command("report.tables", tree, "--table", key)), cells_of(file):
         lines = read_csv(file, "the table", tuple(COLUMNS), allow_empty=True)
         filled = [EMPTY | {name: COLUMNS[name](line[name]) for name in COLUMNS if line[name]} for line in lines]
         twice = {arm.rows[1].id for arm in rows.arms(tree)} if filled else set()

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from core.files import csv_text
 from core.layout import split
+from evals.stats import ALPHA
 from evals.tree import Tree, plain
 from report import captions, rows
-from report.markdown import ALPHA, HERE, WIDE, arrow, environment, escape_latex, escape_markdown, percent
+from report.markdown import HERE, WIDE, arrow, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, BEST, DELTA, MEASURES, Row, Table
 
 MEASURED = "measured"

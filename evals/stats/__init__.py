@@ -3,3 +3,5 @@
 The unit of inference is the problem for a checkpoint and the seed for a method. Deliberately absent: a binomial
 interval over samples, an SE over repeats of the same problems, a percentile bootstrap over a few seeds, an SE of 0.
 """
+
+ALPHA = 0.05  # level of every comparison, after Holm's correction; belongs to the 95 % of `intervals.CONFIDENCE`

@@ -13,10 +13,10 @@ import numpy as np
 from scipy.special import nctdtrinc, stdtrit
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
-from evals.stats import intervals
+from evals.stats import ALPHA, intervals
 from evals.stats.estimate import Comparison, Estimate, Samples
 
-POWER, ALPHA = 0.8, 0.05  # conventional; ALPHA belongs to the 95 % of `intervals.CONFIDENCE`
+POWER = 0.8  # conventional
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 

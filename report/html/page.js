@@ -73,9 +73,21 @@ const bench = (() => {
       const edge = { class: "edge", label: title, show: place < SHOWN, width: 0, points: { show: false } };
       return [{ ...edge, class: "line", stroke: colour(look.colour), width: look.width, dash: look.dashes, value: (_, value, __, n) => plain(value) + (n === null ? "" : interval(n)) }, edge, edge];
     });
+    const names = (chart) => [...chart.root.querySelectorAll(".u-legend .line .u-label")];
     const toggle = (chart, n, { show }) => {
-      if (show !== undefined && show !== null && n % 3 === 1) for (const end of [n + 1, n + 2]) chart.setSeries(end, { show });
+      if (show === undefined || show === null || n % 3 !== 1) return;
+      for (const end of [n + 1, n + 2]) chart.setSeries(end, { show });
+      names(chart)[(n - 1) / 3].setAttribute("aria-pressed", show);
     };
+    // uPlot's legend reacts to clicks only.
+    const reachable = (chart) => names(chart).forEach((name, place) => {
+      for (const [key, value] of Object.entries({ tabindex: 0, role: "button", "aria-pressed": place < SHOWN })) name.setAttribute(key, value);
+      name.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        name.click();
+      });
+    });
     return new uPlot(
       {
         width: Math.max(240, box.clientWidth),
@@ -88,7 +100,7 @@ const bench = (() => {
         ],
         series: [{ label: "rollout" }, ...series],
         bands: lines.map(({ look }, place) => ({ series: [3 * place + 3, 3 * place + 2], fill: `color-mix(in srgb, ${colour(look.colour)} 13%, transparent)` })),
-        hooks: { setSeries: [toggle] },
+        hooks: { setSeries: [toggle], ready: [reachable] },
       },
       [steps, ...values.flatMap(({ mean, high, low }) => [mean, low, high].map((ends) => steps.map((_, n) => ends[n] ?? null)))],
       box,
@@ -346,6 +358,7 @@ if (byId("controls")) {
         all > 1 ? fact("Sample", `${n} of 0–${all - 1}; ${right} of ${all} right`) : null,
       ),
       body,
+      item.whole?.[n] ? el("p", { class: "note" }, "Shortened in the middle. ", el("a", { href: bench.address(item.whole[n]) }, "The whole response")) : null,
       el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, typeset.visible(prompt))),
     );
   }
@@ -382,8 +395,5 @@ if (byId("controls")) {
   }
 
   addEventListener("hashchange", () => show(true));
-  addEventListener("load", () => {
-    document.documentElement.classList.add("js");
-    show(location.hash.length > 1);
-  });
+  addEventListener("load", () => show(location.hash.length > 1));
 }

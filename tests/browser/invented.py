@@ -15,19 +15,20 @@ HOSTILE = (
     "<a href=\"javascript:window.struck='link'\">here</a> </script><!-- --> &lt;b&gt; \u202eright to left\u202c \x07"
     " \\(a^2 + b^2\\) $\\href{javascript:window.struck='math'}{x}$ $\\frac{1}{$".encode()
 )
+LONG = b"x = 1, " * 600_000  # 4.2 MB
 BROKEN = b"broken \xff\xfe here, cut \xe2\x82"
-STRUCK = (Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), "syn_as3")  # whose first responses are those two
+STRUCK = (Checkpoint(Run("tiny_qwen2", "tepo", 1), 12), "syn_as3")  # whose first responses are those three
 
 
 def hostile(root: Path) -> None:
-    """Replace the first two responses of one file by HOSTILE and BROKEN, in bytes as a broken writer might."""
+    """Replace the first responses of one file by HOSTILE, BROKEN and LONG, in bytes as a broken writer might."""
     checkpoint, benchmark = STRUCK
     layout = Results(root)
     path = layout.samples(checkpoint) / f"{benchmark}.parquet"
     rows = pq.read_table(path).to_pylist()
     rows.sort(key=lambda row: (row["item_id"], row["sample"]))
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
-    texts = [HOSTILE, BROKEN, *(row["response"].encode() for row in rows[2:])]
+    texts = [HOSTILE, BROKEN, LONG, *(row["response"].encode() for row in rows[3:])]
     columns["response"] = pa.array(texts, pa.binary()).view(pa.string())  # not checked to be UTF-8
     pq.write_table(pa.table(columns), path)
     for record, key in (

@@ -197,6 +197,17 @@ def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, repor
     expect(page.locator(".side .response")).to_have_text(r"broken \xff\xfe here, cut \xe2\x82")
 
 
+def test_a_response_of_4_mb_opens_with_its_two_ends_and_leads_to_the_whole(visit: Visit, report: str) -> None:
+    checkpoint, benchmark = invented.STRUCK
+    chosen = f"{report}#samples?left={checkpoint.path.as_posix()}&right=none&benchmark={benchmark}"
+    page = visit(f"{chosen}&item={benchmark}/item0002").page
+    expect(page.locator(".side .response")).to_contain_text("4,140,000 of 4,200,000 characters left out")
+    assert len(page.locator(".side .response").text_content() or "") < 61_000
+    page.get_by_role("link", name="The whole response").click()
+    page.wait_for_url("**.txt")
+    assert page.locator("body").text_content() == invented.LONG.decode()
+
+
 def test_without_its_folder_the_page_says_what_is_missing(visit: Visit, report: str, tmp_path: Path) -> None:
     alone = tmp_path / "report.html"
     alone.write_bytes((folder(report) / "report.html").read_bytes())
@@ -316,6 +327,12 @@ def test_a_click_in_a_legend_takes_a_line_and_its_band_out_of_every_chart(visit:
         for end in range(3):
             expect(series.nth(end)).to_have_class(re.compile("u-off"))
     assert charts.nth(1).locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
+    # The same by keyboard.
+    for key, pressed in (("Enter", "true"), (" ", "false")):
+        charts.first.get_by_role("button", name="GSPO").press(key)
+        for n in range(charts.count()):
+            button = charts.nth(n).get_by_role("button", name="GSPO", pressed=pressed == "true")
+            expect(button).to_have_count(1)
 
 
 def test_one_crosshair_reads_every_chart(visit: Visit, report: str) -> None:

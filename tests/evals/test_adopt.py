@@ -17,6 +17,7 @@ from evals import adopt, data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
 from evals.scores import read_scores
+from evals.tree import open_tree
 from report.page import build
 
 ROWS = [
@@ -72,7 +73,8 @@ def test_json_lines_become_a_tree_with_page(tmp_path: Path, monkeypatch: pytest.
     assert ("b", "more") not in scores(tree)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "a temporary folder stayed"
 
-    assert all(text in build(tree) for text in ("sums", "more", 'id="samples"'))
+    page = build(open_tree(tree))
+    assert all(text in page for text in ("sums", "more", 'id="samples"'))
 
 
 def test_marks_of_thoughts_are_an_option_and_other_ones_grade_anew(

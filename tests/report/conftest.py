@@ -28,7 +28,7 @@ def make(root: Path, seeds: tuple[int, ...]) -> Tree:
     """Everything the commands write, by the functions that the commands call."""
     tree = Tree(synthetic.write_tree(root, seeds=seeds))
     write_files(tree)
-    tree.layout.report.write_text(page.build(root), encoding="utf-8")
+    tree.layout.report.write_text(page.build(tree), encoding="utf-8")
     return tree
 
 

@@ -264,7 +264,10 @@ def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> N
 def test_no_two_looks_are_alike_and_a_figures_look_is_not_given_away() -> None:
     assert len({colour for colour, _, _ in draw.STYLES}) == len(draw.STYLES)
     assert len({(dashes, width) for _, dashes, width in draw.STYLES}) == len(draw.STYLES)
-    methods, places = ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(36))], figures.given()
+    methods, places = (
+        ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(36))],
+        figures.specification().lines,
+    )
     looks = draw.looks(methods, places)
     assert len({(colour, dashes) for colour, dashes, _ in looks.values()}) == len(methods)
     assert all(looks[one] == draw.STYLES[places[one]] for one in ("grpo", "gspo", "tepo"))

@@ -18,7 +18,10 @@ from paper import verdicts
 from report import page as report_page
 from tests.report.finished import cut, rewrite
 
-build = report_page.build
+
+def build(root: Path) -> str:
+    return report_page.build(Tree(root))
+
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
 
@@ -147,7 +150,7 @@ def changed(path: Path, change: object) -> None:
 
 
 WARNED = {
-    "collapse": (lambda r: r.update(collapsed_at=12), "gspo/seed1: collapsed at rollout 12"),
+    "collapse": (lambda r: r.update(collapsed_at=12), "gspo/seed1: collapsed at rollout 12 of 12"),
     "no update": (lambda r: r.update(no_update="no update: 9 % truncated"), "gspo/seed1: no update: 9 % truncated."),
     "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
     "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
@@ -176,6 +179,14 @@ def test_what_a_reader_should_know_is_a_warning(copy: Tree) -> None:
     text = text_of(copy.root)
     assert "tiny_qwen2/gspo/seed1: not finished: its folder has no run.json" in text
     assert "3 of 4 finished" in text
+
+
+def test_the_checkpoint_of_a_collapsed_run_has_the_rollouts_that_it_made(copy: Tree) -> None:
+    """What is published for a step after a collapse is the policy at the collapse."""
+    changed(record(copy, "gspo"), lambda r: r.update(collapsed_at=5))
+    text = text_of(copy.root)
+    assert "GSPO, seed 1, step 12 (collapsed, 5 rollouts made)" in text
+    assert "seed 1: collapsed at rollout 5 of 12" in text
 
 
 def test_timeouts_are_counted_over_seeds(two_seeds: Tree, tmp_path: Path) -> None:

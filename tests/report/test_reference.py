@@ -140,7 +140,7 @@ def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, mad
         for column in ("prompt", "response", "stop", "tokens", "verdict", "extracted", "rule"):
             assert sampled[column].tolist() == first[column].tolist(), column
     assert [len(items) for items in asked] == [20]
-    text = page.build(made)
+    text = page.build(tree)
     assert 'id="sampled">This is a sample: up to 20 problems' in text
     assert "samples?left=tiny_qwen2/tepo/seed1/step12" in text
     assert responses.view(whole)["sample"] is None

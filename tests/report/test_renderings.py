@@ -233,7 +233,7 @@ def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(one_se
     model = {"key": "my_model", "title": "My model", "stands_for": None}
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), scale="mine", methods=methods, model=model))
     write_files(tree)
-    own, papers = page.build(tree.root), page.build(one_seed.root)
+    own, papers = page.build(tree), page.build(one_seed)
     first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
     assert first == ["tableruns", "table1"]
     assert "My method" in show.text(tables.shown(tree, "runs"))

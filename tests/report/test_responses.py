@@ -109,6 +109,22 @@ def test_bytes_that_are_not_text_become_escapes(scored_copy: Tree) -> None:
     assert r"broken \xff\xfe here, cut \xe2\x82" in texts
 
 
+def test_a_response_of_4_mb_is_shortened_and_stands_whole_in_a_file_beside_it(scored_copy: Tree) -> None:
+    invented.hostile(scored_copy.root)
+    responses.write(scored_copy, scored_copy.root, None)
+    checkpoint, benchmark = invented.STRUCK
+    folder, name = scored_copy.root / responses.FOLDER, f"samples/{checkpoint.path.as_posix()}/{benchmark}"
+    items = unpacked(folder, name)["items"]
+    (item,) = (item for item in items if "whole" in item)
+    (place, whole), long = next(iter(item["whole"].items())), invented.LONG.decode()
+    assert (folder / whole).read_text(encoding="utf-8-sig") == long
+    shown = unpacked(folder, f"{name}.{item['file']}")[item["place"]][1][int(place)]
+    assert len(shown) < responses.HEAD + responses.TAIL + 100
+    assert (shown[: responses.HEAD], shown[-9:]) == (long[: responses.HEAD], long[-9:])
+    assert "4,140,000 of 4,200,000 characters left out" in shown
+    responses.write(scored_copy, scored_copy.root, None)  # the file is one of its own, and replaced
+
+
 def recorded(path: Path, **entries: Any) -> None:
     """Say something else of syn_as3 in samples.json or grades.json."""
     value = json.loads(path.read_text(encoding="utf-8"))

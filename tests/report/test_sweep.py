@@ -148,7 +148,7 @@ def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_pat
     tree = finish(Tree(tree.root))
     write_files(tree)
     sweep.write(tree)
-    assert "TEPO, learning rate 0.0002" in page.build(tree.root)
+    assert "TEPO, learning rate 0.0002" in page.build(tree)
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
@@ -319,5 +319,7 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     text = frontier.markdown(swept, [row], [*moved, moved[0] | {"failed": 1, "area": 9.0}])
     assert "Over 6 methods there, area and log movement correlate: r = 1.00." in text
     titles = {"tiny_qwen2": "tiny Qwen2"}
-    first, again = (draw.frontier(points, [row], "quick", titles, "grpo", figures.given())["svg"] for _ in range(2))
+    first, again = (
+        draw.frontier(points, [row], "quick", titles, "grpo", figures.specification().lines)["svg"] for _ in range(2)
+    )
     assert (first == again, b"tiny Qwen2" in first) == (True, True)

@@ -26,6 +26,7 @@ from evals.generation.engine import Settings, engine, per_sample_seed
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.scores import read_rows
+from evals.tree import open_tree
 from report import markdown
 from report import page as report_page
 from tests.core.test_digests import flip
@@ -424,7 +425,7 @@ def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
     figures += [f"{100 * score[name] / 6:.2f}" for name in ("truncated", "no_answer")]
     lines = [line.split() for line in markdown.details(scores).splitlines()]
     assert next(line for line in lines if line[1:3] == [SAMPLED, "3"] and tiny.name in line[0])[3:] == figures
-    page = report_page.build(results.root)
+    page = report_page.build(open_tree(results.root))
     assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3", "not run"))
 
     before = results.scores.read_bytes()
