@@ -9,8 +9,7 @@ from typing import Any
 
 from core.provenance import ROOT
 
-DATA = ("report/html", "report/vendor")
-HTML, VENDOR = (ROOT / folder for folder in DATA)
+HTML, VENDOR = ROOT / "report/html", ROOT / "report/vendor"
 FOLDER = "report.data"  # of the page's companion files, next to it
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
 # In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that current browsers do not need.

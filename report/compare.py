@@ -164,7 +164,7 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]], again: int) -> str:
     out += [*markdown_table(heads, rows, "---:"), ""]
     out += ["needed: clean models, with as many seeds each as here; without clean models: seeds"]
     if again:
-        out += ["", f"{again} pairs are no further seeds: an earlier tree has their base, for that model and seed"]
+        out += ["", f"{again} pairs are left out: an earlier tree has their base, for that model and seed"]
     return "\n".join(out)
 
 

@@ -21,7 +21,7 @@ from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
 from paper import verdicts
-from report import assets, captions, draw, figures, markdown, responses, rows, runs, tables, view
+from report import assets, draw, figures, markdown, responses, rows, runs, tables, view
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -119,7 +119,7 @@ def _figures(tree: Tree) -> list[dict[str, Any]]:
             notes = read_json(tree.layout.figures / f"{figure.key}.json", "the notes of the figure")["notes"]
         number = figure.key.removeprefix("figure")
         title = f"Figure {number}: {figure.title}" if number != figure.key else figure.title
-        found.append({"key": figure.key, "title": title, "words": [*captions.paragraphs(figure.key), *notes]})
+        found.append({"key": figure.key, "title": title, "words": [*view.paragraphs(figure.key), *notes]})
     return found
 
 
@@ -159,7 +159,7 @@ def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
     A scale of the paper's rows shows the paper's tables first, any other the table of all runs.
     """
     shown = [tables.shown(tree, key) for key in rows.offered()]
-    papers = bool(captions.paragraphs(f"scale-{tree.scale}"))
+    papers = bool(view.paragraphs(f"scale-{tree.scale}"))
     shown.sort(key=lambda table: table["generated"] if papers else not table["generated"])
     return [_table(table, tree, linked) for table in shown if not table["empty"]]
 
@@ -182,7 +182,7 @@ def _table(table: Mapping[str, Any], tree: Tree, linked: Container[str]) -> dict
         "heading": table["heading"],
         "columns": sorted(table["columns"], key=lambda column: order.get(column["slot"], len(order))),
         "blocks": blocks,
-        "notes": [*table["errors"], *captions.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]],
+        "notes": [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]],
         "file": f"tables/table{table['key']}.tidy.csv",
     }
 
@@ -254,8 +254,8 @@ def build(tree: Tree) -> str:
     browser = responses.view(tree)
     data = browser.pop("data")
     linked = data["samples"]["checkpoints"]
-    context: dict[str, Any] = {"matrix": tree.matrix, "lead": captions.lead(tree.matrix), **browser}
-    context |= {"native": SNAKEMAKE_REPORT, "reading": captions.paragraphs("tables"), "documents": DOCUMENTS}
+    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), **browser}
+    context |= {"native": SNAKEMAKE_REPORT, "reading": view.paragraphs("tables"), "documents": DOCUMENTS}
     if tree.runs:
         summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}

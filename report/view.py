@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from core.files import csv_text
 from core.layout import split
+from core.provenance import ROOT
 from evals.stats import ALPHA
 from evals.tree import Tree, plain
-from report import captions, rows
+from report import rows
 from report.markdown import HERE, WIDE, arrow, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, BEST, DELTA, MEASURES, Row, Table
 
@@ -26,6 +27,58 @@ AGAIN = "again"  # kind of the cells of an A/A arm, which is not a row of the ta
 COLLAPSED = "†"
 
 Cell = Mapping[str, Any]  # of `report.tables`
+
+# Captions of tables, figures and scales: plain paragraphs in `*.rst`.
+
+CAPTIONS = ROOT / "report/captions"
+
+LEVELS = {
+    "problem": (
+        "Intervals at problem level (95 %): what the same checkpoint would score on other problems of the same kind. "
+        "They hold one training run fixed: one seed, no method-level interval."
+    ),
+    "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
+}
+
+# A line under a table for each mark, word or column that occurs in it; "": under every table.
+FOOTNOTES = {
+    "": "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
+    "Avg. (pooled)": "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.",
+    "Avg. (macro)": "Avg. (macro): mean of the benchmark columns.",
+    "bold": "Bold: highest of its column among the rows of one model, with a difference to the baseline outside noise.",
+    "↑": "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction.",
+    "↑?": "↑? ↓?: it excludes 0, but not after the correction over this column of the table.",
+    "≈": "≈: it includes 0, which is not evidence of equality.",
+    "?": "?: unknown, since there is no interval or one that includes 0 and is wider than 50 points.",
+    "()": "A mark in brackets: paired by problem, so that it compares two checkpoints and not two methods.",
+    "/": "a / b: the numbers of two seeds, in place of an interval wider than 50 points.",
+    "not run": "not run: not part of this scale.",
+    "missing": "missing: planned, no score yet.",
+    "†": "†: a run behind the row collapsed.",
+}
+
+
+def paragraphs(name: str) -> list[str]:
+    """Return the paragraphs of `<name>.rst`, each on one line; empty when there is no such caption."""
+    path = CAPTIONS / f"{name}.rst"
+    if not path.is_file():
+        return []
+    text = path.read_text(encoding="utf-8")
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
+
+
+def lead(matrix: Mapping[str, Any]) -> list[str]:
+    """Return paragraphs on what results of a scale can and cannot show. The first one begins every page.
+
+    matrix: the content of matrix.json. A user's own scale has no caption here. The `note` of its configuration is
+    used instead, after the warning that applies where other models replace the paper's.
+    """
+    scale = str(matrix["scale"])
+    stand_ins = any(model.get("stands_for") for model in matrix["models"])
+    warning = ": models that stand in for the paper's; no number here is comparable with one printed in the paper"
+    own = f"Results of the scale {scale}{warning if stand_ins else ''}."
+    note = str(matrix.get("note", ""))
+    return paragraphs(f"scale-{scale}") or [f"{own} {note}".rstrip()]
 
 
 # How the scale's models and benchmarks map to places of the declaration.
@@ -65,7 +118,7 @@ def stand_in(title: str, paper: str) -> str | None:
 
 def texts(cell: Cell) -> dict[str, Any]:
     """Return the texts of a cell, empty where there is nothing to show: its number, its interval, the mark of its
-    difference to the baseline (`captions.FOOTNOTES`) and the paper's number."""
+    difference to the baseline (`FOOTNOTES`) and the paper's number."""
     measured, difference = cell["value"] is not None, is_difference(cell)
     text, interval = "–" if cell["state"] == NOT_COMPARED else cell["state"], ""
     if measured:
@@ -160,14 +213,14 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     again = [(_again(arm), arm) for arm in arms] or [(f"{rows.AGAIN} arm: not run.", [])]
     state = "no score yet" if any(row["ran"] for row in shown) else "not part of this scale"
     empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
-    levels = [text for level, text in captions.LEVELS.items() if level in {c["level"] for c in cells if c["measured"]}]
+    levels = [text for level, text in LEVELS.items() if level in {c["level"] for c in cells if c["measured"]}]
     return {
         "key": declared.key,
         "title": declared.title,
         "heading": declared.heading,
         "generated": declared.generated,
         "scale": tree.scale,
-        "lead": captions.lead(tree.matrix),
+        "lead": lead(tree.matrix),
         "columns": [column._asdict() for column in columns],
         "blocks": blocks,
         "again": again,  # a line for each A/A arm, and the cells that it is about
@@ -175,7 +228,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "levels": levels,
         "empty": empty,
         "errors": [] if empty else [*_errors(cells), *(line for line, _ in again)],
-        "caption": [*captions.paragraphs(f"table{declared.key}"), *_footnotes(cells, columns), *levels],
+        "caption": [*paragraphs(f"table{declared.key}"), *_footnotes(cells, columns), *levels],
     }
 
 
@@ -227,7 +280,7 @@ def _errors(cells: Sequence[Cell]) -> list[str]:
 
 
 def _footnotes(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
-    """Return one line for each mark and word that the table's cells have, in the order of `captions.FOOTNOTES`."""
+    """Return one line for each mark and word that the table's cells have, in the order of `FOOTNOTES`."""
     occurring = {"", *(column.heading for column in columns)}
     for cell in cells:
         occurring |= {cell["mark"].strip("()").replace("↓", "↑"), cell["text"]}
@@ -235,7 +288,7 @@ def _footnotes(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
         occurring |= {"()"} if cell["mark"].startswith("(") else set()
         occurring |= {"/"} if few_seeds(cell) else set()
         occurring |= {COLLAPSED} if cell["collapsed"] else set()
-    return [line for key, line in captions.FOOTNOTES.items() if key in occurring]
+    return [line for key, line in FOOTNOTES.items() if key in occurring]
 
 
 def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from methods.batch import Batch
 from methods.diagnostics import check_unchanged
 from methods.options import READINGS
 from methods.parts.entropy import logp_and_entropy
-from report import methods_page
+from tests.methods import methods_page
 from tests.methods.batches import variants
 
 
@@ -69,7 +69,7 @@ def refused(*words: str, error: type[BenchError] = BenchError) -> Iterator[None]
 
 def test_the_catalog_needs_no_torch() -> None:
     code = (
-        "import sys; from methods import catalog; from report import methods_page; "
+        "import sys; from methods import catalog; from tests.methods import methods_page; "
         "[catalog.parse(k) for k in catalog.keys()]; "
         "methods_page.page(); sys.exit('torch' in sys.modules)"
     )
@@ -169,7 +169,7 @@ def test_every_reading_of_a_method_is_in_its_place_on_the_page_of_readings() -> 
 
 
 def test_the_page_of_methods_is_up_to_date() -> None:
-    assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), "run: python -m report.methods_page"
+    assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), "run: python -m tests.methods.methods_page"
 
 
 # ---- bad input ----

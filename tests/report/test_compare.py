@@ -184,7 +184,7 @@ def test_a_base_counts_once_however_many_trees_have_it() -> None:
     assert qwen == list(range(1, 17)), "those of a sweep that choose, and not its fresh ones"
     printed = compare.text("tepo", "grpo", compare.lines(found), again)
     assert "| 16 (8 + 8) of 8 clean models |" in printed
-    assert f"{again} pairs are no further seeds" in printed
+    assert f"{again} pairs are left out" in printed
 
 
 def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:

@@ -1,4 +1,4 @@
-"""Regenerate the parts of docs/methods.md that come from the method catalog: `python -m report.methods_page`."""
+"""Regenerate the parts of docs/methods.md that come from the method catalog: `python -m tests.methods.methods_page`."""
 
 import re
 from collections.abc import Iterable, Sequence
