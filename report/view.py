@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from core.files import csv_text
 from core.layout import split
 from core.provenance import ROOT
+from evals.scores import POOLED
 from evals.stats import ALPHA
 from evals.tree import Tree, plain
 from report import rows
@@ -264,12 +265,18 @@ def _errors(cells: Sequence[Cell]) -> list[str]:
     """Return how many marks survive correction over the table, and how likely chance alone makes one: C columns, each
     with a false mark in at most 5 % of tables (Holm), have one in at most C times 5 %.
 
-    The result is empty where nothing is compared.
+    A difference row, and the column of differences, repeat a row's comparison: its mark counts once. The result is
+    empty where nothing is compared.
     """
+    place = {(c["row"], c["column"]): c for c in cells}
     compared = [c for c in cells if c["versus_p_table"] is not None and c["column"] != DELTA]
     tests = {c["column"]: c["versus_tests"] or 0 for c in compared}
-    marked = [c["versus_p_table"] for c in cells if c["mark"].strip("()") in ("↑", "↓")]
-    held = sum(p is not None and p < ALPHA for p in marked)
+    marked: dict[object, float | None] = {}  # by what is compared
+    for c in (c for c in cells if c["mark"].strip("()") in ("↑", "↓")):
+        column = POOLED if c["column"] == DELTA else c["column"]
+        baseline = sources(place[c["baseline"], column])
+        marked[column, frozenset(sources(c)) - frozenset(baseline), baseline] = c["versus_p_table"]
+    held = sum(p is not None and p < ALPHA for p in marked.values())
     bound = min(100, round(100 * ALPHA * len(tests)))
     line = (
         f"{held} of {len(marked)} marks ↑ ↓ also hold corrected over all {sum(tests.values())} comparisons of the "
