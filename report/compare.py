@@ -101,7 +101,7 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
         return {str(model["key"]): key for model in tree.models}
-    from report.points import of_sweep
+    from report.frontier import of_sweep
 
     own = {(point["model"], point["row"]): point["base"] for point in of_sweep(tree)["points"]}
     if name not in (names := dict.fromkeys(row for _, row in own)):

@@ -4,6 +4,9 @@
 file that another command wrote; a missing file is reported with its command.
 """
 
+import base64
+import hashlib
+import json
 import os
 import re
 from collections.abc import Container, Mapping, Sequence
@@ -21,7 +24,7 @@ from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
 from paper import verdicts
-from report import assets, draw, figures, markdown, responses, rows, runs, tables, view
+from report import draw, figures, markdown, responses, rows, runs, tables, view
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
@@ -39,6 +42,9 @@ DOCUMENTS = {
     "readings": "Readings: where the paper can be read in more than one way",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not include
+
+HTML = ROOT / "report/html"
+BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
 
 # Curves.
 
@@ -127,7 +133,7 @@ def _sweep(tree: Tree) -> str:
     """Return the output of `report.sweep` and `report.frontier` as HTML; empty for a tree without a sweep."""
     names = ("sweep", "frontier") if tree.matrix.get("sweep") else ()
     with written_by(markdown.command("report.sweep", tree)):
-        return "".join(assets.section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)
+        return "".join(_section(read_text(tree.root / f"sweep/{name}.md", "a sweep's table")) for name in names)
 
 
 def _claims(tree: Tree) -> dict[str, Any]:
@@ -145,7 +151,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
 
 
 def _document(name: str) -> str:
-    return assets.section(_LINK.sub(r"\1", read_text(ROOT / f"docs/notebook/{name}.md", "page of docs/")))
+    return _section(_LINK.sub(r"\1", read_text(ROOT / f"docs/notebook/{name}.md", "page of docs/")))
 
 
 # Tables. `report.view` decides what a cell shows; this part adds links and tooltips.
@@ -246,6 +252,35 @@ def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
 # The page.
 
 
+def _data(value: Mapping[str, Any]) -> str:
+    """Return JSON that is safe inside a script element: no text can close the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _policy(*scripts: str) -> str:
+    """Return the content security policy: it allows only these scripts and files next to the page."""
+    # `file:` in addition to 'self': browsers do not count files next to a page opened from disk as the same origin.
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
+        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _section(markdown: str) -> str:
+    """Render Markdown as HTML, with each table in a scrolling box. Raw HTML is escaped.
+
+    Headings move one level down, below the heading of the view.
+    """
+    from markdown_it import MarkdownIt
+
+    lower = re.sub(r"^#(?=#* )", "##", markdown, flags=re.MULTILINE)
+    text = MarkdownIt("commonmark", {"html": False}).enable("table").render(lower)
+    return text.replace("<table>", '<div class="wide"><table class="plain">').replace("</table>", "</table></div>")
+
+
 def build(tree: Tree) -> str:
     """Return the page of a results tree.
 
@@ -266,15 +301,18 @@ def build(tree: Tree) -> str:
         context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "groups": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
-    script = assets.script()
-    parts = {"style": assets.style(), "before": assets.BEFORE, "script": script, "data": assets.data(data)}
-    template = markdown.environment(assets.HTML, autoescape=True).get_template("page.html.j2")
+    script, style = (
+        responses.vendored(f"uplot/{library}").decode("utf-8") + read_text(HTML / own)
+        for library, own in (("uPlot.iife.min.js", "page.js"), ("uPlot.min.css", "style.css"))
+    )
+    parts = {"style": style, "before": BEFORE, "script": script, "data": _data(data)}
+    template = markdown.environment(HTML, autoescape=True).get_template("page.html.j2")
     return template.render(
         context | {name: Markup(text) for name, text in parts.items()},
         tables=tables,
         warnings=runs.warnings(tree, summaries, missing),
         document=_document,
-        policy=assets.policy(assets.BEFORE, script),
+        policy=_policy(BEFORE, script),
     )
 
 

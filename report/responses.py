@@ -29,16 +29,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
-from core.provenance import sha256_bytes, sha256_file
+from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
 from evals.tree import Tree
-from report import assets, runs
-from report.assets import FOLDER
+from report import runs
 
 if TYPE_CHECKING:
     import pandas as pd
 
+FOLDER = "report.data"  # of the companion files, next to the page
+VENDOR = ROOT / "report/vendor"
+# In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that current browsers do not need.
+FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"[a-z]+\"\))*")
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
@@ -230,16 +233,31 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
             shown = [[id, f"{problem} ({meant})" if meant else problem, gold] for id, problem, gold in known]
             _put(fresh, f"problems/{benchmark}", shown)
         # KaTeX, which the page loads when the first response is shown.
-        katex = (assets.vendored(f"katex/{name}.min.js") for name in ("katex", "auto-render"))
+        katex = (vendored(f"katex/{name}.min.js") for name in ("katex", "auto-render"))
         (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
-        (fresh / "math.css").write_text(assets.math_css(), encoding="utf-8")
-        (fresh / "math.LICENSE").write_bytes(assets.vendored("katex/LICENSE"))
+        (fresh / "math.css").write_text(math_css(), encoding="utf-8")
+        (fresh / "math.LICENSE").write_bytes(vendored("katex/LICENSE"))
         _refuse_other_files(folder)
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def math_css() -> str:
+    """Return KaTeX's style sheet with inline fonts: browsers block font files for pages opened from disk."""
+
+    def inside(match: re.Match[str]) -> str:
+        font = base64.b64encode(vendored(f"katex/fonts/{match[1]}")).decode("ascii")
+        return f'url(data:font/woff2;base64,{font}) format("woff2")'
+
+    return FONT.sub(inside, vendored("katex/katex.min.css").decode("utf-8"))
+
+
+def vendored(name: str) -> bytes:
+    """Return a vendored file that runs in the page, such as `uplot/uPlot.min.css`."""
+    return (VENDOR / name).read_bytes()
 
 
 def _refuse_other_files(folder: Path) -> None:

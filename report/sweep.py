@@ -24,8 +24,8 @@ from core.layout import Checkpoint, Run
 from evals.scores import POOLED
 from evals.tree import Tree, open_tree
 from report import frontier
+from report.frontier import Point, by_row, of_sweep, selecting, words, yes
 from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
-from report.points import Point, by_row, of_sweep, selecting, words, yes
 from report.tables import by_seed, from_by_seed
 
 SELECTION = (

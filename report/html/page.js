@@ -47,10 +47,7 @@ const bench = (() => {
     return files.get(name);
   }
 
-  function arrived(name, text) {
-    const resolve = waiting.get(name);
-    if (waiting.delete(name)) resolve(text);
-  }
+  const arrived = (name, text) => waiting.get(name)?.(text) ?? waiting.delete(name);
 
   return { load, arrived, script, address, damaged };
 })();
@@ -77,17 +74,9 @@ const bench = (() => {
     const toggle = (chart, n, { show }) => {
       if (show === undefined || show === null || n % 3 !== 1) return;
       for (const end of [n + 1, n + 2]) chart.setSeries(end, { show });
-      names(chart)[(n - 1) / 3].setAttribute("aria-pressed", show);
+      names(chart)[(n - 1) / 3].ariaPressed = show;
     };
-    // uPlot's legend reacts to clicks only.
-    const reachable = (chart) => names(chart).forEach((name, place) => {
-      for (const [key, value] of Object.entries({ tabindex: 0, role: "button", "aria-pressed": place < SHOWN })) name.setAttribute(key, value);
-      name.addEventListener("keydown", (event) => {
-        if (event.key !== "Enter" && event.key !== " ") return;
-        event.preventDefault();
-        name.click();
-      });
-    });
+    const reachable = (chart) => names(chart).forEach((name, place) => Object.assign(name, { tabIndex: 0, role: "button", ariaPressed: place < SHOWN }));
     return new uPlot(
       {
         width: Math.max(240, box.clientWidth),
@@ -123,6 +112,13 @@ const bench = (() => {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", renew);
     return renew;
   }
+
+  // uPlot's legend reacts to clicks only.
+  addEventListener("keydown", (event) => {
+    if (!event.target.matches(".u-label") || !["Enter", " "].includes(event.key)) return;
+    event.preventDefault();
+    event.target.click();
+  });
 
   const { panels, lines, front } = data.dynamics ?? {};
   if (byId("front")) keep(byId("front"), () => [panels.slice(0, 1), front.map((place) => lines[place])]);
@@ -308,31 +304,27 @@ if (byId("controls")) {
   // Show the problem `state.item` with a response of each side.
   async function open() {
     status.textContent = "";
-    try {
-      await show();
-    } catch (error) {  // a companion file is missing or damaged
-      status.textContent = error.message;
-      detail.replaceChildren();
-    }
-  }
-
-  async function show() {
     remember();
     for (const button of list.querySelectorAll("[data-item]")) button.setAttribute("aria-pressed", button.dataset.item === state.item);
     const pair = chosen.find((other) => key(other) === state.item);
     if (!pair) return detail.replaceChildren(el("p", { class: "note" }, "No problem passes these filters."));
     const mine = turn;
-    const loaded = await Promise.all([0, 1].filter((side) => pair.sides[side]).map(async (side) => [side, await texts(pair, side)]));
-    const [problem, gold] = [el("div", { class: "text" }), el("span", { class: "text" })];
-    await typeset.fill(problem, pair.known?.problem ?? loaded[0][1][0], !state.raw);
-    const answer = pair.known?.gold ?? "unknown";
-    await typeset.fill(gold, answer.includes("\\") && !answer.includes("$") ? `$${answer}$` : answer, !state.raw);
-    const columns = await Promise.all(loaded.map(([side, text]) => column(pair, side, text)));
-    if (mine !== turn || key(pair) !== state.item) return;
-    detail.replaceChildren(
-      el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), problem,
-      el("p", { class: "gold" }, "Gold answer ", gold), el("div", { class: "sides" }, ...columns),
-    );
+    try {
+      const loaded = await Promise.all([0, 1].filter((side) => pair.sides[side]).map(async (side) => [side, await texts(pair, side)]));
+      const [problem, gold] = [el("div", { class: "text" }), el("span", { class: "text" })];
+      await typeset.fill(problem, pair.known?.problem ?? loaded[0][1][0], !state.raw);
+      const answer = pair.known?.gold ?? "unknown";
+      await typeset.fill(gold, answer.includes("\\") && !answer.includes("$") ? `$${answer}$` : answer, !state.raw);
+      const columns = await Promise.all(loaded.map(([side, text]) => column(pair, side, text)));
+      if (mine !== turn || key(pair) !== state.item) return;
+      detail.replaceChildren(
+        el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), problem,
+        el("p", { class: "gold" }, "Gold answer ", gold), el("div", { class: "sides" }, ...columns),
+      );
+    } catch (error) {  // a companion file is missing or damaged
+      status.textContent = error.message;
+      detail.replaceChildren();
+    }
   }
 
   async function column(pair, side, [prompt, responses]) {

@@ -21,7 +21,7 @@ from evals import adopt, score
 from evals.scores import MACRO, POOLED
 from evals.stats.estimate import read_graded
 from evals.tree import Tree, open_tree
-from report import compare, compare_scores, points
+from report import compare, compare_scores
 from report import frontier as report_frontier
 from tests.report import synthetic
 from tests.report.conftest import Command
@@ -202,7 +202,7 @@ def test_of_a_sweep_each_method_is_taken_at_its_value() -> None:
 
 def test_methods_are_compared_at_equal_movement_in_the_first_rollout_too() -> None:
     tree = open_tree(KEPT / "tuned")
-    found = points.selecting(tree, "movement_first")
+    found = report_frontier.selecting(tree, "movement_first")
     for point in found[:4]:
         curves = {seed: f"runs/tiny_qwen2/{point.method}/seed{seed}/curve.csv" for seed in point.movement}
         assert point.movement == {seed: pd.read_csv(tree.root / at).kl_step[0] for seed, at in curves.items()}

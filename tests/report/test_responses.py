@@ -16,7 +16,7 @@ from core.files import write_json, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.tree import Tree
-from report import assets, responses
+from report import page, responses
 from tests.browser import invented
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
@@ -179,16 +179,18 @@ def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
 
 
 def test_vendored_files_are_as_published() -> None:
-    for package, entry in json.loads((assets.VENDOR / "record.json").read_text()).items():
-        there = {p.relative_to(assets.VENDOR / package).as_posix() for p in (assets.VENDOR / package).rglob("*.*")}
+    for package, entry in json.loads((responses.VENDOR / "record.json").read_text()).items():
+        there = {
+            p.relative_to(responses.VENDOR / package).as_posix() for p in (responses.VENDOR / package).rglob("*.*")
+        }
         assert there | {"LICENSE"} == set(entry["files"])
-        found = {file: sha256_file(assets.VENDOR / package / file) for file in entry["files"]}
+        found = {file: sha256_file(responses.VENDOR / package / file) for file in entry["files"]}
         assert found == entry["files"]
 
 
 def test_the_script_never_makes_markup_of_text() -> None:
     banned = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "var ")
-    text = (assets.HTML / "page.js").read_text(encoding="utf-8")
+    text = (page.HTML / "page.js").read_text(encoding="utf-8")
     assert '"use strict";' in text.splitlines()[1]
     assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == []
     assert not re.search(r"https?://", text)

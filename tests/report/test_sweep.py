@@ -18,7 +18,7 @@ from evals.stats import compare
 from evals.tree import Tree
 from report import convergence, draw, figures, frontier, page, sweep
 from report import rows as table_rows
-from report.points import Point, selecting
+from report.frontier import Point, selecting
 from report.sweep import choice, selection
 from tests.report import synthetic, tables
 from tests.report.conftest import Command, write_files
