@@ -94,19 +94,13 @@ def _evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]
 
 
 def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> pd.DataFrame:
-    """Return one row per response, by item and sample, with columns KEY, DRAWN and GRADED; None where unknown.
-
-    Raises CorruptInputError where samples and grades do not match.
-    """
+    """Return one row per response, by item and sample, with columns KEY, DRAWN and GRADED; None where unknown. That
+    the grades are of these samples: `evaluated`."""
     if tree.layout.responses.is_file():
         return kept_sample(tree).rows[checkpoint.path.as_posix(), benchmark]
-    path = tree.layout.grades(checkpoint) / f"{benchmark}.parquet"
-    graded = _table(path.parent, "grades.json", benchmark, (*KEY, *GRADED))
+    graded = _table(tree.layout.grades(checkpoint), "grades.json", benchmark, (*KEY, *GRADED))
     sampled = _table(tree.layout.samples(checkpoint), "samples.json", benchmark, (*KEY, *DRAWN))
-    rows = sampled.merge(graded, "left", on=list(KEY))
-    if len(graded) != len(sampled) or rows["verdict"].isna().any():
-        raise CorruptInputError(f"{path}: its {len(graded)} grades are not those of the {len(sampled)} responses")
-    return rows.sort_values("sample", kind="stable")
+    return sampled.merge(graded, "left", on=list(KEY)).sort_values("sample", kind="stable")
 
 
 def _table(folder: Path, record: str, benchmark: str, columns: Sequence[str]) -> pd.DataFrame:

@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +131,6 @@ def recorded(path: Path, **entries: Any) -> None:
     write_json(path, value)
 
 
-def other_grades(tree: Tree) -> None:
-    """Grades of another benchmark, recorded honestly."""
-    folder = tree.layout.grades(TEPO)
-    shutil.copy(folder / "syn_mix3.parquet", folder / "syn_as3.parquet")
-    other = json.loads((folder / "grades.json").read_text())["benchmarks"]["syn_mix3"]
-    recorded(folder / "grades.json", sha256=other["sha256"], rows=other["rows"])
-
-
 WRONG = {
     "grades of other samples": (
         lambda tree: recorded(tree.layout.samples(TEPO) / "samples.json", sha256="f" * 64),
@@ -155,11 +146,6 @@ WRONG = {
         lambda tree: (tree.layout.grades(TEPO) / "syn_as3.parquet").write_bytes(b"PAR1"),
         CorruptInputError,
         r"syn_as3\.parquet: sha256 is",
-    ),
-    "grades of another benchmark": (
-        other_grades,
-        CorruptInputError,
-        r"syn_as3\.parquet: its \d+ grades are not those of the 100 responses",
     ),
 }
 
