@@ -23,9 +23,9 @@ from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import Tree, open_tree
 from report import draw
+from report.rows import TABLES
 
 FIGURES = ROOT / "report/figures.yaml"
-TABLES = ROOT / "report/tables.yaml"  # names the paper's models, for figures too
 HEADER = (
     "figure", "panel", "quantity", "model", "method", "title", "rollout", "value", "low", "high", "seeds", "band",
     "unit", "line",

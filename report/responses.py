@@ -65,8 +65,7 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]
 
     Raises MissingInputError for a scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
-    found: dict[Checkpoint, dict[str, tuple[str, str | None]]] = tree.once(_evaluated)
-    return found
+    return tree.once(_evaluated)
 
 
 def _evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
@@ -139,8 +138,7 @@ class Sample(NamedTuple):
 
 def kept_sample(tree: Tree) -> Sample:
     """Return the sample of a kept tree; raises CorruptInputError for a damaged file."""
-    found: Sample = tree.once(_read_kept)
-    return found
+    return tree.once(_read_kept)
 
 
 def _read_kept(tree: Tree) -> Sample:
