@@ -163,7 +163,7 @@ def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
         listed = read_manifest(tree.root)["files"]
         for path in (tree.root / name for name in names if name in listed):
             if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
-                yield f"{path}: edited or written again since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
+                yield f"{path}: edited since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
 
 
 # `report.show runs`, read from the run folders while they are being written.

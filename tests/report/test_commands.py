@@ -96,7 +96,7 @@ def test_show_names_a_file_that_was_edited_since_the_manifest(scored_copy: Tree,
     for path in (scored_copy.layout.scores, scored_copy.layout.tables / "table1.tidy.csv"):
         replace(path, r"0\.\d\d", "0.11")
         assert (
-            f"note: {path}: edited or written again since"
+            f"note: {path}: edited since"
             in command(show.main, "table1", "--results", path.parents[path.parent.name == "tables"])[2]
         )
 
