@@ -50,9 +50,7 @@ BROKEN = {  # case -> what is replaced, by what, words of the error
     "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
     # Rows with the id of a printed one, which must be that run.
     "another method": (GAIN, "{id: T1.7, label: x, method: gpg}", "T1.7: method 'gpg', but", "'gspo'"),
-    "another option": (GAIN, "{id: T3.4, label: x, method: tepo_kl_all}", "'tepo_kl_all', but", "+beta=0.01'"),
     "another model": (GAIN, "{id: T1.17, label: x, method: tepo+beta=1}", "T1.17: model 'q7'", "'q14'"),
-    "another variant": (GAIN, "{id: T1.7, label: x, method: gspo@hot}", "T1.7: method 'gspo@hot'", "'gspo'"),
     "another seed": (GAIN, "{id: T1.7, label: x, method: gspo, seeds: [1]}", "T1.7: seeds (1,)", "(2,)"),
     "another step": (GAIN, "{id: T4.4, label: x, method: grpo, seeds: [2]}", "T4.4: step None", "'long'"),
     "another kind": (GAIN, "{id: T1.1, label: x, method: gpg}", "T1.1: kind 'run'", "'base'"),
