@@ -191,19 +191,14 @@ def _other(one: Survey, items: Sequence[Item]) -> str:
 def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
     """Write the responses of a log and return their entry for samples.json."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
     rows = one.rows.assign(
         prompt_sha256=[sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]], stop="unknown"
     )
     columns = {name: list(rows[name]) if name in rows else [None] * len(rows) for name in schema.names}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns, schema=schema), path, compression="zstd")
-    return {
-        "sha256": sha256_file(path), "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None,
-        "tool_verdicts": one.verdicts,
-    }  # fmt: skip
+    digest = store.write_table(path, pa.table(columns, schema=schema), compression="zstd")
+    return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None}
 
 
 def fields_of(text: str | None) -> dict[str, str]:
@@ -242,6 +237,8 @@ def main() -> int:
     path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data, thoughts=args.thoughts)
     print(run.table(path))
     for one in surveys:
+        if one.log.partial:
+            print(f"note: {one.log.path}: {one.log.partial}, by its tool's own account: not a score of the whole set")
         counts = ", ".join(f"{name} {count}" for name, count in one.verdicts.items())
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
     print(run.next_steps(path, args.out))

@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
@@ -104,7 +105,7 @@ def found_in(folder: Path | str, benchmark: Benchmark) -> Path:
         return path
     raise MissingInputError(
         f"{Path(folder) / benchmark.key}.jsonl: data of benchmark {benchmark.key} is missing;"
-        f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {folder}"
+        f" run: python -m evals.fetch --benchmarks {benchmark.key} --data {quote(str(folder))}"
     )
 
 

@@ -36,9 +36,9 @@ from core.provenance import environment, sha256_file
 from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code, select
-from evals.generation import draw
+from evals.generation import draw, prompts
 from evals.generation.draw import Plan, make_plan
-from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
+from evals.generation.engine import BACKENDS, FEWEST_SAMPLES, JOURNAL, Engine, Settings, engine
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
@@ -73,6 +73,9 @@ def generate(
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
+    if (out / "samples.json").is_file():
+        for key, drawn in store.read_record(out / "samples.json").items():
+            model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
     entries = {}
     for plan in plans:
         key = plan.benchmark.key
@@ -82,7 +85,10 @@ def generate(
         facts += [os.environ.get(name) for name in THREADS]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         slot = out / ".work" / f"{key}-{digest}"
-        entry = finished(slot) or _fill(slot, model, plan, max_length)
+        if entry := finished(slot):
+            model.refuse_another(entry.get("served"), f"the responses in {slot}")
+        else:
+            entry = _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         with atomic(out / f"{key}.parquet") as temporary:
@@ -135,6 +141,9 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
     tokens = [row["tokens"] for row in rows]
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
+    distinct = draw.distinct_fraction(rows)
+    if distinct == 0 and plan.decoding.samples >= FEWEST_SAMPLES:  # an endpoint refuses them, before they are kept
+        print(f"{label} {key}: all {plan.decoding.samples} samples of every item are equal", file=sys.stderr)
     entry = {
         "sha256": store.write_samples(slot / PARQUET, rows),
         "rows": len(rows),
@@ -144,12 +153,12 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "seed": plan.seed,
         "prompt": sorted({prompt.how for prompt in plan.prompts}),
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
-        "deviations": list(plan.deviations),
-        "distinct_fraction": draw.distinct_fraction(rows),
+        "distinct_fraction": distinct,
         "cut_at_limit": sum(row["stop"] == "length" for row in rows),
         "empty": empty,
         "response_tokens": None if None in tokens else sum(tokens),
         "seconds": round(seconds, 3),
+        **({"served": model.served} if model.served else {}),
     }
     write_json(slot / DONE, entry)  # last: its presence marks the folder as finished
     (slot / JOURNAL).unlink(missing_ok=True)
@@ -171,7 +180,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=whole(1, 4096), metavar="K", help=f"responses to each item, {registry}")
     add("--temperature", type=real(least=0, most=100), metavar="T", help=f"0 is greedy, {registry}")
     add("--max-tokens", type=whole(1), metavar="N", help=f"most tokens of a response, {registry}")
-    add("--prompt", dest="reading", metavar="READING", help=f"{', '.join(PROMPTS)} (default: the registry's)")
+    add(
+        "--prompt",
+        dest="reading",
+        choices=PROMPTS,
+        metavar="READING",
+        help=f"{', '.join(PROMPTS)} (default: the registry's)",
+    )
     add("--batch-size", type=whole(1), metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     add("--dtype", default="auto", help="auto (as stored), float32, bfloat16, ...")
@@ -200,6 +215,8 @@ def request_options(args: argparse.Namespace) -> dict[str, Any]:
     changes = {name: value for name, value in given.items() if value is not None}
     for benchmark in select(args.benchmarks):
         draw.decoding(benchmark, changes)  # raises before anything is written
+        if args.chat:
+            prompts.messages(args.reading or benchmark.prompt, "")
     return {"changes": changes, "limit": args.limit, "reading": args.reading}
 
 

@@ -13,7 +13,6 @@ if __name__ == "__main__":
     worker.hand_over("evals.grade", ("pydantic", "yaml", "pandas", "pyarrow.dataset", "pyarrow.parquet"))
 
 import argparse
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,7 +68,6 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
                 **store.write_grades(target, rows, drawn["sha256"], grades, grader_version()),
                 "data_sha256": facts["data_sha256"],
                 **({"thoughts": [*thoughts]} if thoughts else {}),
-                "gold_kinds": dict(sorted(Counter(g.kind for g in golds.values()).items())),
                 "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
             }
             record = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}

@@ -5,7 +5,7 @@
     python -m evals.graders TREE --labels FILE.jsonl          also against labels: lines {gold, output, label}
 
 `ours` is the verdict in the tree's grades, `tool` the column `tool_correct` that an adopted tree may have; the others
-are those of `evals.grading.others`. Graders that cannot run here are listed with the reason. Equal pairs of gold and
+are those of `evals.others`. Graders that cannot run here are listed with the reason. Equal pairs of gold and
 response are graded once per checkpoint. Columns `label` and `tool_correct` hold true, false or nothing (unknown).
 
 Writes TREE/graders:
@@ -33,15 +33,15 @@ import pandas as pd
 from core import errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from core.files import atomic, read_jsonl, to_csv, write_json, write_text
+from core.files import read_jsonl, to_csv, write_json, write_text
 from core.layout import Checkpoint
 from core.provenance import sha256_file, version
 from evals import store
 from evals.data import items
 from evals.grading import Verdict
 from evals.grading.decide import Gold
-from evals.grading.others import OTHERS
 from evals.grading.pool import Pool, Task
+from evals.others import OTHERS
 from evals.score import policies
 from evals.scores import POOLED
 from evals.stats.estimate import Estimate, Samples, estimate, pooled
@@ -133,7 +133,7 @@ class Judges(AbstractContextManager["Judges"]):
 
     def __init__(self, names: Iterable[str], *, packages: Path | None = None):
         folder = str(packages.resolve()) if packages else None
-        self.pool = Pool(module="evals.grading.others", compiles=True, packages=folder)
+        self.pool = Pool(module="evals.others", compiles=True, packages=folder)
         self.names = [name for name in names if name in OTHERS]
         probe = pd.DataFrame({"key": [""], "gold": ["1"], "text": [r"\boxed{1}"]})
         ends = {name: self.judge(name, probe).iloc[0] for name in self.names}
@@ -216,12 +216,10 @@ def share(rows: pd.DataFrame, column: str, policies: Mapping[str, str]) -> Estim
 def write_verdicts(path: Path, rows: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
     """Write rows with the columns VERDICTS, and return their entry for the record."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
-    with atomic(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
-    return {"sha256": sha256_file(path), "rows": len(rows)}
+    digest = store.write_table(path, pa.Table.from_pylist(rows, schema=schema), compression="zstd")
+    return {"sha256": digest, "rows": len(rows)}
 
 
 def compare(

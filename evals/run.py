@@ -13,6 +13,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from core import errors
@@ -169,10 +170,11 @@ def table(path: Path) -> str:
 
 def next_steps(scores: Path, out: Path) -> str:
     """Return the path of the scores, and the commands that show more of the tree `out`."""
+    quoted = quote(str(out))
     return (
         f"scores: {scores}\n"
-        f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {out}\n"
-        f"a page of the responses: python -m report.page --results {out} --data {out / 'data'}"
+        f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}\n"
+        f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}"
     )
 
 
@@ -185,6 +187,8 @@ def main() -> int:
     grade.add_thoughts(parser)
     args = parser.parse_args()
     names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
+    if not names:
+        raise ConfigError(f"--model: {args.model}: names no model; give the folder of a checkpoint")
     if len({checkpoint(name) for name in names}) < len(names):
         raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
     benchmarks, options = select(args.benchmarks), generate.request_options(args)

@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
 
 from core.errors import ConfigError, CorruptInputError, unknown
-from core.files import read_json, read_jsonl
+from core.files import parse_json, read_text
 
 ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
+NOT_A_NUMBER = "not a number"  # key of the object in place of NaN and Infinity
 ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered in file order
 
 Row = Mapping[str, Any]
@@ -39,6 +41,7 @@ class Log:
     names: Mapping[str, Sequence[str]]  # usual field names by role, the likeliest first
     verdicts: Callable[[Row], Sequence[str]] = lambda row: ()  # fields of a row that hold a verdict, not in `names`
     strict: bool = False  # several usual names in one row are ambiguous
+    partial: str = ""  # what the tool left out, by its own account
 
     def frame(self, given: Mapping[str, str], chosen_filter: str | None = None) -> pd.DataFrame:
         """Return the responses in file order. given: field by role, from `--fields`.
@@ -75,10 +78,11 @@ class Log:
             for place, (response, verdict) in enumerate(zip(responses, verdicts, strict=True)):
                 if not isinstance(response, str):
                     raise CorruptInputError(
-                        f"{where}: response: {names['response']} must be text, got {_short(response)}"
+                        f"{where}: response: {names['response']} must be text, got {_short(response)}; set --fields "
+                        f"response={_text_in(response, names['response'], len(responses) - 1)}"
                     )
                 known = VERDICTS.get(str(verdict).lower())
-                if known is None and verdict is not None and "correct" in given:
+                if known is None and verdict is not None and ("correct" in given or NOT_A_NUMBER in str(verdict)):
                     raise CorruptInputError(
                         f"{where}: correct: {names['correct']} is {_short(verdict)}; allowed: true, false, 1, 0, -1, "
                         "C, I, N; --fields correct= leaves it out"
@@ -174,6 +178,12 @@ def _short(value: Any) -> str:
         return type(value).__name__
 
 
+def _text_in(response: Any, name: str, last: int) -> str:
+    """Return the field of the last of a response's messages that has its text; FIELD for another kind of value."""
+    text = next((part for part in ("content", "text") if isinstance(response, dict) and part in response), None)
+    return f"{name}.{last}.{text}" if text else "FIELD"
+
+
 # Formats
 
 
@@ -191,8 +201,27 @@ def jsonl(path: Path) -> Log:
     return Log(path, path.stem, path.stem, _lines(path), names, strict=True)
 
 
+def _parsed(text: str, where: str) -> Any:
+    """Parse JSON in which a tool in Python wrote NaN or Infinity; these become an object, which no field accepts."""
+    if "NaN" in text or "Infinity" in text:
+        text = re.sub(
+            r'("(?:[^"\\]|\\.)*")|-?(NaN|Infinity)', lambda m: m[1] or f'{{"{NOT_A_NUMBER}": "{m[2]}"}}', text
+        )
+    return parse_json(text, where)
+
+
+def _content(path: Path) -> str:
+    if tool := {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}.get(path.suffix):
+        raise ConfigError(f"{path}: is compressed; type: {tool} --keep {quote(str(path))}, and adopt the new file")
+    return read_text(path, "the log")
+
+
 def _lines(path: Path) -> list[tuple[str, Row]]:
-    return [(f"{path}: row {number}", row) for number, row in enumerate(read_jsonl(path, "the log"), 1)]
+    numbered = [(number, line) for number, line in enumerate(_content(path).split("\n"), 1) if line.strip()]
+    rows = [_parsed(line, f"{path}: line {number} of the log") for number, line in numbered]
+    if wrong := [place for place, row in enumerate(rows) if not isinstance(row, dict)]:
+        raise CorruptInputError(f"{path}: line {numbered[wrong[0]][0]} of the log must be an object")
+    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
 
 
 def lm_eval(path: Path) -> Log:
@@ -200,8 +229,9 @@ def lm_eval(path: Path) -> Log:
     the responses are those before lm-eval's filters."""
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
     results = path.with_name(f"results_{name[2]}.json") if name else path
-    recorded = read_json(results, "results of lm-eval") if name and results.is_file() else {}
-    model = recorded.get("model_name") if isinstance(recorded, dict) else None
+    recorded = _parsed(_content(results), f"{results}: results of lm-eval") if name and results.is_file() else {}
+    recorded = recorded if isinstance(recorded, dict) else {}
+    model = recorded.get("model_name")
     prompt = "arguments.gen_args_0.arg_0"
     names = {
         "response": ("resps.0",),
@@ -216,16 +246,20 @@ def lm_eval(path: Path) -> Log:
         return [each for each in listed if isinstance(each, str) and each in row] if isinstance(listed, list) else ()
 
     model = model if isinstance(model, str) and model else path.absolute().parent.name
-    return Log(path, model, name[1] if name else path.stem, _lines(path), names, metrics)
+    task = name[1] if name else path.stem
+    asked, there = (_value(recorded, f"n-samples.{task}.{part}") for part in ("effective", "original"))
+    partial = f"{asked} of {there} problems" if isinstance(asked, int) and asked != there else ""
+    return Log(path, model, task, _lines(path), names, metrics, partial=partial)
 
 
 def inspect(path: Path) -> Log:
     """Read a .json log of one task and model (inspect_ai/log/_recorders). CorruptInputError for an unfinished run."""
-    if path.suffix != ".json":
+    if path.suffix == ".eval":
         raise ConfigError(
-            f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR {path.name}"
+            f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR "
+            f"{quote(str(path))}"
         )
-    log = read_json(path, "log of inspect")
+    log = _parsed(_content(path), f"{path}: log of inspect")
     run, samples = (log.get("eval"), log.get("samples")) if isinstance(log, dict) else (None, None)
     if not isinstance(run, dict) or not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
         raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")
@@ -245,7 +279,13 @@ def inspect(path: Path) -> Log:
         scores = row.get("scores")
         return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
 
-    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, scorers)
+    found = {
+        "eval.dataset.samples": len({_short(one.get("id")) for one in samples}),
+        "results.total_samples": len(samples),
+    }
+    given = [(count, there) for name, count in found.items() if isinstance(there := _value(log, name), int)]
+    partial = next((f"{count} of {there} samples" for count, there in given if count < there), "")
+    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, scorers, partial=partial)
 
 
 FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "inspect": inspect, "jsonl": jsonl}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError, MissingInputError, hint
 from core.files import read_csv, to_csv, write_text
+from evals.grading import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,8 +24,7 @@ NOT_RUN = "not run"
 
 CODE = "code"  # hash of the code that computed the row
 KEYS = ("model", "method", "seed", "step", "benchmark")
-# The verdicts of `evals.grading` that score 0, in its order; repeated here to keep the import light.
-NOT_CORRECT = ("wrong", "no_answer", "truncated", "unparsed_gold", "timeout", "error")
+NOT_CORRECT = tuple(verdict.value for verdict in Verdict if verdict is not Verdict.CORRECT)  # they score 0
 COLUMNS = (
     *KEYS, "items", "samples", "responses", "correct", "score", "se", "low", "high", "level", "how", *NOT_CORRECT,
     "pass_at_k", "maj_at_k", "response_tokens", "generation_se", "timeout_low", "timeout_high", CODE,
@@ -64,8 +64,8 @@ def read_scores(path: Path | str) -> pd.DataFrame:
 def read_rows(path: Path | str) -> list[dict[str, Any]]:
     """Return every row of `scores.csv`. Raises MissingInputError or CorruptInputError naming file, row and column.
 
-    Rejected: unknown or missing columns, empty or impossible cells, a repeated key, a checkpoint that lacks a benchmark
-    or average the others have.
+    Rejected: unknown or missing columns, empty, impossible or contradicting cells, a repeated key, a checkpoint that
+    lacks a benchmark or average the others have.
     """
     lines = read_csv(path, "table of scores", COLUMNS)
     if strange := [name for name in lines[0] if name not in COLUMNS]:
@@ -77,6 +77,11 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
         needed += ["score"] if row["how"] != NOT_RUN and row["benchmark"] != MACRO else []
         if empty := [name for name in needed if row[name] is None]:
             raise CorruptInputError(f"{path}: row {number}: {empty[0]} is empty")
+        value, low, high = row["score"], row["low"], row["high"]
+        if (low is None) != (high is None) or (low is not None and (value is None or not low <= value <= high)):
+            raise CorruptInputError(f"{path}: row {number}: score {value} is not inside its interval, {low} to {high}")
+        if value is not None and not row["responses"]:
+            raise CorruptInputError(f"{path}: row {number}: score {value} of {row['responses']} responses")
         present = benchmarks["{model}/{method}/seed{seed}/step{step}".format_map(row)]
         if row["benchmark"] in present:
             raise CorruptInputError(f"{path}: row {number}: this checkpoint has two rows for {row['benchmark']}")

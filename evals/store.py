@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.declared import check
 from core.errors import CorruptInputError, MissingInputError, hint
-from core.files import atomic, read_json
-from core.provenance import sha256_bytes, sha256_file
+from core.files import read_json, write_text
+from core.provenance import sha256_bytes
 from evals.grading import Grade, Verdict
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ RECORD = {  # the keys that are read from samples.json and grades.json (`core.de
     "benchmarks": {
         "*": {
             "sha256": str, "rows": int, "data?": {"file": str, "sha256": str}, "data_sha256?": str,
-            "samples_sha256?": str, "grader_version?": str, "verdicts_sha256?": str, "task_hash?": str,
-            "seconds?": float,
+            "samples_sha256?": str, "grader_version?": str, "task_hash?": str, "seconds?": float, "served?": dict,
         },
     },
     "engine?": {"backend?": str, "device?": str}, "environment?": dict, "model?": str, "weights_sha256?": str,
@@ -65,7 +64,7 @@ def write_samples(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
     """Write a samples file atomically and return its sha256. Equal rows give an equal file."""
     import pyarrow as pa
 
-    return _write(path, pa.Table.from_pylist(list(rows), schema=sample_schema()), compression="zstd")
+    return write_table(path, pa.Table.from_pylist(list(rows), schema=sample_schema()), compression="zstd")
 
 
 def write_grades(
@@ -86,22 +85,26 @@ def write_grades(
     }
     counts = Counter(verdicts)
     return {
-        "sha256": _write(path, pa.table(columns)),
+        "sha256": write_table(path, pa.table(columns)),
         "rows": len(grades),
         "samples_sha256": samples_sha256,
         "grader_version": version,
         "verdicts": {verdict: counts[verdict] for verdict in VERDICTS},
-        # of the verdicts alone: equal where another grader version reached the same verdicts
-        "verdicts_sha256": sha256_bytes("\n".join(verdicts).encode()),
     }
 
 
-def _write(path: Path, table: pa.Table, **options: Any) -> str:
+def write_table(path: Path, table: pa.Table, **options: Any) -> str:
+    """Write a parquet file atomically and return its sha256. options: of `pyarrow.parquet.write_table`."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with atomic(path) as temporary:
-        pq.write_table(table, temporary, **options)
-    return sha256_file(path)
+    pq.write_table(table, content := pa.BufferOutputStream(), **options)
+    data = content.getvalue().to_pybytes()
+    try:
+        write_text(path, data)
+    except OSError as error:  # a full disk: the system's error does not name the file
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    return sha256_bytes(data)
 
 
 # Reading. Every reader of samples or grades uses `read_table`, which verifies the checksum.
@@ -130,7 +133,8 @@ def entry_of(entries: Mapping[str, Any], path: Path, benchmark: str) -> dict[str
 def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pa.Table:
     """Read some columns of a samples or grades file after verifying its sha256 against its entry.
 
-    Raises MissingInputError with the command that recreates the file, CorruptInputError for a changed file.
+    Raises MissingInputError with the command that recreates the file, CorruptInputError for a changed file and for a
+    verdict that is none of `VERDICTS`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -144,7 +148,11 @@ def read_table(path: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> 
         recorded = f"sha256 is {digest[:12]}, recorded is {entry['sha256'][:12]}"
         raise CorruptInputError(f"{path}: {recorded}; remove it and {again}")
     # Not `pq.read_table`, which takes three times as long for files of this size. Threads would cost time here.
-    return pq.ParquetFile(pa.BufferReader(data)).read(columns=list(columns), use_threads=False)
+    table = pq.ParquetFile(pa.BufferReader(data)).read(columns=list(columns), use_threads=False)
+    for verdict in table["verdict"].unique().to_pylist() if "verdict" in columns else ():
+        if verdict not in VERDICTS:
+            raise CorruptInputError(f"{path}: verdict {verdict!r}; allowed: {', '.join(VERDICTS)}; {again}")
+    return table
 
 
 def grid(table: pa.Table, path: Path) -> tuple[tuple[str, ...], NDArray[np.intp]]:

@@ -1,7 +1,7 @@
 """Draw the responses of one engine to one benchmark.
 
-In the order of this file: the plan (prompts, effective decoding, deviations from the registry), the responses, and
-how different the samples of an item are.
+In the order of this file: the plan (prompts, effective decoding), the responses, and how different the samples of an
+item are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class Plan:
     decoding: Decoding  # the registry's, with fewer tokens where the model's context is too short
     seed: int
     chat: bool  # prompts are conversations as JSON, rendered by the engine's own template
-    deviations: tuple[str, ...]  # sentences: differences from the registry's entry
 
     @property
     def task_hash(self) -> str:
@@ -65,26 +64,15 @@ def make_plan(
     reading: str | None = None,
 ) -> Plan:
     """Make the plan for the given items; `reading` None takes the registry's prompt, and no `changes` its decoding."""
-    reading, changes = reading or benchmark.prompt, changes or {}
-
-    prompt_of = partial(prompts.build, None if engine.chat else engine.tokenizer, reading)
+    prompt_of = partial(prompts.build, None if engine.chat else engine.tokenizer, reading or benchmark.prompt)
     built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
     # A prompt that was cut, or whose length only the server can count, gets the whole limit.
     longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
-    limit, drawn, deviations = room(decoding(benchmark, changes), longest, engine.positions)
+    limit, drawn = room(decoding(benchmark, changes or {}), longest, engine.positions)
     for place, prompt in enumerate(built):
         if (prompt.tokens or 0) > limit:
             built[place] = prompt_of(items[place].problem, limit)
-    for name, value in changes.items():
-        if value != (registered := getattr(benchmark.decoding, name)):
-            deviations += (f"{name} {value:g}, the registry's is {registered:g}",)
-    if reading != benchmark.prompt:
-        deviations += (f"prompt reading {reading}, the registry's is {benchmark.prompt}",)
-    if len(items) != benchmark.n:
-        deviations += (f"the first {len(items)} of {benchmark.n} items",)
-    if cut := sum(prompt.cut > 0 for prompt in built):
-        deviations += (f"{cut} prompts cut on the left to {limit} tokens",)
-    return Plan(benchmark, tuple(items), tuple(built), drawn, engine.settings.seed, engine.chat, deviations)
+    return Plan(benchmark, tuple(items), tuple(built), drawn, engine.settings.seed, engine.chat)
 
 
 def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
@@ -95,23 +83,20 @@ def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
         raise ConfigError(f"{benchmark.key}: {error}; set --samples 1, or --temperature above 0") from error
 
 
-def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding, tuple[str, ...]]:
-    """Return prompt limit, decoding and deviations for a model with `positions` positions (None: as many as needed).
+def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding]:
+    """Return prompt limit and decoding for a model with `positions` positions (None: as many as needed).
 
     longest: tokens of the longest prompt. Where the model cannot hold it and the response, it stays whole if at least
     half of the positions remain for the response; else prompt and response get half each. Raises ConfigError when no
     token is left for one of them.
     """
     if positions is None or longest + decoding.max_tokens <= positions:
-        return longest, decoding, ()
+        return longest, decoding
     most = max(positions - longest, positions // 2)
     if most < 1 or positions - most < 1:
         raise ConfigError(f"model: {positions} positions leave no room for a prompt and a response")
     tokens = min(decoding.max_tokens, most)
-    limit = min(longest, positions - tokens)
-    note = f"at most {tokens} response tokens instead of {decoding.max_tokens}: the model has {positions} positions"
-    notes = (note,) if tokens < decoding.max_tokens else ()
-    return limit, dataclasses.replace(decoding, max_tokens=tokens), notes
+    return min(longest, positions - tokens), dataclasses.replace(decoding, max_tokens=tokens)
 
 
 def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> list[Row]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core import digests
-from core.errors import MissingInputError, unknown
+from core.errors import ConfigError, MissingInputError, unknown
 from core.progress import Progress
 from core.provenance import version
 from evals.benchmark import Decoding
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lm_eval.api.model import LM
     from transformers import PreTrainedTokenizerBase
 
+FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 JOURNAL = "responses.jsonl"  # in the folder of an unfinished benchmark: its responses so far
 
 BACKENDS = {
@@ -83,6 +84,20 @@ class Engine(ABC):
     def open(self, max_length: int | None) -> None:  # noqa: B027 - an endpoint has nothing to load
         """Load the model, at the first call. max_length: most tokens of prompt and response together."""
 
+    @property
+    def served(self) -> dict[str, Any]:
+        """What tells a served model from another of its name, for samples.json; empty for weights, which are hashed."""
+        return {}
+
+    def refuse_another(self, served: Mapping[str, Any] | None, kept: str) -> None:
+        """Raise ConfigError if the server now serves another model than `served`, that of the responses `kept`."""
+        for name, old in (served or {}).items():
+            if name != "at" and (new := self.served.get(name, old)) != old:
+                raise ConfigError(
+                    f"{self.settings.endpoint}: {self.settings.model}: another model now, with {name} {new!r}; that of "
+                    f"{kept} has {old!r} (seen {(served or {}).get('at')}); choose another --out"
+                )
+
     @abstractmethod
     def generate(
         self, requests: Sequence[Request], decoding: Decoding, folder: Path, progress: Progress
@@ -120,7 +135,8 @@ class Engine(ABC):
             hub = re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)) is not None and not folder.exists()
             fetch = f", or fetch it: python -m models.fetch --hub {folder} --revision main --out models/{folder.name}"
             raise MissingInputError(
-                f"{folder}: no model there (config.json is missing); give the folder of a checkpoint{fetch * hub}"
+                f"{folder}: no {'model there (config.json is missing)' if folder.is_dir() else 'folder there'};"
+                f" give the folder of a checkpoint{fetch * hub}"
             )
         if not any(folder.glob("*.safetensors")):
             raise MissingInputError(f"{folder}: no weights there (*.safetensors); the checkpoint is incomplete")

@@ -14,6 +14,8 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from core.files import parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
-from evals.generation.engine import JOURNAL, Drawn, Engine, Request, Settings
+from evals.generation.engine import FEWEST_SAMPLES, JOURNAL, Drawn, Engine, Request, Settings
 from evals.store import STOPS, clean
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
-FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
+LIST_SECONDS = 10  # for the list of models
+RECENT = 60  # seconds
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -52,8 +55,13 @@ class Arguments(Declared):
 
 
 LINE = {  # seconds: from the first request to this response, without the time between calls
-    "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float,
+    "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
 }  # fmt: skip
+SERVED = {
+    "id": str,
+    "root": str,
+    "created": int,
+}  # of the model in the server's list: what tells it from another of its name
 
 
 class Journal(dict[tuple[str, int], dict[str, Any]]):
@@ -86,11 +94,21 @@ class Journal(dict[tuple[str, int], dict[str, Any]]):
             del self[key]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.values()))
 
-    def add(self, request: Request, found: Drawn, seconds: float) -> None:
-        line = {"item_id": request.item_id, "sample": request.sample, **found._asdict(), "seconds": seconds}
+    def add(self, request: Request, found: Drawn, **facts: Any) -> None:
+        line = {"item_id": request.item_id, "sample": request.sample, **found._asdict(), **facts}
         self[request.item_id, request.sample] = line
         with open(self.path, "ab") as stream:
             stream.write(json.dumps(line).encode() + b"\n")
+
+
+async def _content(answer: aiohttp.ClientResponse) -> bytes:
+    """Return the body; ValueError for one that is too long."""
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > LONGEST_BODY:
+            raise ValueError(f"a response of more than {LONGEST_BODY} bytes")
+    return bytes(content)
 
 
 class Endpoint(Engine):
@@ -110,6 +128,7 @@ class Endpoint(Engine):
         self.key = os.environ.get(KEY, "")
         if not (self.key.isascii() and self.key.isprintable()):  # the libraries' own errors would quote it
             raise ConfigError(f"generate: variable {KEY}: holds a character that an HTTP header cannot hold")
+        self.answered = False  # by anything at that address
         self.arguments = validated(Arguments, dict(settings.more), "generate: --engine")
         self.chat = settings.chat
         if not settings.chat and not settings.tokenizer:
@@ -122,6 +141,38 @@ class Endpoint(Engine):
         if self.settings.tokenizer:
             digests.check_model(self.settings.tokenizer)
         return {"weights_sha256": None, "files_sha256": None}
+
+    @cached_property
+    def served(self) -> dict[str, Any]:
+        """What the server's list of models says of this one, and when; empty where it says nothing."""
+        found = asyncio.run(self._served())
+        return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+
+    async def _served(self) -> dict[str, Any]:
+        import aiohttp
+
+        try:
+            async with (
+                self._session(LIST_SECONDS) as session,
+                session.get(f"{str(self.settings.endpoint).rstrip('/')}/models") as answer,
+            ):
+                listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
+            (model,) = (one for one in listed if one["id"] == self.settings.model)
+            now = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+            found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
+        except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
+            return {}
+        # vLLM and others write the time of the request there
+        return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
+
+    def _session(self, seconds: float) -> aiohttp.ClientSession:
+        import aiohttp
+
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self.batch_size, ssl=self.arguments.verify_certificate),
+            timeout=aiohttp.ClientTimeout(total=seconds),
+            headers={"Authorization": f"Bearer {self.key}"},
+        )
 
     @property
     def tokenizer_folder(self) -> Path | None:
@@ -144,10 +195,13 @@ class Endpoint(Engine):
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
+            for line in journal.values():
+                self.refuse_another(line.get("served"), f"the {len(journal)} responses in {path}")
             # where the previous call ended with too many empty ones, they are requested again
             journal.repair(keep_empty=journal.empty <= self.settings.empty_limit * len(requests))
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
             progress.start = len(journal)
+            _ = self.served  # before there is an event loop
             asyncio.run(self._fill(journal, requests, decoding, progress))
         lines = [journal[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}
@@ -163,8 +217,6 @@ class Endpoint(Engine):
         self, journal: Journal, requests: Sequence[Request], decoding: Decoding, progress: Progress
     ) -> None:
         """Request each response that the journal lacks, `batch_size` at any time."""
-        import aiohttp
-
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
         empty, most_empty = journal.empty, self.settings.empty_limit * len(requests)
         missing = deque(request for request in requests if (request.item_id, request.sample) not in journal)
@@ -179,15 +231,11 @@ class Endpoint(Engine):
                 if isinstance(found, str):
                     failures[found] += 1
                     return
-                journal.add(request, found, time.monotonic() - began)
+                journal.add(request, found, seconds=time.monotonic() - began, served=self.served)
                 empty += not found.text.strip()
                 progress.update(len(journal))
 
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.batch_size, ssl=self.arguments.verify_certificate),
-            timeout=aiohttp.ClientTimeout(total=self.arguments.timeout),
-            headers={"Authorization": f"Bearer {self.key}"},
-        ) as session:
+        async with self._session(self.arguments.timeout) as session:
             await asyncio.gather(*(send(session) for _ in range(self.batch_size)))
         count = f"{len(requests) - len(journal)} of {len(requests)} responses are missing"
         kept = f"{len(journal)} are kept in {journal.path}"
@@ -218,13 +266,11 @@ class Endpoint(Engine):
         wait, failure = 0.0, ""
         for attempt in range(self.arguments.max_retries):
             await asyncio.sleep(min(wait, LONGEST_WAIT))
-            wait, content = FIRST_WAIT * 2 ** min(attempt, 9), bytearray()
+            wait = FIRST_WAIT * 2 ** min(attempt, 9)
             try:
                 async with session.post(self.url, json=body) as answer:
-                    async for part in answer.content.iter_any():
-                        content += part
-                        if len(content) > LONGEST_BODY:
-                            raise ValueError(f"a response of more than {LONGEST_BODY} bytes")
+                    self.answered = True
+                    content = await _content(answer)
                 if answer.ok:
                     return self._read(content)
                 failure = f"HTTP {answer.status} {answer.reason}: {content.decode(errors='replace')}"
@@ -234,6 +280,8 @@ class Endpoint(Engine):
                     wait = max(wait, int(after[:3]))
             except (aiohttp.ClientError, ValueError) as error:
                 failure = str(error) or type(error).__name__
+                if isinstance(error, aiohttp.ClientConnectorError) and not self.answered:
+                    break  # a server that never answered is not busy
             except TimeoutError:  # not sent again: it may already be billed
                 failure = f"no response within {self.arguments.timeout} s"
                 break
@@ -241,7 +289,7 @@ class Endpoint(Engine):
         line = " ".join((failure.replace(self.key, f"({KEY})") if self.key else failure).split())[:200]
         return "".join(letter if letter.isprintable() else "?" for letter in line).rstrip(": ")
 
-    def _read(self, content: bytearray) -> Drawn:
+    def _read(self, content: bytes) -> Drawn:
         """Return the response in a server's JSON. Raises ValueError for an incomplete completion."""
         try:
             value = json.loads(content)

@@ -47,6 +47,8 @@ def messages(reading: str, problem: str) -> Messages:
         "user": [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}],
         "none": [{"role": "user", "content": problem}],
     }
+    if reading in GENERATED:
+        raise ConfigError(f"--chat: the prompt {reading!r} is not a conversation; set --prompt system, user or none")
     if reading not in conversations:
         raise unknown("prompt", "reading with a chat template", reading, conversations)
     return conversations[reading]

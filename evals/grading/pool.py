@@ -47,7 +47,7 @@ class Task:
 
     gold: Gold
     answer: str
-    grader: str = "ours"  # a grader's name: ours, or one of `evals.grading.others`
+    grader: str = "ours"  # a grader's name: ours, or one of `evals.others`
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from evals.stats import intervals
 from evals.stats.compare import (
     ALPHA,
     POWER,
+    ROUNDING,
     by_clean_model,
     combined,
     compare_seeds,
@@ -89,7 +90,7 @@ def compare_scores(
     if (other := copies != rows_b["copies"]).any():
         raise CorruptInputError(f"{other.idxmax()!r} has copies on one side only")
     gap_P = rows_a["share"] - rows_b["share"]
-    mean = intervals.clustered_mean(gap_P.where(gap_P.abs() >= 1e-12, 0.0) * copies, copies)
+    mean = intervals.clustered_mean(gap_P.where(gap_P.abs() >= ROUNDING, 0.0) * copies, copies)
     x, y = of_answers(rows_a), of_answers(rows_b)
     comparison = of_problems(float(mean.value), float(mean.se), float(mean.df), n, f"paired t over {n} problems")
     sampled = sum(score.parts(0)[1] / n for score in (x, y))

@@ -1,6 +1,7 @@
 """Logs of other tools, written by the tools themselves, become trees that grade, score, and page read."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -213,6 +214,52 @@ sys.argv = ["lm_eval", "--model", "dummy", "--tasks", "sums_one,sums_two", "--in
             "--log_samples", "--output_path", sys.argv[1] + "/out"]
 cli_evaluate()
 """
+
+
+def test_what_a_field_may_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NaN where it is not read; and the hint of an error is one that works."""
+    row = {"problem": "1 + 1?", "gold": "2", "loss": math.nan, "text": 'NaN \\" Infinity', "out": -math.inf}
+    talk = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "\\boxed{2}"}]
+    for name, fields, options, message in (
+        ("read", {"response": "NaN"}, "", ""),
+        ("verdict", {"response": "1", "correct": math.nan}, "", 'row 1: correct: .*"not a number": "NaN"'),
+        ("gold", {"response": "1", "gold": math.inf}, "", 'row 1: gold: .*"Infinity"'),
+        (
+            "null",
+            {"response": None},
+            "",
+            "row 1: response: response must be text, got null; set --fields response=FIELD",
+        ),
+        ("messages", {"output": talk}, "", r"set --fields response=output\.1\.content$"),
+        ("hint", {"output": talk}, "--fields response=output.1.content", ""),
+    ):
+        file = written(tmp_path / f"{name}.jsonl", [row | fields])
+        words = "--from", "jsonl", file, "--out", tmp_path / "tree", *options.split()
+        if message:
+            with pytest.raises(BenchError, match=message):
+                command(monkeypatch, *words)
+        else:
+            command(monkeypatch, *words)
+            assert [row["response"] for row in cells(tmp_path / "tree", name, name)] == [
+                fields.get("response", "\\boxed{2}")
+            ]
+    (tmp_path / "log.jsonl.gz").write_bytes(b"\x1f\x8b")
+    with pytest.raises(BenchError, match=r"is compressed; type: gunzip --keep .*log\.jsonl\.gz, and"):
+        command(monkeypatch, "--from", "jsonl", tmp_path / "log.jsonl.gz", "--out", tmp_path / "tree")
+
+    # what the tool left out
+    log = written(tmp_path / "m/samples_sums_2025-01-01T00-00-00.0.jsonl", [
+        {"doc_id": 0, "doc": {"problem": "1 + 1?"}, "target": "2", "resps": [["2"]], "arguments": {}},
+    ])  # fmt: skip
+    counts = {"n-samples": {"sums": {"original": 9, "effective": 1}}, "results": {"stderr": math.nan}}
+    written(log.with_name("results_2025-01-01T00-00-00.0.json"), [counts])
+    document = json.loads((LOGS / "pair.json").read_text())
+    cut = written(tmp_path / "cut.json", [document | {"samples": document["samples"][:1]}])
+    for tool, file, said in (("lm-eval", log, "1 of 9 problems"), ("inspect", cut, "1 of 2 samples")):
+        command(monkeypatch, "--from", tool, file, "--out", tmp_path / tool)
+        assert f"note: {file}: {said}, by its tool's own account" in capsys.readouterr().out
 
 
 LOGS = Path(__file__).parent / "logs"

@@ -14,13 +14,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.errors import BenchError, CorruptInputError
+from core.code import Code
+from core.errors import BenchError, ConfigError, CorruptInputError
 from core.files import read_jsonl, write_json, write_text
 from core.layout import Checkpoint
 from core.provenance import ROOT, version
-from evals import adopt, data, graders, store
+from evals import adopt, data, grade, graders, store
+from evals.benchmark import definition
 from evals.grading import Verdict
-from evals.grading.others import OTHERS
+from evals.others import OTHERS
 from evals.tree import Tree
 
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
@@ -93,6 +95,11 @@ def test_files_agree_with_labels_with_each_other_and_with_a_count_by_hand(tree: 
     assert set(zip(differing["item_id"], differing["sample"], strict=True)) == set(places)
     ours = differing[(differing["gold"] == r"2\sqrt{3}") & (differing["grader"] == "ours")].iloc[0]
     assert ours[["verdict", "rule", "extracted"]].tolist() == ["correct", "symbolic", r"\sqrt{12}"]
+
+
+def test_third_party_graders_are_not_code_of_the_grades() -> None:
+    assert "evals/grading/decide.py" in Code("grade").files
+    assert "evals/others.py" not in Code("grade").files
 
 
 def test_what_cannot_run_is_named(tmp_path: Path) -> None:
@@ -173,6 +180,17 @@ def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkey
         with pytest.raises(BenchError, match=text) as caught:
             graders.main()
         assert "\n" not in str(caught.value)
+
+
+def test_a_gold_that_cannot_be_read_is_named_with_its_benchmark_and_item(tmp_path: Path) -> None:
+    (item,) = data.items([{"problem": "1 + 1?", "answer": "2", "tolerance": "much"}])
+    write_text(tmp_path / f"{KEY}.jsonl", data.text([item]))
+    write_json(definition(tmp_path, KEY), {"title": "", "tool": "", "n": 1, "sha256": data.content_sha256([item])})
+    row = dict.fromkeys(store.SAMPLES, "") | {"item_id": item.item_id, "sample": 0, "tokens": None, "seed": 1}
+    digest = store.write_samples(tmp_path / f"{KEY}.parquet", [row])
+    write_json(tmp_path / "samples.json", {"benchmarks": {KEY: {"sha256": digest, "rows": 1}}})
+    with pytest.raises(ConfigError, match=f"^{KEY}: item {item.item_id}: item: tolerance: 'much' is not a number$"):
+        grade.grade(tmp_path, tmp_path, tmp_path / "grades")
 
 
 def test_grades_of_other_samples_and_golds_of_other_items_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A server in a thread answers as each test requires.
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -48,6 +49,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url, self.lock = f"http://127.0.0.1:{self.server_port}/v1", threading.Lock()
         self.asked: list[dict[str, Any]] = []
+        self.models: Answer = 404, {}, b""
         self.answer: Callable[[dict[str, Any], int], Answer] = echo
 
     def handle_error(self, *_: Any) -> None:
@@ -70,6 +72,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.send(self.server.models if self.path == "/v1/models" else (404, {}, b""))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -257,6 +262,47 @@ def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: P
     with lock.held(held, "busy"), pytest.raises(BusyError, match=r"another command draws these responses \(.*pid"):
         drawn(server, quick_data, tmp_path, limit=2)
     assert server.asked == []
+
+
+def listed(**facts: Any) -> Answer:
+    return 200, {}, json.dumps({"data": [{"id": "other"}, {"id": NAME, "object": "model", **facts}]}).encode()
+
+
+def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
+    server: Server, quick_data: Path, tmp_path: Path
+) -> None:
+    """Kept of an unfinished benchmark, of a finished one, and of another benchmark in the folder."""
+    server.models = listed(root="/models/one", created=int(time.time()))  # vLLM: the time of the request
+    server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
+    with pytest.raises(MissingInputError, match="20 are kept"):
+        drawn(server, quick_data, tmp_path, limit=30)
+    server.answer, one, other = echo, server.models, listed(root="/models/two", created=5)
+    for finished, key in ((False, GREEDY), (True, GREEDY), (True, SAMPLED)):
+        server.models, count = other, len(server.asked)
+        kept = "the responses" if finished else "the 20 responses in .*jsonl"
+        with pytest.raises(
+            ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* '/models/one' \(seen 20"
+        ):
+            drawn(server, quick_data, tmp_path, key, limit=30)
+        assert len(server.asked) == count
+        server.models = one
+        drawn(server, quick_data, tmp_path, limit=30)
+    entry = json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]
+    assert entry["served"] == {"id": NAME, "root": "/models/one", "at": entry["served"]["at"]}
+    server.models = 404, {}, b""  # nothing is known, as before
+    drawn(server, quick_data, tmp_path, limit=30)
+
+
+def test_a_server_that_is_not_there_is_one_line_at_once(
+    server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "FIRST_WAIT", 30)
+    server.url, began = "http://127.0.0.1:9/v1", time.monotonic()
+    with pytest.raises(
+        MissingInputError, match=r"2 of 2 responses are missing \(Cannot connect to host 127\.0\.0\.1:9"
+    ):
+        drawn(server, quick_data, tmp_path, limit=2)
+    assert time.monotonic() - began < 25
 
 
 def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_path: Path) -> None:

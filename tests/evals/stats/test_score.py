@@ -15,11 +15,11 @@ from core.code import Code
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_csv, to_csv, write_json
 from core.layout import Checkpoint, Results, Run
-from core.provenance import sha256_file
+from core.provenance import ROOT, sha256_file
 from evals import score
 from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
-from evals.scores import NOT_CORRECT, frame, read_scores, write_scores
+from evals.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals.stats.estimate import VERDICTS
 from evals.store import write_grades
 from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
@@ -165,6 +165,10 @@ def _set(**cells: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
             lambda g, s: _rewrite(g, lambda d: [r | {"item_id": r["item_id"].replace("03", "99")} for r in d]),
             "first item on one side only: 'item0003'",
         ),
+        (
+            lambda g, s: _rewrite(g, _set(verdict="corect")),
+            "sampled.parquet: verdict 'corect'; allowed: correct, wrong, ",
+        ),
     ],
 )
 def test_broken_input_is_an_error_naming_the_file(
@@ -209,6 +213,9 @@ def test_a_wrong_request_is_refused(results: Results, checkpoint: Checkpoint, be
         (_set(score="many"), "row 2: score: 'many' is not a number"),
         (_set(score="32.5"), "row 2: score: 32.5 is not a fraction"),
         (_set(score=""), "row 2: score is empty"),
+        (_set(low="0.99", high="1.0"), "is not inside its interval, 0.99 to 1.0"),
+        (_set(high=""), "is not inside its interval"),
+        (_set(responses="0"), "of 0 responses"),
         (lambda d: [r | {"scroe": "1"} for r in d], "unknown column 'scroe'; nearest: score"),
     ],
 )
@@ -221,6 +228,11 @@ def test_broken_scores_are_an_error_naming_file_and_row(
     path.write_text(to_csv(list(data[0]), data), encoding="utf-8")
     with pytest.raises(BenchError, match=f"{re.escape(str(path))}.*{re.escape(message)}"):
         read_scores(path)
+
+
+def test_the_page_on_results_names_every_column_of_scores() -> None:
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8").split("## scores.csv")[1].split("\n## ")[0]
+    assert [name for name in COLUMNS if f"`{name}`" not in page] == []
 
 
 def test_the_grades_columns_are_those_that_are_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ They receive the gold as stored, without an item's tolerance. Their time limits 
 cannot use; its CPU limit replaces them. A task file of lm-eval is loaded alone, as lm-eval loads it: importing the
 package takes 8 seconds more.
 
-    python -m evals.grading.others    a worker, as `python -m evals.grading.worker`
+    python -m evals.others    a worker, as `python -m evals.grading.worker`
 """
 
 import importlib.metadata
