@@ -74,43 +74,28 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
     tool_correct, and our verdict, rule, extracted. Raises MissingInputError or CorruptInputError naming the file at
     fault.
     """
-    samples, grades = tree.layout.samples(at), tree.layout.grades(at)
-    entry = store.entry_of(store.read_record(samples / "samples.json"), samples / "samples.json", benchmark)
-    grade = store.entry_of(store.read_record(grades / "grades.json"), grades / "grades.json", benchmark)
-    file, verdicts = samples / f"{benchmark}.parquet", grades / f"{benchmark}.parquet"
-    frame = _rows(file, ("item_id", "sample", "prompt_sha256", "response"), entry)
-    graded = _rows(verdicts, ("item_id", "sample", *FOUND), grade)
-    places = ["item_id", "sample"]
-    if grade.get("samples_sha256") != entry["sha256"] or not frame[places].equals(graded[places]):
-        raise CorruptInputError(f"{verdicts}: these grades are of other samples than {file}: grade again")
+    _, values = store.read_pair(
+        tree.layout, at, benchmark, FOUND, ("prompt_sha256", "response", "tool_correct", "label")
+    )
+    record = tree.layout.samples(at) / "samples.json"
+    for name in ("tool_correct", "label"):
+        if strange := set(map(type, values[name])) - {bool, type(None)}:
+            kind = strange.pop().__name__
+            raise CorruptInputError(f"{record}: {benchmark}: column {name!r} holds {kind}; allowed: true, false")
+    frame = pd.DataFrame(values, dtype=object).rename(columns={"prompt_sha256": "problem", "response": "text"})
     problems = data / f"{benchmark}.jsonl"
     if not problems.is_file():
         raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
     golds = {item.item_id: item.answer for item in items(read_jsonl(problems, "problems"), str(problems))}
     digest = sha256_file(problems)
-    if (entry.get("data") or {}).get("sha256", digest) != digest or not set(frame["item_id"]) <= golds.keys():
+    recorded = (store.read_record(record)[benchmark].get("data") or {}).get("sha256", digest)
+    if recorded != digest or not set(frame["item_id"]) <= golds.keys():
         raise CorruptInputError(
-            f"{problems}: not the problems that {samples / 'samples.json'} was made from; set --data to the folder "
-            "that holds them"
+            f"{problems}: not the problems that {record} was made from; set --data to the folder that holds them"
         )
-    frame = frame.rename(columns={"prompt_sha256": "problem", "response": "text"})
     frame["gold"] = frame["item_id"].map(golds)
     frame["key"] = [key(*pair) for pair in zip(frame["gold"], frame["text"], strict=True)]
-    return frame.assign(benchmark=benchmark, **{name: graded[name] for name in FOUND})
-
-
-def _rows(file: Path, columns: Sequence[str], entry: Mapping[str, Any]) -> pd.DataFrame:
-    """Read columns of a samples or grades file by item and sample; tool_correct and label: true, false or None."""
-    import pyarrow.parquet as pq
-
-    table = store.read_table(file, columns, entry)
-    frame = {name: table[name].to_pylist() if name == "sample" else store.texts(table[name]) for name in columns}
-    there = pq.read_schema(file).names
-    for name in ("tool_correct", "label"):
-        frame[name] = pq.read_table(file, columns=[name])[name].to_pylist() if name in there else [None] * len(table)
-        if strange := set(map(type, frame[name])) - {bool, type(None)}:
-            raise CorruptInputError(f"{file}: column {name!r} holds {strange.pop().__name__}; allowed: true, false")
-    return pd.DataFrame(frame, dtype=object).iloc[store.grid(table, file)[1]].reset_index(drop=True)
+    return frame.assign(benchmark=benchmark)
 
 
 def read_labels(path: Path) -> dict[str, bool]:

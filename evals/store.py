@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.declared import check
 from core.errors import CorruptInputError, MissingInputError, hint
 from core.files import read_json, write_text
+from core.layout import Checkpoint, Results
 from core.provenance import sha256_bytes
 from evals.grading import Grade, Verdict
 
@@ -178,6 +179,42 @@ def texts(column: pa.ChunkedArray, errors: str = "replace") -> list[str | None]:
 
     values = column.cast(pa.large_binary()).to_pylist()
     return [None if value is None else value.decode("utf-8", errors) for value in values]
+
+
+def read_pair(
+    results: Results, checkpoint: Checkpoint, benchmark: str, of_grades: Sequence[str], of_samples: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, list[Any]]]:
+    """Return sorted items, and columns by item and sample: item_id, sample, and those asked for of grades and samples.
+    A column that a file lacks has None.
+
+    Raises as `read_table` and `grid`, and CorruptInputError unless the grades are those of these samples.
+    """
+    import pyarrow as pa
+
+    records = results.grades(checkpoint) / "grades.json", results.samples(checkpoint) / "samples.json"
+    entries = [entry_of(read_record(path), path, benchmark) for path in records]
+    files = [path.with_name(f"{benchmark}.parquet") for path in records]
+    values: dict[str, list[Any]] = {}
+    found = []
+    for path, entry, columns in zip(files, entries, (of_grades, of_samples), strict=True):
+        names = "item_id", "sample", *columns
+        table = read_table(path, names, entry)
+        items, order = grid(table, path)
+        table = table.take(order)
+        found.append((items, table["sample"].to_pylist()))
+        for name in names:
+            column = table[name] if name in table.column_names else pa.nulls(len(table))
+            values[name] = texts(column) if pa.types.is_string(column.type) else column.to_pylist()
+    graded, drawn = entries[0].get("samples_sha256"), entries[1]["sha256"]
+    if graded != drawn:
+        raise CorruptInputError(
+            f"{files[0]}: graded other samples than {files[1]} (samples_sha256 {str(graded)[:12]}, now {drawn[:12]}); "
+            "grade again"
+        )
+    if found[0] != found[1]:
+        odd = sorted(set(found[0][0]) ^ set(found[1][0]))
+        raise CorruptInputError(f"{files[0]}: {files[1]} has other rows; items on one side only: {', '.join(odd[:3])}")
+    return found[0][0], values
 
 
 def read_samples(path: Path, entry: Mapping[str, Any]) -> pd.DataFrame:

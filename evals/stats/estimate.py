@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from core.errors import ConfigError, CorruptInputError
 from core.layout import Checkpoint, Results
 from evals.grading import Verdict
 from evals.stats import intervals
-from evals.store import VERDICTS, entry_of, grid, read_record, read_table
+from evals.store import VERDICTS, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,46 +157,24 @@ class Graded(Samples):
 
 
 def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str]) -> dict[str, Graded]:
-    """Read grades and samples of a checkpoint. Raises MissingInputError or CorruptInputError naming the file.
-
-    Verified: the checks of `read_table` and `grid`, and that the graded samples are the present ones.
-    """
-    folders = results.grades(checkpoint) / "grades.json", results.samples(checkpoint) / "samples.json"
-    records = [(path, read_record(path)) for path in folders]
-    return {
-        key: _benchmark(*((path.with_name(f"{key}.parquet"), entry_of(value, path, key)) for path, value in records))
-        for key in benchmarks
-    }
+    """Read grades and samples of a checkpoint. Raises as `evals.store.read_pair`, and for an item with two prompts."""
+    return {key: _benchmark(results, checkpoint, key) for key in benchmarks}
 
 
-def _benchmark(grades: tuple[Path, dict[str, Any]], samples: tuple[Path, dict[str, Any]]) -> Graded:
-    graded = read_table(grades[0], ("item_id", "sample", "verdict", "normalised"), grades[1])
-    sampled = read_table(samples[0], ("item_id", "sample", "prompt_sha256", "tokens"), samples[1])
-    if grades[1].get("samples_sha256") != samples[1]["sha256"]:
-        raise CorruptInputError(
-            f"{grades[0]}: graded other samples than {samples[0]} (samples_sha256 "
-            f"{str(grades[1].get('samples_sha256'))[:12]}, now {samples[1]['sha256'][:12]}); grade again"
-        )
-    (items, grade_order), (sampled_items, sample_order) = grid(graded, grades[0]), grid(sampled, samples[0])
-    if items != sampled_items or sampled.num_rows != graded.num_rows:
-        one_sided = sorted(set(items) ^ set(sampled_items))
-        raise CorruptInputError(
-            f"{grades[0]}: {graded.num_rows} rows of {len(items)} items, but {samples[0]} has {sampled.num_rows} of "
-            f"{len(sampled_items)}" + (f"; first item on one side only: {one_sided[0]!r}" if one_sided else "")
-        )
+def _benchmark(results: Results, checkpoint: Checkpoint, key: str) -> Graded:
+    columns = ("verdict", "normalised"), ("prompt_sha256", "tokens")
+    items, values = read_pair(results, checkpoint, key, *columns)
 
-    def by_item(values: Sequence[Any], order: NDArray[np.intp], kind: type) -> NDArray[Any]:
-        return np.array(values, dtype=kind)[order].reshape(len(items), -1)
+    def by_item(column: Sequence[Any], kind: type) -> NDArray[Any]:
+        return np.array(column, dtype=kind).reshape(len(items), -1)
 
-    verdict_IK = by_item([VERDICTS.index(word) for word in graded["verdict"].to_pylist()], grade_order, int)
-    answer_IK = by_item(graded["normalised"].to_pylist(), grade_order, object)
-    tokens_IK = by_item(sampled["tokens"].to_pylist(), sample_order, float)  # None becomes nan
-    prompt_IK = by_item(sampled["prompt_sha256"].to_pylist(), sample_order, object)
+    verdict_IK = by_item([VERDICTS.index(word) for word in values["verdict"]], int)
+    prompt_IK = by_item(values["prompt_sha256"], object)
     if several := np.flatnonzero((prompt_IK != prompt_IK[:, :1]).any(1)).tolist():
-        raise CorruptInputError(f"{samples[0]}: item {items[several[0]]!r} has several prompts")
-    right_IK = verdict_IK == VERDICTS.index(Verdict.CORRECT)
-    arrays = {"verdict": verdict_IK, "answer": answer_IK, "tokens": tokens_IK}
-    return Graded(items, right_IK, tuple(prompt_IK[:, 0]), **arrays)
+        raise CorruptInputError(f"{results.samples(checkpoint)}: {key}: item {items[several[0]]!r} has several prompts")
+    arrays = {"verdict": verdict_IK, "answer": by_item(values["normalised"], object)}
+    arrays["tokens"] = by_item(values["tokens"], float)  # None becomes nan
+    return Graded(items, verdict_IK == VERDICTS.index(Verdict.CORRECT), tuple(prompt_IK[:, 0]), **arrays)
 
 
 # One checkpoint on one benchmark: its expected score on other problems of this kind. The unit is the problem, because

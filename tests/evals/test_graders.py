@@ -198,7 +198,7 @@ def test_grades_of_other_samples_and_golds_of_other_items_are_refused(tmp_path: 
     grades, path = tree.layout.grades(AT) / "grades.json", tree.root / "data" / f"{KEY}.jsonl"
     entry = store.read_record(grades)[KEY]
     write_json(grades, {"benchmarks": {KEY: entry | {"samples_sha256": "0" * 64}}})
-    with pytest.raises(CorruptInputError, match="of other samples"):
+    with pytest.raises(CorruptInputError, match="graded other samples"):
         compared(tree, ("ours",))
     write_json(grades, {"benchmarks": {KEY: entry}})
     write_text(path, path.read_text(encoding="utf-8").replace('"answer": "', '"answer": "1', 1))

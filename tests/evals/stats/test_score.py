@@ -163,7 +163,7 @@ def _set(**cells: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
         (lambda g, s: _rewrite(g, lambda d: d[:-1]), "rows = items x samples"),
         (
             lambda g, s: _rewrite(g, lambda d: [r | {"item_id": r["item_id"].replace("03", "99")} for r in d]),
-            "first item on one side only: 'item0003'",
+            "items on one side only: item0003, item0099",
         ),
         (
             lambda g, s: _rewrite(g, _set(verdict="corect")),
