@@ -41,13 +41,7 @@ class Survey:
     model: Checkpoint
     key: str
     items: dict[str, Item]  # by item_id, in the order of the log
-    rows: pd.DataFrame  # item_id, sample (from 0), prompt, response, tool_correct
-
-    @property
-    def verdicts(self) -> dict[str, int]:
-        """Number of responses by the tool's verdict."""
-        found = list(self.rows["tool_correct"])
-        return {"correct": found.count(True), "wrong": found.count(False), "unknown": found.count(None)}
+    rows: pd.DataFrame  # item_id, sample (from 0), prompt, response, tool_correct: the tool's verdict, None if unknown
 
 
 def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[str, str]) -> Survey:
@@ -239,7 +233,9 @@ def main() -> int:
     for one in surveys:
         if one.log.partial:
             print(f"note: {one.log.path}: {one.log.partial}, by its tool's own account: not a score of the whole set")
-        counts = ", ".join(f"{name} {count}" for name, count in one.verdicts.items())
+        verdicts = list(one.rows["tool_correct"])
+        named = {"correct": True, "wrong": False, "unknown": None}
+        counts = ", ".join(f"{name} {verdicts.count(verdict)}" for name, verdict in named.items())
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
     print(run.next_steps(path, args.out))
     return 0

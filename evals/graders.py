@@ -198,15 +198,6 @@ def share(rows: pd.DataFrame, column: str, policies: Mapping[str, str]) -> Estim
     return pooled(cells) if len(cells) > 1 else estimate(next(iter(cells.values())))
 
 
-def write_verdicts(path: Path, rows: Sequence[Mapping[Any, Any]]) -> dict[str, Any]:
-    """Write rows with the columns VERDICTS, and return their entry for the record."""
-    import pyarrow as pa
-
-    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
-    digest = store.write_table(path, pa.Table.from_pylist(rows, schema=schema), compression="zstd")
-    return {"sha256": digest, "rows": len(rows)}
-
-
 def compare(
     tree: Tree, out: Path, judges: Judges, *, names: Sequence[str], data: Path, labels: Path | None
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -214,6 +205,9 @@ def compare(
 
     Raises ConfigError when no label belongs to a response of the tree, and as `read`.
     """
+    import pyarrow as pa
+
+    schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
     given = read_labels(labels) if labels else {}
     table: dict[str, list[Any]] = {"accuracy": [], "pairs": [], "differences": []}
     not_run, matched = dict(judges.not_run), False
@@ -245,8 +239,9 @@ def compare(
                 alone = {"a_alone": int((both[a] & ~both[b]).sum()), "b_alone": int((both[b] & ~both[a]).sum())}
                 table["pairs"].append(place | {"a": a, "b": b, "responses": len(both)} | alone)
             rows = pd.concat([found[name][inside] for name in ran]).sort_index(kind="stable").dropna(subset="verdict")
-            entry = write_verdicts(out / at.path / f"{scope}.parquet", rows[list(VERDICTS)].to_dict("records"))
-            entries[scope] = entry | {"samples_sha256": sampled[scope]["sha256"]}
+            written = pa.Table.from_pylist(rows[list(VERDICTS)].to_dict("records"), schema=schema)
+            digest = store.write_table(out / at.path / f"{scope}.parquet", written, compression="zstd")
+            entries[scope] = {"sha256": digest, "rows": len(rows), "samples_sha256": sampled[scope]["sha256"]}
             wanted = rows[rows.index.isin(right.index[right.nunique(axis=1) > 1])][["gold", "label", *VERDICTS]]
             table["differences"] += wanted.assign(**place).to_dict("records")
         facts = {"benchmarks": entries, "graders": ran, "not_run": judges.not_run | missing, "schema": 1}

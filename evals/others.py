@@ -15,7 +15,7 @@ import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -55,15 +55,10 @@ def _minerva(module: Any, gold: str, response: str) -> Judgement:
 
 def _exact_match(module: Any, gold: str, response: str) -> Judgement:
     right = module.process_results({"answer": gold}, [response])["exact_match"] == 1
-    return right, _in_box(module, response)
-
-
-def _in_box(module: Any, response: str) -> str | None:
     box: str | None = module.last_boxed_only_string(response)
-    try:
-        return None if box is None else str(module.remove_boxed(box))
-    except (AssertionError, IndexError):  # an \fbox
-        return box
+    with suppress(AssertionError, IndexError):  # an \fbox
+        box = None if box is None else str(module.remove_boxed(box))
+    return right, box
 
 
 OTHERS = {

@@ -221,7 +221,7 @@ def read_samples(path: Path, entry: Mapping[str, Any]) -> pd.DataFrame:
     """Read item_id, sample, response and stop of a samples file, in its order. Raises as `read_table` and `grid`."""
     import pandas as pd
 
-    table = read_table(path, ("item_id", "sample", "response", "stop"), entry)
+    table = read_table(path, ("item_id", "sample", "stop", "response"), entry)
     grid(table, path)
     columns = {name: table[name].to_pylist() for name in ("item_id", "sample", "stop")}
     return pd.DataFrame(columns | {"response": texts(table["response"])}, dtype=object)

@@ -129,15 +129,10 @@ def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> l
     return rows
 
 
-def by_item(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the texts of the samples by item_id, in order."""
+def distinct_fraction(rows: Sequence[Row]) -> float | None:
+    """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
     texts: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         texts[row["item_id"]].append(row["response"])
-    return texts
-
-
-def distinct_fraction(rows: Sequence[Row]) -> float | None:
-    """Return the item mean of (distinct responses - 1) / (samples - 1): 0 all equal, 1 all distinct; None at k = 1."""
-    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in by_item(rows).values() if len(own) > 1]
+    shares = [(len(set(own)) - 1) / (len(own) - 1) for own in texts.values() if len(own) > 1]
     return sum(shares) / len(shares) if shares else None

@@ -50,7 +50,7 @@ def messages(reading: str, problem: str) -> Messages:
     if reading in GENERATED:
         raise ConfigError(f"--chat: the prompt {reading!r} is not a conversation; set --prompt system, user or none")
     if reading not in conversations:
-        raise unknown("prompt", "reading with a chat template", reading, conversations)
+        raise unknown("prompt", "reading", reading, PROMPTS)
     return conversations[reading]
 
 
@@ -58,8 +58,6 @@ def plain(reading: str, problem: str) -> str:
     """Return the text of a reading for a model without a chat template."""
     if reading in GENERATED:
         return {"arithmetic": arithmetic, "questions": questions}[reading].prompt_string(problem)
-    if reading not in PROMPTS:
-        raise unknown("prompt", "reading", reading, PROMPTS)
     return "".join(f"{message['content']}\n\n" for message in messages(reading, problem))
 
 

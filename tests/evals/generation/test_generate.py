@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from core import digests
 from core.code import Code
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.errors import BenchError, ConfigError, CorruptInputError
 from core.files import write_json
 from core.layout import Results
 from core.provenance import ROOT, sha256_bytes, sha256_file
@@ -200,13 +200,6 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
             path.write_bytes(content)
         drawn_again()
         path.write_bytes(before)
-
-
-def test_a_removed_file_is_named_with_the_command_that_makes_it_again(finished: Path) -> None:
-    path = finished / f"{GREEDY}.parquet"
-    path.unlink()
-    with pytest.raises(MissingInputError, match=f"{path}: file is missing; .*; run: python -m evals.generate, or"):
-        store.read_samples(path, store.read_record(finished / "samples.json")[GREEDY])
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tmp_path: Path) -> None:

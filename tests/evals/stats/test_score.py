@@ -156,7 +156,7 @@ def _set(**cells: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda g, s: g.unlink(), "sampled.parquet: file is missing"),
+        (lambda g, s: g.unlink(), "file is missing; its record has 96 rows; run: python -m evals.grade, or"),
         (lambda g, s: (g.parent / "grades.json").unlink(), "grades.json: record of the grades is"),
         (lambda g, s: g.write_bytes(g.read_bytes() + b" "), "sampled.parquet: sha256 is"),
         (lambda g, s: _rewrite(s, _set(response="edited")), "graded other samples"),
