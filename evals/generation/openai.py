@@ -195,13 +195,15 @@ class Endpoint(Engine):
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
+            before = vars(self).pop("served", None)  # read again for each benchmark
+            _ = self.served  # before there is an event loop
+            self.refuse_another(before, "the benchmark before")
             for line in journal.values():
                 self.refuse_another(line.get("served"), f"the {len(journal)} responses in {path}")
             # where the previous call ended with too many empty ones, they are requested again
             journal.repair(keep_empty=journal.empty <= self.settings.empty_limit * len(requests))
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
             progress.start = len(journal)
-            _ = self.served  # before there is an event loop
             asyncio.run(self._fill(journal, requests, decoding, progress))
         lines = [journal[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}

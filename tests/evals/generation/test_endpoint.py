@@ -292,6 +292,16 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server.models = 404, {}, b""  # nothing is known, as before
     drawn(server, quick_data, tmp_path, limit=30)
 
+    def swapped(body: dict[str, Any], number: int) -> Answer:
+        server.models = other
+        return echo(body, number)
+
+    server.models, server.answer = one, swapped
+    asking = Settings(NAME, 5, endpoint=server.url, chat=True, more={"timeout": 60})
+    both, out = [few(GREEDY), few(SAMPLED, 4)], tmp_path / "both"
+    with pytest.raises(ConfigError, match="that of the benchmark before has '/models/one'"):
+        generate.generate(engine("openai", asking), both, data=quick_data, out=out, limit=2, reading="system")
+
 
 def test_a_server_that_is_not_there_is_one_line_at_once(
     server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
