@@ -158,7 +158,8 @@ class Endpoint(Engine):
             ):
                 listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
             (model,) = (one for one in listed if one["id"] == self.settings.model)
-            now = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+            date = answer.headers.get("Date")
+            now = parsedate_to_datetime(date).timestamp() if date else time.time()
             found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
             return {}

@@ -224,6 +224,13 @@ def test_the_distinct_fraction_of_samples() -> None:
         assert draw.distinct_fraction(found) == fraction
 
 
+def test_equal_samples_of_every_item_are_reported(
+    tiny: Path, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tiny, quick_data, tmp_path, (SAMPLED,), changes={"temperature": 1e-6}, limit=2)
+    assert f"{SAMPLED}: all 8 samples of every item are equal" in capsys.readouterr().err
+
+
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
     wild = ["plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"]
     row = dict.fromkeys(store.SAMPLES, "") | {"sample": 0, "tokens": None, "seed": 1}
