@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, PositiveInt
 
@@ -23,7 +23,8 @@ Row = Mapping[str, Any]
 
 TASKS = "evals/tasks"
 GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems and their prompts
-PROMPTS = ("system", "user", "none", *GENERATED)  # generation/prompts.py
+Template = Literal["system", "user", "none", "arithmetic", "questions"]  # generation/prompts.py
+PROMPTS: tuple[str, ...] = get_args(Template)
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # `all`: in its tables' order
 SEED = 0  # of generated problems
 
@@ -87,7 +88,7 @@ class Benchmark(Declared):
     sha256: str  # of the normalised content (`evals.data.content_sha256`), the same from every source
     n: PositiveInt  # rows, with copies
     licence: str
-    prompt: Literal["system", "user", "none", "arithmetic", "questions"]  # how a problem becomes a prompt (reading E3)
+    prompt: Template  # how a problem becomes a prompt (reading E3)
     decoding: Decoding
     sources: Tuple[Source] = ()  # tried in order; none: generated or adopted
     fields: dict[str, str] | None = None  # name in a row of the source, by ours; None: the same

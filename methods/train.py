@@ -62,6 +62,7 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core import lock
     from methods import adapters, catalog
+    from methods.adapters.reward import Reward
     from methods.training import rollouts
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
@@ -79,8 +80,9 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
             from transformers import AutoTokenizer
         except ImportError as error:
             raise MissingInputError(f"environment: transformers: {error}; see docs/scale.md") from error
-        for key in filter(None, (spec.reward, spec.placebo)):
-            adapters.resolved(key)
+        Reward(spec.rewards)
+        if spec.placebo is not None:
+            adapters.resolved(spec.placebo, "placebo")
         prompts = [row["prompt"] for row in rollouts.prompts(spec)]
         rollouts.check_readable(spec, prompts, AutoTokenizer.from_pretrained(spec.base))
         sizes = f"{spec.training.rollouts} rollouts of {spec.training.prompts_per_rollout} prompts"

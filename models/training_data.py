@@ -1,6 +1,7 @@
-"""Fetch a data set of training problems, reduced to its distinct problems.
+"""Fetch a data set of training problems, or read a user's, reduced to its distinct problems.
 
     python -m models.training_data --source math_train --out FILE.jsonl [--revision R] [--sha256 H] [--from PARQUET]
+    python -m models.training_data --source file --from PROBLEMS.jsonl --out FILE.jsonl
 
 Writes the distinct problems {problem, answer}, and next to them FILE.json: their origin (commit, sha256), rows,
 duplicates, contradictions. Offline (`HF_HUB_OFFLINE=1`) only `--from` works. `models.prompts` makes prompts from them.
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import CorruptInputError, MissingInputError, Parser, unknown
-from core.files import write_json, write_text
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
+from core.files import read_jsonl, write_json, write_text
 from core.provenance import sha256_file
 from evals.data import item_id
 from evals.fetch import from_hub
@@ -52,9 +53,20 @@ def read_math(row: Row) -> tuple[str, str | None]:
     return row["problem"].strip(), boxed or None
 
 
+def read_own(row: Row) -> tuple[str, str]:
+    """Read a user's problem, also as a chat of one message, and its answer."""
+    problem, answer = row["problem"] if "problem" in row else row["prompt"], row["answer"]
+    if isinstance(problem, list):
+        (message,) = problem
+        problem = message["content"]
+    if not isinstance(problem, str) or isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        raise TypeError("text and a number or text")
+    return problem, str(answer)
+
+
 @dataclass(frozen=True)
 class Source:
-    """A parquet file of a hub data set, and the function that reads its rows."""
+    """A parquet file of a hub data set, or a user's JSON lines, and the function that reads its rows."""
 
     dataset: str
     path: str
@@ -77,6 +89,7 @@ SOURCES = {
         "DigitalLearningGmbH/MATH-lighteval", "data/train-00000-of-00001.parquet", "MIT", 3, ("problem", "solution"),
         "a `problem` and a `solution`", read_math,
     ),
+    "file": Source("a user's file", "", "unknown", 0, (), "a `problem` (or `prompt`) and an `answer`", read_own),
 }  # fmt: skip
 
 
@@ -123,6 +136,9 @@ def distinct(source: Source, path: Path) -> tuple[dict[str, str], dict[str, int]
 
 def _rows(source: Source, path: Path) -> Iterator[Row]:
     """Yield rows in batches: DAPO's file has a hundred copies of each problem, so files are never read whole."""
+    if not source.columns:
+        yield from read_jsonl(path, "training problems")
+        return
     import pyarrow
     import pyarrow.parquet
 
@@ -140,6 +156,8 @@ def write(
     """Fetch (or take `file`), check, write `out` and its record; return the record."""
     origin, commit = source(key), None
     with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
+        if file is None and not origin.path:
+            raise ConfigError(f"--source {key} needs --from")
         if file is None:
             commit = from_hub(origin.dataset, revision or "main", Path(folder), [origin.path], kind="dataset")
             file = Path(folder, origin.path)

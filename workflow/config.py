@@ -25,8 +25,9 @@ from pydantic import (
 from core.declared import Declared, Item, Where, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
+from core.provenance import sha256_file
 from evals import placebo, questions
-from evals.benchmark import GENERATED
+from evals.benchmark import GENERATED, Template
 from methods.training import spec
 from methods.training.spec import Trainer
 from models import registry
@@ -109,10 +110,12 @@ class Base(Declared):
 
 
 class Prompts(Declared):
-    source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train"]
+    source: Literal["arithmetic", "questions", "dapo_math_17k", "math_train", "file"]
+    file: str = OPTIONAL  # a user's problems, instead of `source`: JSON lines with `problem` and `answer`
+    template: Template = OPTIONAL  # of a user's problems (`evals.generation.prompts`)
     # Only for generated problems; null: the ladder of the bases.
     ladder: Literal["quick", "wide", "taught", "mixed"] | None
-    count: Count = OPTIONAL
+    count: Count | None = OPTIONAL  # null: all, of a user's problems
     seed: Seed = OPTIONAL
     revision: registry.Name | None = None
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
@@ -128,6 +131,10 @@ class Prompts(Declared):
             raise ValueError("ladder: set ladder: mixed with source: questions, and with no other source")
         if self.source not in GENERATED and given != keys:
             raise ValueError(f"{min(keys - given)}: is missing")
+        if self.source != "file" and self.count is None and "count" in given:
+            raise ValueError("count: must be a whole number, got None")
+        if (self.source == "file") != ("file" in self.model_fields_set):
+            raise ValueError("file: set it to a file of problems; `source: file` follows")
         return self
 
 
@@ -184,6 +191,9 @@ class Config(Declared):
     cluster: Cluster | None
     training: ScaleTraining
     evaluation: Evaluation
+    reward: Once[str] = OPTIONAL  # `package.module:function`; several are added, weighted by `reward_weights`
+    reward_weights: list[float] = OPTIONAL
+    reward_timeout: Annotated[float, Field(gt=0)] = OPTIONAL
     accept_code: bool = OPTIONAL  # true: keep results of other code, and mark the tree
     log: list[Literal["tensorboard", "wandb", "trackio"]] | None = OPTIONAL  # keys of `methods.adapters.LOGGERS`
 
@@ -210,6 +220,9 @@ def resolved(
         known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
         return sources[next(setter[key] for key in known if key in setter)][0]
 
+    if (file := (merged.get("prompts") or {}).get("file")) is not None:
+        count = merged["prompts"].get("count") if set_by("prompts.count") >= set_by("prompts.file") else None
+        merged["prompts"] = _own_problems(merged["prompts"], str(file), count, where(["prompts", "file"]))
     validated(Config, merged, where)
     _check_sweep(merged["sweep"], where)
     if typed.get("training", {}).get("rollouts") is not None:
@@ -293,6 +306,17 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     swept = {".".join(path): value for path, value in _leaves(config["sweep"])}
     typed = {key: _typed(list[kinds.get(key, Any)], value) for key, value in swept.items()}  # type: ignore[misc]
     return config | {"sweep": typed}
+
+
+def _own_problems(prompts: Mapping[str, Any], file: str, count: int | None, where: str) -> dict[str, Any]:
+    """Return the keys of `prompts` for a user's file: a data set whose commit is the hash of its content."""
+    if not Path(file).is_file():
+        raise ConfigError(f"{where}: prompts.file: {file}: no such file; set it to JSON lines with problem and answer")
+    digest = sha256_file(Path(file))
+    given = {key: prompts[key] for key in ("file", "template") if key in prompts}
+    seed = prompts.get("seed", 0)
+    return given | {"source": "file", "ladder": None, "count": count, "seed": seed, "revision": digest[:40],
+                    "sha256": digest}  # fmt: skip
 
 
 def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:

@@ -194,7 +194,7 @@ def missing(asked: Asked) -> list[Missing]:
             command = f"python -m models.fetch {known.fetched_by(model)} --out {folder}"
             found.append(Missing(f"model {model}", command, download, size))
     prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
-    if asked.data_file and not asked.data_file.is_file():
+    if asked.data_file and not asked.data_file.is_file() and prompts["source"] != "file":
         source = training_data.source(prompts["source"])
         option = "".join(f" --{key} {prompts[key]}" for key in ("revision", "sha256") if prompts[key])
         command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"

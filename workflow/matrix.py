@@ -194,10 +194,14 @@ class Matrix:
         """Return the trainer of a run: its variant's, or the scale's."""
         return str(self.variant(planned.run).get("trainer", self.config["trainer"]))
 
-    def rewards(self, planned: Planned) -> dict[str, str]:
-        """Return the dotted names of a run's reward and, where its variant has one, of the placebo it trains on."""
+    def rewards(self, planned: Planned) -> dict[str, Any]:
+        """Return the keys of a run's specification for its reward and, where its variant has one, for the placebo that
+        it trains on."""
+        names = self.config.get("reward") or [REWARD]
+        found = {key: self.config[key] for key in ("reward_weights", "reward_timeout") if key in self.config}
+        found["reward"] = names[0] if len(names) == 1 else names
         name = self.variant(planned.run).get("reward")
-        return {"reward": REWARD} | ({} if name is None else {"placebo": placebo.dotted(name)})
+        return found if name is None else found | {"placebo": placebo.dotted(name)}
 
     def training(self, planned: Planned) -> dict[str, Any]:
         """Return the `training` settings of a run: the scale's, the cluster's for its model, then its variant's;
@@ -253,7 +257,7 @@ class Matrix:
         """Return the cache file of a run's training prompts.
 
         All runs share one file of generated problems. A data set's are formatted with the base's chat template, and cut
-        to the run's maximum prompt length.
+        to the run's maximum prompt length. The name of a user's ends with their template.
         """
         given, config = self.config["prompts"], self.config
         if given["source"] in benchmarks.GENERATED:
@@ -261,7 +265,10 @@ class Matrix:
         settings = {**config["training"], **self.variant(run).get("training", {})}
         limit = settings.get("max_prompt_tokens", Training.model_fields["max_prompt_tokens"].default)
         base = base_of(run).run
-        chosen = f"{self.data_name}-{given['count']}-{given['seed']}-{limit}-{self._prompt_code}"
+        chosen = f"{self.data_name}-{given['count'] or 'all'}-{given['seed']}-{limit}-{self._prompt_code}"
+        if given["source"] == "file":  # models made here read only the bare text of their arithmetic
+            made_here = registry.model(base.model).made_here is not None
+            chosen += f"-{given.get('template') or ('arithmetic' if made_here else training_prompts.READING)}"
         return f"{chosen}/{self.base_name(base.model, base.seed)}.jsonl"
 
     @cached_property
@@ -290,6 +297,7 @@ class Matrix:
             **{f"variants.{name}": _changes(body) for name, body in self._variants.items()},
         }
         shared = {f"{part}.{key}": value for part, content in parts.items() for key, value in content.items()}
+        shared |= {key: self.config[key] for key in ("reward", "reward_weights") if key in self.config}
         return {"trainer": self.config["trainer"], "base.ladder": self.config["base"]["ladder"], **shared}
 
     @cached_property

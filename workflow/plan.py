@@ -232,7 +232,9 @@ class Plan(Asked):
         """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
         hashed = cache(lambda code: code.hash)
         for planned in self.planned:
-            codes = code_of(planned.run.key, self.trainer(planned), *self.rewards(planned).values())
+            rewards = self.rewards(planned)
+            names = [*(self.config.get("reward") or [rewards["reward"]]), *filter(None, [rewards.get("placebo")])]
+            codes = code_of(planned.run.key, self.trainer(planned), *names)
             yield "training", self.record(planned), "-".join(hashed(code) for code in codes.values())
         evaluation = self.config["evaluation"]
         drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"])

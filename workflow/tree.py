@@ -14,7 +14,7 @@ from core.files import json_text, parse_json, read_json
 from core.layout import Checkpoint, Results, Run, split
 from methods import catalog
 from models import registry
-from workflow.matrix import PARTS, Matrix, base_of
+from workflow.matrix import PARTS, REWARD, Matrix, base_of
 
 Recorded = Mapping[str, Any]  # the content of a matrix.json, or the part of it that stays
 NOTHING: Recorded = {part: [] for part in PARTS} | {"variants": {}}
@@ -58,6 +58,8 @@ def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, result
         now = [key for key in settings if key.startswith(prefix)]
         if then and now:
             old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
+    default = {"reward": [REWARD], "reward_weights": []}  # recorded only where they are set
+    old, settings = {**default, **old}, {**default, **settings}
     for key, value in settings.items():
         # A setting missing from the older record came with a newer version of this project and is not a difference.
         # Neither is an additional benchmark where all runs are requested: each is evaluated on it too.

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -93,9 +93,6 @@ def adapter(trainer: str) -> Adapter:
     return cast(Adapter, module)
 
 
-Reward = Callable[..., Sequence[float | None]]  # prompts, responses, answers
-
-
 def resolved(dotted: str, key: str = "reward") -> Any:
     """Return the function `package.module:function`. key: key of the specification, for errors."""
     module, colon, name = dotted.partition(":")
@@ -114,9 +111,13 @@ def checked(
     where: str, values: Sequence[float | None], responses: Sequence[str], missing: bool = False
 ) -> list[float | None]:
     """Return one finite number per response (with `missing` also None), or raise `CorruptInputError`."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise CorruptInputError(f"{where}: returned {type(values).__name__}; must return a list of numbers")
+    values = list(values)
     if len(values) != len(responses):
         raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
     for index, value in enumerate(values):
-        if not (missing if value is None else math.isfinite(value)):
+        # A number of numpy or torch is one too.
+        if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
             raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
     return [None if value is None else float(value) for value in values]

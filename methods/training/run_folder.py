@@ -268,7 +268,7 @@ def identity(spec: Spec) -> dict[str, str]:
 
 def code_of_spec(spec: Spec) -> dict[str, Code]:
     """Return `code_of` for the run of a specification."""
-    return code_of(spec.method, spec.trainer, *filter(None, (spec.reward, spec.placebo)))
+    return code_of(spec.method, spec.trainer, *spec.rewards, *filter(None, [spec.placebo]))
 
 
 def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:

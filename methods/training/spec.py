@@ -126,10 +126,12 @@ class Spec(Declared):
     trainer: Trainer
     base: str
     prompts: str
-    reward: str
+    reward: str | Tuple[str]  # `package.module:function`, or several, whose weighted sum is the reward
     training: Training
     checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, without duplicates
     variant: str | None = None  # name of the settings if they differ from the scale's; also in the folder's name
+    reward_weights: Tuple[float] = ()  # one for each of several rewards; empty: 1 each
+    reward_timeout: Positive = 120.0  # seconds for one call of a reward
     # Dotted name of the function that replaces the true rewards for the method: see `evals.placebo`. The curve's
     # `reward` is the true one either way.
     placebo: str | None = None
@@ -142,6 +144,10 @@ class Spec(Declared):
     def document(self) -> dict[str, Any]:
         """The JSON as given, without our defaults: it is written to run.json and identifies the run."""
         return self._document
+
+    @property
+    def rewards(self) -> tuple[str, ...]:
+        return (self.reward,) if isinstance(self.reward, str) else self.reward
 
     @property
     def name(self) -> str:
@@ -160,7 +166,10 @@ class Spec(Declared):
         return tuple(sorted(set(checkpoints)))
 
     @model_validator(mode="after")
-    def _check_checkpoints(self) -> Spec:
+    def _check_lists(self) -> Spec:
+        if self.reward_weights and len(self.reward_weights) != len(self.rewards):
+            count, weights = len(self.rewards), len(self.reward_weights)
+            raise KeyProblemError("reward_weights", f"{weights} weights for {count} rewards")
         rollouts = self.training.rollouts
         if not self.checkpoints:
             raise KeyProblemError("checkpoints", "names no rollout; the last one, at least, is to be evaluated")

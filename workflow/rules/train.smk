@@ -1,4 +1,6 @@
 # Base models and prompts (fetched or built once, cached by content), then one job per run.
+import shlex
+
 from models import registry as models
 
 SOURCE = config["prompts"]
@@ -78,8 +80,9 @@ rule training_data:
     params:
         revision=f"--revision {SOURCE['revision']}" if SOURCE.get("revision") else "",
         sha256=f"--sha256 {SOURCE['sha256']}" if SOURCE.get("sha256") else "",
+        file=f"--from {shlex.quote(SOURCE['file'])}" if SOURCE.get("file") else "",
     shell:
-        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.training_data --source {wildcards.source} {params.revision} {params.sha256}"
+        "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.training_data --source {wildcards.source} {params.revision} {params.sha256} {params.file}"
         " --out {output} 2>&1 | tee {log}"
 
 
@@ -109,15 +112,17 @@ rule hub_prompts:
     log:
         "logs/cache/prompts-{data}-{prompts}-{seed}-{limit}-{digest}/{base}.log",
     wildcard_constraints:
-        prompts=r"\d+",
+        prompts=r"\d+|all",
         limit=r"\d+",
-        digest="[0-9a-f]{12}",
+        digest="[0-9a-f]{12}(-[a-z]+)?",
     params:
         source=SOURCE["source"],
         model=subpath(input.base, parent=True),
+        number=lambda wc: "" if wc.prompts == "all" else f"--count {wc.prompts}",
+        template=lambda wc: f"--template {wc.digest[13:]}" if wc.digest[13:] else "",
     shell:
         "python -m models.prompts --source {params.source} --data {input.data} --model {params.model} --max-tokens {wildcards.limit}"
-        " --count {wildcards.prompts} --seed {wildcards.seed} --out {output} 2>&1 | tee {log}"
+        " {params.number} {params.template} --seed {wildcards.seed} --out {output} 2>&1 | tee {log}"
 
 
 rule train:

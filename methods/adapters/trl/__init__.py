@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, Reward, checked, loggers, resolved
+from methods.adapters import TRL_VERSION, Outcome, loggers
+from methods.adapters.reward import Reward
 from methods.adapters.trl import shared_prefix
 from methods.method import Method
 from methods.training import rollouts
@@ -74,7 +75,7 @@ LIBRARIES = ("pydantic", "yaml", "datasets", "trl.trainer.grpo_trainer", *sampli
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     os.environ.update(VARIABLES)
-    reward = resolved(spec.reward)
+    reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
     start = run.open()
     try:
         trainer = build(spec, run, stop, reward)
@@ -84,8 +85,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder, responses = trainer.recorder, trainer.present.responses
-    share = getattr(reward, "unanswered", None)
-    unanswered = share(responses) if share and responses else None
+    unanswered = reward.unanswered(responses) if reward.unanswered and responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)
 
 
@@ -115,9 +115,11 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
 
     def scored(prompts: list[str], completions: list[str], answer: list[str], **_: object) -> list[float | None]:
         """Call the reward with TRL's arguments. None, for a response that was not graded, drops its group."""
-        return checked(f"reward {spec.reward}", reward(prompts, completions, answer), completions, missing=True)
+        where = f"rollout {trainer.rollout + 1}: "
+        with reward.limited(where, completions):
+            return reward(prompts, completions, answer, where)
 
-    scored.__name__ = spec.reward  # TRL names its metrics after the function
+    scored.__name__ = "+".join(spec.rewards)  # TRL names its metrics after the function
     trainer = MethodTrainer(
         spec=spec,
         recorder=Recorder(run, method, stop),

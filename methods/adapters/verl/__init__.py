@@ -15,6 +15,7 @@ from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog
 from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome
+from methods.adapters.reward import Reward
 from methods.adapters.verl.config import Files, check_cpus, compose, overrides
 from methods.method import Method
 from methods.training import rollouts
@@ -93,6 +94,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     from methods.adapters.verl.processes import environment, short_folder
 
     check_versions(spec.training.device)
+    reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
     with short_folder() as name:
         short = Path(name)
         # Set before verl, Ray and datasets are imported, because they read their variables once. Without
@@ -100,10 +102,10 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
         if "RAY_ADDRESS" not in os.environ:  # the run's Ray rejects programs without this token
             os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        return _drive(spec, run, stop, short)
+        return _drive(spec, run, stop, reward, short)
 
 
-def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], short: Path) -> Outcome:
+def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward, short: Path) -> Outcome:
     """Resume from the run's last state, or start. Raises a worker's exception if it is one of our one-line errors.
 
     short: the run's temporary folder, for files that are not needed after the process.
@@ -135,7 +137,7 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], short: Path) ->
             checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():
             table = run.state / "prompts.parquet"
-            dataset.write_parquet(prompts, spec.reward, table)
+            dataset.write_parquet(prompts, reward.text, table)
             resume = None if start is None else checkpoint.step_of(start)
             files = Files(table, run.state, run.state / "verl.jsonl", resume=resume, ray_temp=short / "ray")
             config = compose(overrides(spec, files))

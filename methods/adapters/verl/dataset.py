@@ -6,20 +6,17 @@ another name. Code here must therefore not register anything with verl, and expe
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from core.errors import BenchError
 from core.files import atomic
-from methods.adapters import checked, resolved
-
-# Time limit for the reward of one response, without the wait for its turn. Our grader times out much earlier.
-SECONDS = 120.0
+from methods.adapters.reward import Reward, parsed
 
 
 def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:
-    """Write one row per prompt {prompt, answer}, in the given order; `reward` is the dotted name for `compute_score`.
+    """Write one row per prompt {prompt, answer}, in the given order; `reward` is `Reward.text` for `compute_score`.
 
     The trainer decides the order of prompts (`methods.training.rollouts.order`): verl never shuffles.
     """
@@ -42,42 +39,43 @@ def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) ->
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any], **_: object
 ) -> dict[str, Any]:
-    """Return {score, acc, timeout, error} of one response; `data_source` is the reward's dotted name. Never raises.
+    """Return {score, acc, timeout, error} of one response; `data_source` is `Reward.text`. Never raises.
 
     verl silently removes a sample whose reward raised from its group. So a failure is returned as `error` next to a
-    score, and the trainer ends the run with it before training on that score. A reward that is late or None is not a
-    failure: `timeout` is set, the score is meaningless, and the trainer drops the response's group.
+    score, and the trainer ends the run with it before training on that score; so is a reward that is late, without the
+    wait for its turn. None is not a failure: `timeout` is set, and the trainer drops the response's group.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
-    arguments = data_source, extra_info["prompt"], solution_str, ground_truth
-    scoring = asyncio.ensure_future(asyncio.to_thread(_score, lambda: loop.call_soon_threadsafe(began.set), *arguments))
+    reward: Reward | None = None
     found: float | None = None
     error: str | None = None
     try:
+        reward = _parsed(data_source)
+        begin = partial(loop.call_soon_threadsafe, began.set)
+        arguments = extra_info["prompt"], solution_str, ground_truth
+        scoring = asyncio.ensure_future(asyncio.to_thread(_score, begin, reward, *arguments))
         await began.wait()
-        found = await asyncio.wait_for(scoring, SECONDS)
+        found = await asyncio.wait_for(scoring, reward.seconds)
     except TimeoutError:  # the thread keeps running: Python cannot end one
-        pass
-    except Exception as problem:  # any exception of a reward: the trainer raises it again, with the response
-        error = f"reward {data_source}: {type(problem).__name__}: {problem} (response {solution_str[:60]!r})"
+        error = reward.late([solution_str]) if reward else None
+    except Exception as problem:  # the trainer raises it again
+        error = str(problem) if isinstance(problem, BenchError) else f"reward: {type(problem).__name__}: {problem}"
     score = found or 0.0
     return {"score": score, "acc": score, "timeout": found is None and error is None, "error": error}
 
 
-def _score(begin: Callable[[], object], dotted: str, prompt: str, response: str, answer: str) -> float | None:
+def _score(begin: Callable[[], object], reward: Reward, prompt: str, response: str, answer: str) -> float | None:
     """Compute the reward; None: not graded. begin: called when this response's turn comes, or at the end.
 
     A reward that serves one caller at a time has an attribute `lock`. It is acquired here, and may be acquired again
     inside.
     """
     try:
-        reward = _reward(dotted)
-        with getattr(reward, "lock", nullcontext()):
+        with reward.lock:
             begin()
-            (value,) = checked("reward", reward([prompt], [response], [answer]), [response], missing=True)
-            return value
+            return reward([prompt], [response], [answer])[0]
     finally:
         begin()
 
 
-_reward = cache(resolved)  # its module is imported once per process
+_parsed = cache(parsed)  # the functions' modules are imported once per process

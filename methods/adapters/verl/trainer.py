@@ -151,7 +151,7 @@ class GroupBuffer(ReplayBuffer):
         rows = responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
         for row in rows:
             if row.error is not None:
-                raise CorruptInputError(row.error)
+                raise CorruptInputError(f"rollout {int(row.uid.partition('-')[0])}: {row.error}")
         return rows
 
 

@@ -1,0 +1,140 @@
+"""The reward of a run: one function of the user, or the weighted sum of several.
+
+A function has TRL's arguments or ours, and returns a number, or None (not graded), for each response:
+
+    def length(completions, **columns): ...         TRL's; called by name with `prompts`, `completions`, `answer`
+    def correct(prompts, responses, answers): ...   ours
+
+It runs in the trainer's process. One that raises, returns something else or does not return in time ends the run with
+one line; after the function is corrected, the same command continues.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from core.errors import BenchError, ConfigError, CorruptInputError
+from methods.adapters import checked, resolved
+
+COLUMNS = ("prompts", "completions", "answer")  # arguments with TRL's names
+
+
+class Reward:
+    """Callable on lists of prompts, responses and answers.
+
+    names: `package.module:function` each. weights: one per function; empty for 1 each. seconds: limit of one call.
+    Raises ConfigError for a function that cannot be imported or takes other arguments.
+    """
+
+    def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float = 120.0):
+        self.names, self.weights, self.seconds = tuple(names), tuple(weights) or (1.0,) * len(names), seconds
+        self.functions = [resolved(name) for name in names]
+        self.calls = [_call(name, function) for name, function in zip(names, self.functions, strict=True)]
+
+    def __call__(
+        self, prompts: Sequence[str], responses: Sequence[str], answers: Sequence[str], where: str = ""
+    ) -> list[float | None]:
+        """Return the weighted sum for each response; None if one of the functions did not grade it.
+
+        where: beginning of errors, `rollout 3: `. Raises CorruptInputError that names function and response for a
+        function that fails or returns something else.
+        """
+        total: list[float | None] = [0.0] * len(responses)
+        for name, weight, call in zip(self.names, self.weights, self.calls, strict=True):
+            found = _values(f"{where}reward {name}", call, prompts, responses, answers)
+            total = [None if a is None or b is None else a + weight * b for a, b in zip(total, found, strict=True)]
+        return total
+
+    @property
+    def unanswered(self) -> Callable[[Sequence[str]], float] | None:
+        """The first function's share of responses that cannot be right (`evals.reward.boxed`); None if it has none."""
+        return getattr(self.functions[0], "unanswered", None)
+
+    @property
+    def lock(self) -> Any:
+        """The lock of a function that serves one caller at a time, such as `evals.reward.boxed`."""
+        return next((function.lock for function in self.functions if hasattr(function, "lock")), nullcontext())
+
+    @contextmanager
+    def limited(self, where: str, responses: Sequence[str]) -> Iterator[None]:
+        """End the process, with one line, if the block takes longer than the limit.
+
+        Neither a signal nor a thread around the function: graders of other projects set alarms of their own, which
+        work only in the main thread. The run continues from its last state, as after a kill.
+        """
+
+        def end() -> None:
+            print(f"error: {where}{self.late(responses)}", file=sys.stderr, flush=True)
+            os._exit(2)
+
+        timer = threading.Timer(self.seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def late(self, responses: Sequence[str]) -> str:
+        """Return the error of a call that took longer than the limit."""
+        return (
+            f"reward {', '.join(self.names)}: did not return within {self.seconds:g} s (first of {len(responses)} "
+            f"responses {responses[0][:60]!r}); correct it or set reward_timeout, and run the same command to go on"
+        )
+
+    @property
+    def text(self) -> str:
+        """The arguments of the constructor as text, for `parsed` in another process."""
+        return json.dumps([self.names, self.weights, self.seconds])
+
+
+def parsed(text: str) -> Reward:
+    """Return the reward whose `text` this is."""
+    return Reward(*json.loads(text))
+
+
+def _call(name: str, function: Any) -> Callable[..., Any]:
+    """Return the function as one of prompts, responses and answers."""
+    signature = inspect.signature(function)
+    by_name = "completions" in signature.parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    names = [key for key in COLUMNS if takes_all or key in signature.parameters]
+    try:
+        signature.bind(**dict.fromkeys(names)) if by_name else signature.bind(*COLUMNS)
+    except TypeError as error:
+        raise ConfigError(
+            f"spec: reward: {name}: cannot be called ({error}); allowed arguments: (prompts, responses, answers), or "
+            f"those of TRL among {', '.join(COLUMNS)}"
+        ) from error
+
+    def call(*columns: Sequence[str]) -> Any:
+        return function(**{key: column for key, column in zip(COLUMNS, columns, strict=True) if key in names})
+
+    return call if by_name else function
+
+
+def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> list[float | None]:
+    responses = columns[1]
+    try:
+        found = call(*map(list, columns))
+    except BenchError:
+        raise
+    except Exception as error:  # of the user's code: its traceback comes first, then our line
+        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        message = " ".join(str(error).split())
+        raise CorruptInputError(
+            f"{where}: {type(error).__name__}: {message} (first response {responses[0][:60]!r}); correct the function "
+            "and run the same command to go on"
+        ) from error
+    values = checked(where, found, responses, missing=True)
+    if len(values) > 1 and not any(value is not None for value in values):
+        raise CorruptInputError(f"{where}: returned None for all {len(values)} responses: nothing can be trained on")
+    return values
