@@ -78,7 +78,7 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
 
 
 def _name(text: str, log: Log, option: str) -> str:
-    name = run.folder_name(text.rstrip("/").rpartition("/")[2] or text).lstrip(".-")[:150]
+    name = data.folder_name(text.rstrip("/").rpartition("/")[2] or text).lstrip(".-")[:150]
     if not name or name in AVERAGES:
         raise ConfigError(f"{log.path}: {text[:80]!r} cannot be a name; set {option}")
     return name

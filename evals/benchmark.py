@@ -25,6 +25,7 @@ TASKS = "evals/tasks"
 GENERATED = ("arithmetic", "questions")  # modules of evals that generate problems and their prompts
 Template = Literal["system", "user", "none", "arithmetic", "questions"]  # generation/prompts.py
 PROMPTS: tuple[str, ...] = get_args(Template)
+OWN = ".jsonl"  # a benchmark whose name ends like this is a user's file
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # `all`: in its tables' order
 SEED = 0  # of generated problems
 
@@ -98,6 +99,7 @@ class Benchmark(Declared):
     # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique:
     # only the copy whose id sorts first stays. keep: every row counts everywhere.
     duplicates: Literal["paper", "unique", "keep"] = "paper"
+    file: str | None = None  # a user's own problems, in place of sources
     files: Tuple[str] = ()  # other names under which a mirror may hold the file
     meant: str = ""  # needed to check an answer but not stated in the problem: "modulo 10"
 
@@ -107,8 +109,15 @@ class Benchmark(Declared):
         return self.cells is not None
 
     @property
+    def local(self) -> bool:
+        """Whether nothing is downloaded for it."""
+        return self.synthetic or self.file is not None
+
+    @property
     def origin(self) -> str:
         """Source and commit, as messages show them."""
+        if self.file is not None:
+            return self.file
         if self.cells is not None:
             return f"evals.{self.prompt}: {self.cells}, seed {SEED}"
         return "".join(f"{source} @ {str(source.revision)[:8]}" for source in self.sources[:1])
@@ -170,6 +179,16 @@ def benchmark(key: str) -> Benchmark:
     return _registry()[key]
 
 
+def register(entry: Benchmark) -> Benchmark:
+    """Make a user's benchmark known to this process; ConfigError if its key is another one's."""
+    known = _registry().setdefault(entry.key, entry)
+    if known != entry:
+        raise ConfigError(
+            f"{entry.file}: {entry.key}: is the key of another benchmark ({known.title}); rename the file"
+        )
+    return entry
+
+
 def code(keys: Iterable[str], backend: str) -> Code:
     """Return the code that draws responses on these benchmarks with that engine; their items are checked elsewhere."""
     chosen = [benchmark(key) for key in sorted(keys) if registered(key)]
@@ -205,9 +224,13 @@ def defined(key: str, folder: Path) -> Benchmark:
 
 
 def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
-    """Return benchmarks by key, or by keys joined with commas; `all` is the paper's seven. Raises ConfigError for none,
-    an unknown one or a repeated one."""
+    """Return benchmarks by key, or by keys joined with commas; `all` is the paper's seven, `FILE.jsonl` a user's own.
+
+    Raises ConfigError for none, an unknown one or a repeated one; see `evals.data.own` for a file."""
+    from evals import data
+
     parts = [part.strip() for name in names for part in name.split(",")]
+    parts = [data.key_of(part) for part in parts]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
     if wrong := [key for key in selected if not registered(key)]:
         raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))

@@ -6,6 +6,7 @@ tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `pyt
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from shlex import quote
 
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from evals.benchmark import Benchmark, Item, Row
+from evals.benchmark import OWN, Benchmark, Decoding, Item, Row, register
 
 # Field names used by mirrors of other evaluation code, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
@@ -72,6 +73,35 @@ def text(items: Iterable[Item]) -> str:
     return "".join(lines)
 
 
+def own(file: Path | str) -> Benchmark:
+    """Return the benchmark of a user's file of {problem, answer}, known to this process from now on.
+
+    Its key is the file's name, its prompt and decoding are those of the small sets for one GPU. Raises
+    MissingInputError or CorruptInputError for a file that cannot be read, ConfigError for a key that is taken.
+    """
+    path = Path(file)
+    found = items(read_jsonl(path, "own benchmark"), str(path))
+    entry = Benchmark(
+        key=folder_name(path.stem), title=path.stem, sha256=content_sha256(found), n=len(found), licence="unknown",
+        prompt="system", duplicates="keep", decoding=Decoding(8, 0.6, 1.0, 2048), file=str(path),
+    )  # fmt: skip
+    return register(entry)
+
+
+def key_of(name: str) -> str:
+    """Return the key of a benchmark given by key or, as `FILE.jsonl`, by a user's file, which is then known."""
+    return own(name).key if name.endswith(OWN) else name
+
+
+def folder_name(text: str) -> str:
+    """Return a model's or benchmark's name as a valid folder name.
+
+    >>> folder_name("minerva_math:algebra v2")
+    'minerva_math-algebra-v2'
+    """
+    return re.sub(r"[^A-Za-z0-9_.+=-]", "-", text)
+
+
 def content_sha256(items: Iterable[Item]) -> str:
     """Return the digest of everything that generation and grading read, in order, without facts and file format."""
     digest = hashlib.sha256()
@@ -84,7 +114,7 @@ def content_sha256(items: Iterable[Item]) -> str:
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
     """Raise CorruptInputError unless the items are the registry's."""
     again = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
-    if not benchmark.sources and not benchmark.synthetic:
+    if not benchmark.sources and not benchmark.local:
         again = "adopt the logs again, with another --out"
     if len(items) != benchmark.n:  # first, because a count is more informative than a digest
         raise CorruptInputError(f"{where}: {len(items)} items, {benchmark.key} has {benchmark.n}; {again}")

@@ -22,9 +22,9 @@ from typing import Literal
 
 from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
-from core.files import read_jsonl, write_text
+from core.files import read_jsonl, write_json, write_text
 from evals import data
-from evals.benchmark import Benchmark, Item, Row, Source, select
+from evals.benchmark import Benchmark, Item, Row, Source, definition, select
 from evals.grading.boxes import last_box
 
 # At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
@@ -51,6 +51,11 @@ def fetch(
     if benchmark.synthetic:
         items = data.items(benchmark.make(), benchmark.origin)
         data.verify(benchmark, items, benchmark.origin)
+    elif benchmark.file is not None:
+        items = _read(benchmark, Path(benchmark.file))
+        # For commands that get only the key.
+        about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
+        write_json(definition(Path(folder), benchmark.key), about)
     elif file is not None or mirror is not None:
         items = _read(benchmark, Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror))))
     else:
@@ -192,7 +197,7 @@ def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
     """Describe what a download would fetch: one line per set, and where it would be stored."""
     lines = [f"{'set':<14} {'items':>5} {'responses':>9}  licence; source"]
     lines += [f"{b.key:<14} {b.n:>5} {b.responses:>9}  {b.licence}; {b.origin}" for b in benchmarks]
-    items = sum(b.n for b in benchmarks if not b.synthetic)
+    items = sum(b.n for b in benchmarks if not b.local)
     lines.append(f"To {folder}: {items} items downloaded, about {items * MEGABYTES_PER_ITEM:.0f} MB.")
     return "\n".join(lines)
 

@@ -10,7 +10,6 @@ downloads it. After an interruption, run it again: finished parts are kept.
 """
 
 import argparse
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -41,23 +40,14 @@ def checkpoint(model: Path | str) -> Checkpoint:
             return Checkpoint.parse(Path(*parts[-5:-2], parts[-1]))
         except ConfigError:
             pass  # an ordinary folder of that name
-    return Checkpoint.base(folder_name(parts[-1]) if parts else "model")
-
-
-def folder_name(text: str) -> str:
-    """Return a model's or benchmark's name as a valid folder name.
-
-    >>> folder_name("minerva_math:algebra v2")
-    'minerva_math-algebra-v2'
-    """
-    return re.sub(r"[^A-Za-z0-9_.+=-]", "-", text)
+    return Checkpoint.base(data.folder_name(parts[-1]) if parts else "model")
 
 
 def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | None, download: bool) -> None:
     """Collect verified items of every benchmark in `folder`. Raises MissingInputError when a download is needed."""
     if mirror is not None and not Path(mirror).is_dir():
         raise MissingInputError(f"--data: {mirror}: no folder there")
-    absent = [b for b in benchmarks if not b.synthetic and data.path_in(folder, b) is None]
+    absent = [b for b in benchmarks if not b.local and data.path_in(folder, b) is None]
     if absent and mirror is None and not download:
         print(explain(absent, folder))
         raise MissingInputError(

@@ -82,10 +82,12 @@ def check_model(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
-    """Return the policy for copies of a problem, per benchmark, from the registry or the tree's data folder."""
-    from evals.benchmark import defined
+    """Return the policy for copies of a problem, per benchmark: the registry's, or every row of a user's or an adopted
+    one."""
+    from evals.benchmark import benchmark, definition, registered
 
-    return {key: defined(key, results.data).duplicates for key in benchmarks}
+    known = {key for key in benchmarks if registered(key) and not definition(results.data, key).is_file()}
+    return {key: benchmark(key).duplicates if key in known else "keep" for key in benchmarks}
 
 
 def _figures(e: Estimate) -> dict[str, Any]:

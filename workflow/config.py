@@ -160,6 +160,7 @@ class Evaluation(Declared):
     seed: Seed  # of sampling
     data: str  # folder of the benchmarks' problems
     benchmarks: Once[str]
+    names: list[str] = OPTIONAL  # `benchmarks` as typed; not set by users
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # rollouts of their second look
     batch_size: Count | None  # responses at once; None: the backend chooses
@@ -167,6 +168,11 @@ class Evaluation(Declared):
     thoughts: (
         Annotated[list[Annotated[str, StringConstraints(pattern=r"\S")]], Field(min_length=2, max_length=2)] | None
     ) = OPTIONAL
+    # For every benchmark, in place of its own: the options of `evals.generate`.
+    samples: Count = OPTIONAL
+    temperature: Annotated[float, Field(ge=0)] = OPTIONAL
+    max_tokens: Count = OPTIONAL
+    prompt: Template = OPTIONAL
 
 
 class Config(Declared):
@@ -180,6 +186,7 @@ class Config(Declared):
     models: Once[str] | None  # restricts the matrix to these
     methods: Once[str] | None
     seeds: Once[Seed] | None  # instead of each block's
+    benchmarks: Once[str] = OPTIONAL  # short for `evaluation.benchmarks`: keys, or files of a user's problems
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
     swept: dict[str, Any] | None = OPTIONAL  # `sweep` as expanded by `workflow.sweep`; not set by users
@@ -220,6 +227,8 @@ def resolved(
         known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
         return sources[next(setter[key] for key in known if key in setter)][0]
 
+    if "benchmarks" in merged:
+        merged["evaluation"] = {**merged["evaluation"], "benchmarks": merged.pop("benchmarks")}
     if (file := (merged.get("prompts") or {}).get("file")) is not None:
         count = merged["prompts"].get("count") if set_by("prompts.count") >= set_by("prompts.file") else None
         merged["prompts"] = _own_problems(merged["prompts"], str(file), count, where(["prompts", "file"]))

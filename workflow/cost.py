@@ -199,7 +199,7 @@ def missing(asked: Asked) -> list[Missing]:
         option = "".join(f" --{key} {prompts[key]}" for key in ("revision", "sha256") if prompts[key])
         command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"
         found.append(Missing(f"training problems {source.dataset}", command, source.megabytes * 1e6, 0))
-    fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).synthetic]
+    fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).local]
     if lacking := [key for key in fetched if not asked.benchmark_file(key).is_file()]:
         command = f"python -m evals.fetch --benchmarks {' '.join(lacking)} --data {evaluation['data']}"
         found.append(Missing("benchmarks", command, 0, 0))
@@ -375,6 +375,7 @@ def main() -> int:
     args = parser.parse_args()
     config = read_json(args.config, "configuration")
     validated(Config, config, str(args.config))
+    benchmarks.select(config["evaluation"]["names"])  # a user's are known only by their files
     asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
     gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     print("\n".join(lines(asked, gpus)))

@@ -286,6 +286,11 @@ class Matrix:
         """`<source>-<commit>` of the data set that the prompts are chosen from."""
         return f"{self.config['prompts']['source']}-{self.config['prompts']['revision'] or UNPINNED}"
 
+    def drawn(self) -> dict[str, Any]:
+        """Return the options of `evals.generate` that replace each benchmark's own."""
+        evaluation = self.config["evaluation"]
+        return {key: evaluation[key] for key in ("samples", "temperature", "max_tokens", "prompt") if key in evaluation}
+
     def settings(self) -> dict[str, Any]:
         """Return, by dotted key, what all runs and scores of one tree share: with other values they would not be
         comparable."""
@@ -293,7 +298,8 @@ class Matrix:
         parts: dict[str, Mapping[str, Any]] = {
             "prompts": self.config["prompts"],
             "training": self.config["training"],
-            "evaluation": {key: evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")},
+            "evaluation": {key: evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")}
+            | self.drawn(),
             **{f"variants.{name}": _changes(body) for name, body in self._variants.items()},
         }
         shared = {f"{part}.{key}": value for part, content in parts.items() for key, value in content.items()}
@@ -333,7 +339,8 @@ class Matrix:
             "seeds": sorted({p.run.seed for p in planned}),
             "baseline": canonical(config, config["baseline"], "config", "baseline"),
             "benchmarks": [
-                _of(each, "key", "title", "stands_for") | {"items": each.n, "samples": each.decoding.samples}
+                _of(each, "key", "title", "stands_for")
+                | {"items": each.n, "samples": config["evaluation"].get("samples", each.decoding.samples)}
                 for each in chosen
             ],
             "training": dict(config["training"]),

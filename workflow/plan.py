@@ -21,6 +21,7 @@ from core.files import json_text, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
+from evals import data
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
 from models import registry
@@ -286,9 +287,14 @@ def plan(
     `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
-    known = benchmarks.keys()
-    for key in config["evaluation"]["benchmarks"]:
-        if key not in known:
+    known, evaluation = benchmarks.keys(), config["evaluation"]
+    # The key of a user's file is its name; commands that draw its responses get the file.
+    evaluation["names"] = evaluation["benchmarks"]
+    evaluation["benchmarks"] = [
+        data.own(key).key if key.endswith(benchmarks.OWN) else key for key in evaluation["names"]
+    ]
+    for key in evaluation["benchmarks"]:
+        if not benchmarks.registered(key):
             raise unknown(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", key, known)
     matrix.canonical(config, config["baseline"], where(["baseline"]), "baseline")
     results = Results(root / config["scale"])

@@ -22,8 +22,9 @@ rule benchmark_data:
     params:
         folder=subpath(output[0], parent=True),
         content=lambda wc: benchmark(wc.benchmark).sha256,
+        name=lambda wc: NAMES[BENCHMARKS.index(wc.benchmark)],
     shell:
-        "quiet {log} python -m evals.fetch --benchmarks {wildcards.benchmark} --data {params.folder:q}"
+        "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q}"
 
 
 # One job generates for all benchmarks, since loading a model takes longer than many of them.
@@ -46,13 +47,14 @@ rule generate:
     params:
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
-        names=" ".join(BENCHMARKS),
+        names=NAMES,
+        drawn=[word for key, value in PLAN.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))],
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
         folder=subpath(output.json, parent=True),
     shell:
-        "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names} --backend {params.backend} {params.batch}"
+        "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names:q} {params.drawn} --backend {params.backend} {params.batch}"
         " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
 
 
