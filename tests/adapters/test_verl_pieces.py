@@ -51,34 +51,35 @@ def reads_all(prompts: list[str], responses: list[str], answers: list[str]) -> l
 REWARDS = {
     "tests.adapters.test_verl_pieces:reads_all": (1.0, None),
     "evals.reward:boxed": (0.0, None),
-    "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold'"),
-    "tests.adapters.worlds:one_nan": (0.0, "CorruptInputError: reward: returned nan"),
-    "tests.adapters.worlds:one_short": (0.0, "CorruptInputError: reward: returned 0 values for 1 response"),
-    "tests.adapters.worlds:nobody": (0.0, "ConfigError: spec: reward: 'tests.adapters.worlds:nobody' cannot be"),
+    "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold' (first response '2')"),
+    "tests.adapters.worlds:one_nan": (0.0, "returned nan for response 0: '2'"),
+    "tests.adapters.worlds:one_short": (0.0, "returned 0 values for 1 responses"),
 }
 
 
 def test_a_reward_scores_or_returns_what_went_wrong() -> None:
     """Never an exception: verl would take the sample out of its group in silence."""
     for name, (score, error) in REWARDS.items():
-        found = asyncio.run(dataset.compute_score(name, "2", "3", {"prompt": "1+1?"}, anything="else"))
+        text = json.dumps([[name], [1.0], 60.0])
+        found = asyncio.run(dataset.compute_score(text, "2", "3", {"prompt": "1+1?"}, anything="else"))
         assert (found["score"], found["acc"], found["timeout"]) == (score, score, False), name
         assert (found["error"] is None) == (error is None), name
         if error is not None:
             assert found["error"].startswith(f"reward {name}: {error}")
-            assert "response '2'" in found["error"]
 
 
 async def scored(name: str, responses: int) -> list[dict[str, Any]]:
-    asked = [dataset.compute_score(name, str(nth), "3", {"prompt": "1+1?"}) for nth in range(responses)]
+    text = json.dumps([[name], [1.0], 0.2])
+    asked = [dataset.compute_score(text, str(nth), "3", {"prompt": "1+1?"}) for nth in range(responses)]
     return list(await asyncio.gather(*asked))
 
 
-def test_a_reward_that_does_not_come_in_time_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "SECONDS", 0.2)
-    for name in ("tests.adapters.test_verl_pieces:hangs", "tests.adapters.worlds:one_none"):
-        (found,) = asyncio.run(scored(name, 1))
-        assert (found["timeout"], found["error"]) == (True, None), name
+def test_a_reward_that_is_late_ends_the_run_and_one_that_did_not_grade_does_not() -> None:
+    (late,) = asyncio.run(scored("tests.adapters.test_verl_pieces:hangs", 1))
+    assert not late["timeout"]
+    assert late["error"].startswith("reward tests.adapters.test_verl_pieces:hangs: did not return within 0.2 s")
+    (none,) = asyncio.run(scored("tests.adapters.worlds:one_none", 1))
+    assert (none["timeout"], none["error"]) == (True, None)
 
 
 def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     rows = [worker.Response(key, "1-0-0", 0.0, 3, False, error) for key, error in (("a", None), ("b", "reward x: no"))]
     monkeypatch.setattr(trainer.tq, "kv_batch_get", lambda **_: None)
     monkeypatch.setattr(trainer, "responses", lambda *_: rows)
-    with pytest.raises(BenchError, match="reward x: no"):
+    with pytest.raises(BenchError, match="rollout 1: reward x: no"):
         buffer._wait_for_rows("train")
 
 
