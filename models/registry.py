@@ -191,11 +191,13 @@ def keys(folder: Path = FOLDER) -> tuple[str, ...]:
     return tuple(sorted([*(path.stem for path in folder.glob("*.yaml")), *_OWN]))
 
 
-@cache
 def model(key: str, folder: Path = FOLDER) -> Model:
     """Return the model `key`; ConfigError names the nearest key, or the invalid file and its key."""
-    if key in _OWN:
-        return _OWN[key]
+    return _OWN.get(key) or _of_file(key, folder)
+
+
+@cache
+def _of_file(key: str, folder: Path) -> Model:
     shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
     if key not in keys(folder):
         raise unknown(str(shown), "model", key, keys(folder))
