@@ -338,7 +338,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "base/base.json": lambda path: recipe.record(path.parent),
     "items.jsonl": lambda path: data.content_sha256(data.items(read_jsonl(path), str(path))),
     "embedded.yaml": lambda path: config.resolved([path]),
-    "tiny_qwen2.yaml": lambda path: (registry.model.cache_clear(), registry.model("tiny_qwen2", path.parent)),
+    "tiny_qwen2.yaml": lambda path: (registry._of_file.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": rows.tables,
     "figures.yaml": figure_spec.figures,
     "claims.yaml": claims.read_claims.__wrapped__,
