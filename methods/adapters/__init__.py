@@ -24,7 +24,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -32,6 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from core.errors import ConfigError, CorruptInputError, unknown
+from core.files import write_text
 from methods.training.spec import TRAINERS
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
+TEMPORARY = Path("/tmp")  # short, because the path of a socket is limited to 107 characters
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,28 @@ def loggers(run: Path) -> list[str]:
             os.environ[variable] = str(run / "log")
         os.environ.setdefault("WANDB_MODE", "offline")
     return names
+
+
+@contextmanager
+def temporary_folder(state: Path) -> Iterator[Path]:
+    """Yield a folder, closed to other users, for temporary files of the trainer's libraries; remove it at the end.
+
+    state: the run's folder of states. Its file `temporary` holds the folder's name: a killed process leaves both, and
+    the next start of the run removes them.
+    """
+    record, before = state / "temporary", tempfile.tempdir
+    name = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
+    if re.fullmatch(r"tepo-\d+-\w+", name):  # strictly, because the folder gets deleted
+        shutil.rmtree(TEMPORARY / name, ignore_errors=True)
+    prefix = f"tepo-{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=TEMPORARY, ignore_cleanup_errors=True) as folder:
+        write_text(record, Path(folder).name)
+        tempfile.tempdir = folder  # importing wandb, which TRL does, makes two folders there
+        try:
+            yield Path(folder)
+        finally:
+            tempfile.tempdir = before
+            record.unlink(missing_ok=True)
 
 
 class Adapter(Protocol):

@@ -293,6 +293,30 @@ def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(worl
     rollouts.check_readable(check(worlds.spec(world, max_prompt_tokens=len(ids))), [prompt], made)
 
 
+def test_prompts_are_sampled_on_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from methods import sampling
+
+    seen: list[torch.Tensor] = []
+
+    def sample(model: Any, ids: torch.Tensor, mask: torch.Tensor, **_: Any) -> sampling.Sampled:
+        seen.extend((ids, mask))
+        return sampling.Sampled(torch.tensor([[7]]), torch.tensor([1]), torch.zeros(1, 1))
+
+    monkeypatch.setattr(sampling, "unsupported", lambda *_: None)
+    monkeypatch.setattr(sampling, "sample", sample)
+    trainer = bare(
+        model=SimpleNamespace(device=torch.device("meta")),
+        generation_config=SimpleNamespace(to_diff_dict=dict),
+        present=SimpleNamespace(),
+        _tokenizer=SimpleNamespace(pad_token_id=0),
+        max_completion_length=1, eos_token_ids=[1], temperature=1.0,
+    )  # fmt: skip
+    assert trainer._generate_single_turn([[1, 2]], None, {}) == ([[7]], None)
+    assert [x.device.type for x in seen] == ["meta", "meta"]
+
+
 MODELS = ("qwen2", "llama", "qwen3", "mistral")
 
 
@@ -374,6 +398,27 @@ def test_a_row_holds_a_prompt_once_and_hides_responses_from_each_other() -> None
     assert packed.positions.tolist() == [[0, 1, 2], [0, 1, 1], [0, 1, 2]]
     assert packed.state.tolist() == [[1, 2], [1, 0], [3, 4], [3, 5], [7, 8]]
     assert packed.seen[1].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
+
+
+def test_states_that_several_responses_read_have_one_gradient_on_two_threads() -> None:
+    import torch
+
+    ids, threads = torch.ones(256, 3, dtype=torch.long), torch.get_num_threads()
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(1, 257, 256, generator=draw, requires_grad=True)  # 256 responses read the prompt's
+    weights = torch.randn(512, 256, generator=draw)
+    model = SimpleNamespace(
+        config=SimpleNamespace(_attn_implementation="sdpa"),
+        base_model=lambda **_: SimpleNamespace(last_hidden_state=states),
+    )
+    try:
+        torch.set_num_threads(2)
+        losses = [(shared_prefix.states(model, ids, torch.ones_like(ids), 2) * weights).sum() for _ in range(20)]
+        first, *others = (torch.autograd.grad(loss, states)[0] for loss in losses)
+    finally:
+        torch.set_num_threads(threads)
+    assert first[0, 0].any()
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Callable[..., int], tmp_path: Path) -> None:

@@ -1,8 +1,12 @@
 """Specifications: bad ones end before training in one line; every run of the paper as verl's configuration."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from typing import Any
 import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from methods import catalog, train
+from methods import adapters, catalog, train
 from methods.adapters import adapter, trl, verl
 from methods.adapters.verl import config as verl_config
 from methods.training import spec as specs
@@ -227,6 +231,33 @@ def test_statistics_over_a_minibatch_are_gathered_over_gpus_and_micro_batches() 
         split = training.model_copy(update={"cov_scope": "microbatch"})
         assert not verl_config.packs_by_tokens(split, catalog.parse(key))
         assert verl_config.micro_batch_rows(split, catalog.parse(key)) == 2
+
+
+KILLED = """
+import os, pathlib, signal, sys, tempfile
+from methods.adapters import temporary_folder
+with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
+    assert pathlib.Path(tempfile.mkdtemp()).parent == folder
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_temporary_folder_of_a_killed_process_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    record, before = tmp_path / "temporary", tempfile.gettempdir()
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
+    left = adapters.TEMPORARY / record.read_text()
+    assert len(list(left.iterdir())) == 1
+    with adapters.temporary_folder(tmp_path) as folder:
+        assert not left.exists()
+        assert folder.stat().st_mode & 0o077 == 0
+        (folder / "sub").mkdir()
+    assert (folder.exists(), record.exists(), tempfile.gettempdir()) == (False, False, before)
+    # nothing else is removed, whatever the file holds
+    own = tmp_path / "mine"
+    own.mkdir()
+    record.write_text(os.path.relpath(own, adapters.TEMPORARY))
+    with adapters.temporary_folder(tmp_path):
+        assert own.is_dir()
 
 
 def test_a_plan_checks_everything_and_trains_nothing(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ import pytest
 import tepo_bench
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
+from methods.adapters import TEMPORARY, temporary_folder
 from methods.adapters.verl import dataset, processes
 from methods.adapters.verl.config import Files, compose, overrides
 from methods.train import STOPPED
@@ -166,7 +167,8 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
         own |= set(descendants(second))
         assert second.wait(timeout=1800) == 0, said(out)[-3000:]
     assert (in_arguments, told(out)) == (set(), set())
-    assert list(processes.PLACE.glob(f"tepo-{second.pid}-*")) == []
+    for process in (stopped, first, second):  # what the killed one left, too
+        assert list(TEMPORARY.glob(f"tepo-{process.pid}-*")) == []
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over([*own, *children], 90) == []
     assert str(moments) in said(out)
@@ -297,8 +299,8 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(rows, table)
     (tmp_path / "own_methods.py").write_text(EXTERNAL_LIB)
     name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
-    with processes.short_folder() as short:
-        config = compose(overrides(spec, Files(table, tmp_path / "checkpoints", log, ray_temp=Path(short))))
+    with temporary_folder(tmp_path) as short:
+        config = compose(overrides(spec, Files(table, tmp_path / "checkpoints", log, ray_temp=short)))
         OmegaConf.set_struct(config, False)
         config.actor_rollout_ref.model.external_lib = "own_methods"
         config.actor_rollout_ref.actor.policy_loss.loss_mode = config.algorithm.adv_estimator = name

@@ -6,12 +6,14 @@ Imports nothing heavy: the command reads it before it knows whether there is a G
 import operator
 import os
 import platform
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.provenance import ROOT, version
 from models.registry import Shape
 from tests.gpu.models import MEDIUM_0_5B, MEDIUM_1_5B, SMALL, TOY
 
@@ -70,16 +72,20 @@ class Check:
     on_gpu: tuple[str, ...] = ()  # figures that say nothing of a CPU
 
 
+# Packages whose other versions compute or fail otherwise; of the rest any version will do.
+PIN = r"^(torch|transformers|tokenizers|trl|verl|tensordict|ray)(?:\[\S+\])?==(\S+)"
 SPEED = "tepo_over_grpo_seconds"  # its limit is for the random weights' size
 
 CHECKS = (
     Check(
         0, "The machine", 0.3, "tests.gpu.checks:look",
         (
-            "driver >= 580", "torch_sees_the_gpu = true", "compiler = true", "cpus >= 6", "shared_memory_gb >= 2",
-            "disk_free_gb >= 60",
+            "driver >= 580", "torch_sees_the_gpu = true", "packages_differ = 0", "compiler = true", "cpus >= 6",
+            "shared_memory_gb >= 2", "disk_free_gb >= 60",
         ),
-        on_gpu=("driver", "torch_sees_the_gpu", "compiler", "cpus", "shared_memory_gb", "disk_free_gb"),
+        on_gpu=(
+            "driver", "torch_sees_the_gpu", "packages_differ", "compiler", "cpus", "shared_memory_gb", "disk_free_gb",
+        ),
     ),
     Check(
         1, "Loss and gradient of every method through verl's engine, packed, against the plain float32 model",
@@ -127,10 +133,14 @@ def look(place: Place) -> Figures:
     import torch
 
     smi = nvidia_smi("name", "driver_version")
+    pins = re.findall(PIN, (ROOT / "requirements/gpu.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    differ = {name: have for name, pin in pins if (have := (version(name) or "missing").partition("+")[0]) != pin}
     return {
         "gpu": smi[0] if smi else None,
         "driver": float(".".join(smi[1].split(".")[:2])) if smi else None,  # 580.65 of 580.65.06
         "torch_sees_the_gpu": torch.cuda.is_available(),
+        "packages_differ": len(differ),
+        "packages": differ,
         "capability": ".".join(map(str, torch.cuda.get_device_capability())) if place.cuda else None,
         "glibc": platform.libc_ver()[1],
         "compiler": any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "x86_64-conda-linux-gnu-cc", "clang"))),

@@ -56,7 +56,10 @@ def losses(place: Place) -> Figures:
     base = models.save(place.folder / "losses" / "base", place.size.small, spread=0.2)
     spec = spec_of(place, base, max_completion_tokens=LIMIT)
     os.environ |= environment(spec.training, place.folder) | ALONE
-    model = plain_model(base)
+
+    from tests.adapters.verl_worker import plain_model
+
+    model = plain_model(spec)
     single = gradients(model, spec, place.folder / "losses" / "float32", half=False)
     half = gradients(model, spec, place.folder / "losses" / "bfloat16", half=True)
     # A method that ranks tokens may take another one after rounding, and one of these few dozen is percents of the
@@ -73,16 +76,6 @@ def losses(place: Place) -> Figures:
         "bfloat16_cosine_worst_method": least,
         "bfloat16_cosine_worst_of_ranking_methods": min(half[key]["cosine"] for key in ranking),
     }
-
-
-def plain_model(base: Path) -> Any:
-    """The model in float32 on the CPU, before verl builds an engine: that gives the class another forward."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="eager")
-    model.forward = model.forward  # bound now
-    return model
 
 
 def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, float]]:

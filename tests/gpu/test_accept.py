@@ -1,18 +1,20 @@
 """`make gpu`: what it asks, that a failed check is a failed command, and the whole of it on a CPU."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import ConfigError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT
-from tests.gpu import accept, models, runs
-from tests.gpu.checks import CHECKS, Place
+from tests.gpu import accept, checks, models, runs
+from tests.gpu.checks import CHECKS, Check, Place
 
 
 def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
@@ -52,6 +54,35 @@ def test_unknown_checks_are_refused() -> None:
         accept.select([17])
     assert [check.number for check in accept.select([5])] == [3, 5]
     assert accept.select(None) == list(CHECKS)
+
+
+def test_each_check_is_recorded_at_once_and_what_does_not_fit_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def run(check: Check, *_: object) -> dict[str, Any]:
+        if check.number:
+            seen.append(read_json(tmp_path / "acceptance.json"))
+        return {"number": check.number, "state": accept.HELD}
+
+    monkeypatch.setattr(accept, "run", run)
+    for minutes, states in {3: "pppnnn", 20: "pppppp"}.items():
+        words = ["accept", "--device", "cpu", "--out", str(tmp_path), "--minutes", str(minutes)]
+        monkeypatch.setattr(sys, "argv", words)
+        assert accept.main() == 0
+        record = read_json(tmp_path / "acceptance.json")
+        assert "".join("n" if c["state"] == accept.NOT_RUN else "p" for c in record["checks"]) == states
+        assert record["passed"] is (True if minutes == 20 else None)
+    assert [c["state"] for c in seen[0]["checks"]] == [accept.HELD, *[accept.NOT_RUN] * 5]
+
+
+def test_a_package_of_another_version_is_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = dict(re.findall(checks.PIN, (ROOT / "requirements/gpu.txt").read_text(), re.MULTILINE))
+    monkeypatch.setattr(checks, "version", lambda name: f"{right[name]}+cu130" if name != "ray" else "1.0")
+    found = checks.look(Place(tmp_path, "cpu", None))
+    assert (found["packages_differ"], found["packages"]) == (1, {"ray": "1.0"})
+    assert set(right) == {"torch", "transformers", "tokenizers", "trl", "verl", "tensordict", "ray"}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, loggers
+from methods.adapters import TRL_VERSION, Outcome, loggers, temporary_folder
 from methods.adapters.reward import Reward
 from methods.adapters.trl import shared_prefix
 from methods.method import Method
@@ -78,10 +78,11 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
     start = run.open()
     try:
-        trainer = build(spec, run, stop, reward)
-        if stop():  # the stop request arrived during loading
-            return Outcome(run.start.update, False, None)
-        trainer.train(resume_from_checkpoint=str(start) if start else None)
+        with temporary_folder(run.state):
+            trainer = build(spec, run, stop, reward)
+            if stop():  # the stop request arrived during loading
+                return Outcome(run.start.update, False, None)
+            trainer.train(resume_from_checkpoint=str(start) if start else None)
     finally:
         run.curve.close()
     recorder, responses = trainer.recorder, trainer.present.responses

@@ -92,6 +92,7 @@ def pack(ids: Tensor, mask: Tensor, width: int) -> Packed:
 def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
     """Return the states (tokens, D) before the output head that predict each response token, row by row."""
     import torch
+    from torch.nn.functional import embedding
 
     packed = pack(ids, mask, width)
     seen = packed.seen[:, None]
@@ -100,7 +101,8 @@ def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
     hidden: Tensor = model.base_model(
         input_ids=packed.ids, position_ids=packed.positions, attention_mask=seen, use_cache=False
     ).last_hidden_state
-    return hidden.flatten(0, 1)[packed.state[mask[:, -width:].bool()]]
+    # A state is read once by each response. The backward pass of an index adds them up in the order of threads.
+    return embedding(packed.state[mask[:, -width:].bool()], hidden.flatten(0, 1))
 
 
 def score(model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float) -> tuple[Tensor, ...]:

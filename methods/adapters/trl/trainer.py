@@ -167,12 +167,12 @@ class MethodTrainer(GRPOTrainer):
             finally:
                 del self.model.generate  # restores the method of the class
         width = max(map(len, prompt_ids))
-        pad = self._tokenizer.pad_token_id
+        pad, device = self._tokenizer.pad_token_id, self.model.device
         with torch.no_grad():
             sampled = sampling.sample(
                 self.model,
-                torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompt_ids]),
-                torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids]),
+                torch.tensor([[pad] * (width - len(ids)) + ids for ids in prompt_ids], device=device),
+                torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in prompt_ids], device=device),
                 max_new_tokens=self.max_completion_length,
                 ends=self.eos_token_ids,
                 pad=pad,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog
-from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome
+from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome, temporary_folder
 from methods.adapters.reward import Reward
 from methods.adapters.verl.config import Files, check_cpus, compose, overrides
 from methods.method import Method
@@ -91,12 +91,11 @@ def check_versions(device: str) -> None:
 
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
-    from methods.adapters.verl.processes import environment, short_folder
+    from methods.adapters.verl.processes import environment
 
     check_versions(spec.training.device)
     reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
-    with short_folder() as name:
-        short = Path(name)
+    with temporary_folder(run.state) as short:
         # Set before verl, Ray and datasets are imported, because they read their variables once. Without
         # HF_DATASETS_CACHE, datasets would copy every prompt table into the home folder.
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
@@ -139,6 +138,7 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
             table = run.state / "prompts.parquet"
             dataset.write_parquet(prompts, reward.text, table)
             resume = None if start is None else checkpoint.step_of(start)
+            # a subfolder, because Ray opens its folder to all users
             files = Files(table, run.state, run.state / "verl.jsonl", resume=resume, ray_temp=short / "ray")
             config = compose(overrides(spec, files))
             OmegaConf.save(config, run.state / "verl.yaml")

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from core.caches import engine_caches
@@ -34,7 +33,6 @@ LOOPBACK = {
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_HOST_IP": "127.0.0.1",
 }
-PLACE = Path("/tmp")  # short, because the path of a socket is limited to 107 characters
 
 
 class StalledError(BenchError, TimeoutError):
@@ -175,12 +173,6 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def short_folder() -> TemporaryDirectory[str]:
-    """Return a folder for Ray's sockets and logs, closed to other users. A killed process leaves it behind."""
-    # mkdtemp's folders have mode 0700. Ray makes its folder accessible to all users, so it gets a subfolder.
-    return TemporaryDirectory(prefix=f"tepo-{os.getpid()}-", dir=PLACE, ignore_cleanup_errors=True)
 
 
 # Between the ports of Ray's workers and the ephemeral ports of Linux.

@@ -1,5 +1,6 @@
 """verl's synchronous trainer with our loss, advantages, prompt order and filter. Every override calls `super()`, except
-those for another order of prompts (`_next_train_batch`) and another buffer (`_build_replay_buffer`).
+those for the order of prompts (`_next_train_batch`), the buffer (`_build_replay_buffer`) and the number of rows that
+verl pads a rollout to (`_get_required_batch_multiple`).
 
 Imports verl, so it is imported only in the driver, when a run starts. Differences from stock verl:
 
