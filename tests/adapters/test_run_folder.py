@@ -100,25 +100,6 @@ DAMAGES: dict[str, Callable[[Path, float], object]] = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_whatever_is_damaged_the_run_ends_with_the_same_bytes(
-    how: str, interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    files = [path.relative_to(interrupted).as_posix() for path in sorted(interrupted.rglob("*")) if path.is_file()]
-    for number, name in enumerate(files):
-        out = tmp_path / str(number)
-        shutil.copytree(interrupted, out)
-        DAMAGES[how](out / name, 0.4)
-        capsys.readouterr()
-        train(out, spec)
-        said = capsys.readouterr().out
-        assert outputs(out) == outputs(straight), name
-        if name.startswith(("state/checkpoint-16/", "checkpoints/")):
-            assert ": not resumed from: " in said, (name, said)
-            named = name.split("/")[1 if name.startswith("checkpoints/") else -1]  # a checkpoint by its one digest
-            assert named in said or how in ("gone", "emptied"), (name, said)
-
-
 @pytest.fixture(scope="module")
 def interrupted(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Killed after four rollouts: two states, two checkpoints, and two rows of the fifth rollout."""
@@ -128,64 +109,53 @@ def interrupted(spec: Spec, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-RESUMED = re.compile(r"run: (?:resuming from \S+checkpoint-(\d+)|starting from the beginning) \(")
-
-
 def resumed_at(said: str) -> int:
     """Updates of the state that the last process resumed from; 0: the beginning."""
-    return int(RESUMED.findall(said)[-1] or 0)
+    found = re.findall(r"run: (?:resuming from \S+checkpoint-(\d+)|starting from the beginning) \(", said)
+    return int(found[-1] or 0)
 
 
-def flips(*names: str) -> Callable[[Path], object]:
-    return lambda out: [flip(out / name, 0.3) for name in names]
+# Updates of the state that is resumed from if a file of this folder is damaged; of any other: the newest.
+FALLBACK = {"state/checkpoint-16/": 12, "checkpoints/step4/": 12, "checkpoints/step2/": 0}
 
 
-def another_digit(name: str, row: int) -> Callable[[Path], object]:
-    def change(out: Path) -> None:
-        lines = (out / name).read_text().splitlines(keepends=True)
-        lines[row] = lines[row].replace("0.", "0.1", 1)
-        (out / name).write_text("".join(lines))
-
-    return change
-
-
-def others_checkpoint(out: Path) -> None:
-    """With hashes of its own."""
-    (out / "checkpoints/step4/model.safetensors").write_bytes(b"others")
-    digests.write_folder(out / "checkpoints/step4")
-
-
-FALLBACKS: dict[str, tuple[Callable[[Path], object], int, str]] = {  # damage, updates of the state resumed from, a line
-    "nothing": (flips(), 16, ""),
-    "the newest state": (flips("state/checkpoint-16/weights.bin"), 12, "weights.bin"),
-    "its position": (flips("state/checkpoint-16/position.json"), 12, "position.json"),
-    "its curve": (another_digit("state/checkpoint-16/curve.csv", 5), 12, "checkpoint-16/curve.csv"),
-    "its checksums": (flips("state/checkpoint-16/SHA256SUMS"), 12, "SHA256SUMS"),
-    "the older state, which is not needed": (flips("state/checkpoint-12/weights.bin"), 16, ""),
-    "both states": (flips("state/checkpoint-16/weights.bin", "state/checkpoint-12/trainer_state.json"), 0, ""),
-    "a checkpoint between the states": (flips("checkpoints/step4/model.safetensors"), 12, "step4"),
-    "a checkpoint before both": (flips("checkpoints/step2/model.safetensors"), 0, "step2"),
-    "a checkpoint of another run": (others_checkpoint, 12, "step4 is not the one that was published before it"),
-    "the growing curve": (another_digit("state/curve.csv", 14), 16, ""),  # each state has its own
-}
-
-
-@pytest.mark.parametrize("case", FALLBACKS)
-def test_the_state_before_is_resumed_from(
-    case: str, interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("how", DAMAGES)
+def test_whatever_is_damaged_the_run_ends_with_the_same_bytes(
+    how: str, interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damage, update, line = FALLBACKS[case]
-    out = tmp_path / "run"
-    shutil.copytree(interrupted, out)
-    damage(out)
-    capsys.readouterr()
-    train(out, spec)
-    said = capsys.readouterr().out
-    assert resumed_at(said) == update
-    assert outputs(out) == outputs(straight)
-    assert line in said
-    refused = [line for line in said.splitlines() if ": not resumed from: " in line]
-    assert len(refused) == {16: 0, 12: 1, 0: 2}[update]
+    for path in sorted(path for path in interrupted.rglob("*") if path.is_file()):
+        name = path.relative_to(interrupted).as_posix()
+        out = tmp_path / name / "run"
+        shutil.copytree(interrupted, out)
+        DAMAGES[how](out / name, 0.4)
+        capsys.readouterr()
+        train(out, spec)
+        said = capsys.readouterr().out
+        assert outputs(out) == outputs(straight), name
+        expected = next((update for folder, update in FALLBACK.items() if name.startswith(folder)), 16)
+        assert resumed_at(said) == expected, (name, said)
+        assert said.count(": not resumed from: ") == {16: 0, 12: 1, 0: 2}[expected], (name, said)
+        if expected != 16 and how not in ("gone", "emptied"):
+            assert name.split("/")[1 if name.startswith("checkpoints/") else -1] in said, name
+
+
+def test_without_a_whole_state_or_with_the_checkpoint_of_another_run(
+    interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for update, line in {0: "trainer_state.json", 12: "step4 is not the one that was published before it"}.items():
+        out = tmp_path / str(update) / "run"
+        shutil.copytree(interrupted, out)
+        if update:
+            (out / "checkpoints/step4/model.safetensors").write_bytes(b"others")
+            digests.write_folder(out / "checkpoints/step4")
+        else:
+            for name in ("checkpoint-16/weights.bin", "checkpoint-12/trainer_state.json"):
+                flip(out / "state" / name, 0.3)
+        capsys.readouterr()
+        train(out, spec)
+        said = capsys.readouterr().out
+        assert (resumed_at(said), line in said) == (update, True)
+        assert outputs(out) == outputs(straight)
 
 
 def test_a_checkpoint_damaged_before_the_end_is_no_result(
