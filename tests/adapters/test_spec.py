@@ -159,7 +159,7 @@ def test_a_base_without_a_tokenizer_is_named(trainer: str, world: Path, tmp_path
 
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = verl_config.Files(prompts=Path("run/train.parquet"), checkpoints=Path("run/state"), log=Path("run/verl.jsonl"))
+FOLDER = Path("run/state")
 PAPER = load([ROOT / "config/embedded.yaml", ROOT / "config/paper.yaml"])
 RUNS = {planned.run.path.as_posix(): planned for planned in Matrix(PAPER).planned}
 
@@ -203,7 +203,7 @@ TRAPS: dict[str, Any] = {
 
 
 def test_the_papers_values_reach_verls_configuration() -> None:
-    ours = verl_config.overrides(paper_spec(TEPO), FILES)
+    ours = verl_config.overrides(paper_spec(TEPO), FOLDER)
     assert {key: ours[key] for key in TRAPS} == TRAPS
 
 
@@ -214,7 +214,7 @@ def test_verl_accepts_every_kind_of_run_of_the_paper() -> None:
     models = {planned.run.model: name for name, planned in RUNS.items()}
     for name in sorted({*methods.values(), *models.values()}):
         spec = paper_spec(name)
-        made = verl_config.compose(verl_config.overrides(spec, FILES))
+        made = verl_config.compose(verl_config.overrides(spec, FOLDER))
         verl.check(spec.training, catalog.parse(spec.method))
         assert made.actor_rollout_ref.actor.ppo_mini_batch_size * made.actor_rollout_ref.rollout.n == 128, name
         assert spec.training.updates_per_rollout == 4, name

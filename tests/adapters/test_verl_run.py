@@ -21,7 +21,7 @@ from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
 from methods.adapters import TEMPORARY, temporary_folder
 from methods.adapters.verl import dataset, processes
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.config import PROMPTS, compose, overrides
 from methods.train import STOPPED
 from methods.training.spec import check
 from tests import planted
@@ -289,7 +289,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     from omegaconf import OmegaConf
 
     spec = check(worlds.spec(world, trainer="verl", filter="none", passes=1))
-    table, log = tmp_path / "prompts.parquet", tmp_path / "metrics.jsonl"
+    table, log = tmp_path / PROMPTS, tmp_path / "verl.jsonl"
     prompts = [json.loads(line) for line in Path(spec.prompts).read_text(encoding="utf-8").splitlines()]
     dataset.write_parquet(prompts, spec.reward, table)
     rows = pyarrow.parquet.read_table(table)
@@ -300,7 +300,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     (tmp_path / "own_methods.py").write_text(EXTERNAL_LIB)
     name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
     with temporary_folder(tmp_path) as short:
-        config = compose(overrides(spec, Files(table, tmp_path / "checkpoints", log, ray_temp=short)))
+        config = compose(overrides(spec, tmp_path, ray_temp=short / "ray"))
         OmegaConf.set_struct(config, False)
         config.actor_rollout_ref.model.external_lib = "own_methods"
         config.actor_rollout_ref.actor.policy_loss.loss_mode = config.algorithm.adv_estimator = name

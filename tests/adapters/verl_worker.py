@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from methods import catalog
 from methods.adapters.verl import checkpoint
 from methods.adapters.verl import worker as verl_worker
-from methods.adapters.verl.config import Files, compose, overrides
+from methods.adapters.verl.config import compose, overrides
 from methods.adapters.verl.worker import MINIBATCH_ROWS, RESULT, MethodLoss
 from methods.batch import Batch
 from methods.training.rollouts import derive
@@ -34,8 +34,7 @@ def training_worker(spec: Spec, folder: Path, changes: Mapping[str, Any] | None 
     """verl's training worker, as `ActorRolloutRefWorker` builds it from our configuration. changes: of verl's keys."""
     from verl.workers.engine_workers import ActorRolloutRefWorker
 
-    files = Files(folder, folder, folder)
-    config = compose(overrides(spec, files) | dict(changes or {}))
+    config = compose(overrides(spec, folder) | dict(changes or {}))
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     return worker.actor

@@ -13,7 +13,7 @@ import yaml
 from core.errors import ConfigError
 from core.provenance import ROOT
 from methods import adapters, catalog
-from methods.adapters.verl.config import Files, overrides
+from methods.adapters.verl.config import overrides
 from methods.batch import Batch
 from methods.parts import Terms, masks
 from methods.training import movement, rollouts
@@ -33,8 +33,7 @@ def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
     for text, names in (("", []), ("tensorboard,wandb", ["tensorboard", "wandb"])):
         monkeypatch.setenv("TEPO_LOG", text)
         assert adapters.loggers(tmp_path) == names
-        files = dict.fromkeys(("prompts", "checkpoints", "log"), tmp_path / "state")
-        assert overrides(spec, Files(**files))["trainer.logger"] == ["file", *names]
+        assert overrides(spec, tmp_path / "state")["trainer.logger"] == ["file", *names]
     assert (os.environ["WANDB_MODE"], os.environ["TENSORBOARD_DIR"]) == ("offline", str(tmp_path / "log"))
     for text, said in (
         ("tensorbord", "unknown value 'tensorbord'.*nearest: tensorboard"),

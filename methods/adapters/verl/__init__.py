@@ -16,7 +16,7 @@ from core.provenance import version
 from methods import catalog
 from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome, temporary_folder
 from methods.adapters.reward import Reward
-from methods.adapters.verl.config import Files, check_cpus, compose, overrides
+from methods.adapters.verl.config import PROMPTS, check_cpus, compose, overrides
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -135,12 +135,10 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():
-            table = run.state / "prompts.parquet"
-            dataset.write_parquet(prompts, reward.text, table)
+            dataset.write_parquet(prompts, reward.text, run.state / PROMPTS)
             resume = None if start is None else checkpoint.step_of(start)
             # a subfolder, because Ray opens its folder to all users
-            files = Files(table, run.state, run.state / "verl.jsonl", resume=resume, ray_temp=short / "ray")
-            config = compose(overrides(spec, files))
+            config = compose(overrides(spec, run.state, resume, short / "ray"))
             OmegaConf.save(config, run.state / "verl.yaml")
             with processes.ray_for(config, processes.environment(t, short)):
                 check_cpus(t, ray.cluster_resources().get("CPU", 0), "Ray")

@@ -6,7 +6,6 @@ This module imports neither verl nor torch, because `workflow.cost` uses the siz
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 DATA = ("methods/adapters/verl/config.yaml",)
 OURS = ROOT / DATA[0]
+
+PROMPTS = "prompts.parquet"  # in the run's folder of states
 
 # Names in config.yaml under which the adapter's parts are registered with verl.
 TRAINER = ADVANTAGE = "methods"
@@ -44,27 +45,26 @@ _ADDED = (
 )
 
 
-@dataclass(frozen=True)
-class Files:
-    """Files that a run reads and writes, besides those of its specification."""
+def overrides(spec: Spec, folder: Path, resume: Path | None = None, ray_temp: Path | None = None) -> dict[str, Any]:
+    """Return dotted verl key -> our value if it differs from verl's default. Reads config.yaml, not verl's files.
 
-    prompts: Path  # parquet table
-    checkpoints: Path  # folder of verl's `global_step_<N>`
-    log: Path  # verl's metrics
-    resume: Path | None = None  # the `global_step_<N>` to resume from
-    ray_temp: Path | None = None  # short, because socket paths are limited in length
-
-
-def overrides(spec: Spec, files: Files) -> dict[str, Any]:
-    """Return dotted verl key -> our value if it differs from verl's default. Reads config.yaml, not verl's files."""
+    folder: `state` of the run, for everything that verl writes; resume: the `global_step_<N>` to resume from; ray_temp:
+    a folder for Ray, short, because socket paths are limited in length.
+    """
     from omegaconf import OmegaConf
 
     values = OmegaConf.create(
         {
             "spec": {"base": spec.base, "seed": spec.seed},
             "training": spec.training.model_dump(),
-            "files": {name: None if path is None else str(path) for name, path in vars(files).items()},
-            "derived": derived(spec, files),
+            "files": {
+                "prompts": str(folder / PROMPTS),
+                "checkpoints": str(folder),
+                "log": str(folder / "verl.jsonl"),
+                "resume": None if resume is None else str(resume),
+                "resume_mode": "disable" if resume is None else "resume_path",
+            },
+            "derived": derived(spec) | {"loggers": ["file", *loggers(folder.parent)]},
         }
     )
     ours = OmegaConf.load(OURS)
@@ -75,12 +75,12 @@ def overrides(spec: Spec, files: Files) -> dict[str, Any]:
         # One simulated GPU, because verl places its workers by GPUs. More CPUs than a small machine has, because Ray
         # starts an actor only if it counts a free one.
         start |= {"num_cpus": 16, "num_gpus": 1, "include_dashboard": False}
-    if files.ray_temp is not None:
-        start["_temp_dir"] = str(files.ray_temp)
+    if ray_temp is not None:
+        start["_temp_dir"] = str(ray_temp)
     return dict(_leaves(sections))
 
 
-def derived(spec: Spec, files: Files) -> dict[str, Any]:
+def derived(spec: Spec) -> dict[str, Any]:
     """Return the values of config.yaml that are neither constant nor fields of the specification."""
     t, method = spec.training, catalog.parse(spec.method)
     cuda = t.device == "cuda"
@@ -102,8 +102,6 @@ def derived(spec: Spec, files: Files) -> dict[str, Any]:
         "pass_dtype": "bf16" if t.precision == "bfloat16" else "fp32",
         "longest_sequence": longest,
         "engine_batch_tokens": max(8192, longest),  # vLLM requires room for one sequence
-        "loggers": ["file", *loggers(files.checkpoints.parent)],
-        "resume_mode": "disable" if files.resume is None else "resume_path",
     }
 
 
