@@ -28,7 +28,7 @@ from methods.train import StopRequest, execute
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive
-from methods.training.spec import Training, check
+from methods.training.spec import check
 from tests.adapters import worlds
 from tests.adapters.conftest import StopAfter
 
@@ -249,32 +249,45 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
         recorder.write_row({"rollout": 2}, 2, None, norm)
 
 
+def ungraded(prompts: list[str], responses: list[str], answers: list[str]) -> list[float | None]:
+    """None for the first response of a draw."""
+    return [None, *worlds.even(prompts, responses, answers)[1:]]
+
+
 @pytest.mark.parametrize(("filtering", "key"), [("none", "opo"), ("oversample", "reinforce_pp")])
-def test_a_group_with_a_response_that_nobody_judged_is_dropped_whole_and_counted(filtering: str, key: str) -> None:
+def test_a_group_with_a_response_without_a_reward_is_dropped_whole_and_counted(
+    filtering: str, key: str, train: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Advantages are over the rows that are trained on; these methods weigh responses by their lengths."""
     import torch
 
-    sizes = {"samples_per_prompt": 2, "filter": filtering}
-    trainer = bare(
-        training_sizes=Training(**worlds.TRAINING | sizes),
-        num_generations=2,
-        method=catalog.parse(key),
-        state=SimpleNamespace(global_step=0),
-        eos_token_ids=[0],
-        _tokenizer=SimpleNamespace(pad_token_id=0),
-        recorder=SimpleNamespace(),
-    )
-    sampled = rows([3, 1, 2, 2, 5, 4], [0, 1, 0, math.nan, 1, 1 / 2])
-    trainer._draw = lambda *_: ({}, sampled)
-    trainer._generate_and_score_completions([{"index": row // 2} for row in range(6)])
-    kept = trainer.present.kept
-    assert kept.reward.tolist() == [0, 1, 1, 1 / 2]
-    index = torch.tensor([0, 1, 4, 5])
-    expected = trainer.method.advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
+    from methods.adapters.trl.trainer import MethodTrainer
+
+    seen: list[tuple[Rows, Rows]] = []
+    original = MethodTrainer._figures
+
+    def figures(self: Any, sampled: Rows, kept_groups: list[int]) -> dict[str, Any]:
+        seen.append((sampled, self.present.kept))
+        return original(self, sampled, kept_groups)
+
+    monkeypatch.setattr(MethodTrainer, "_figures", figures)
+    changes = {"filter": filtering, "reward": "tests.adapters.test_loss:ungraded", "rollouts": 1, "checkpoints": (1,)}
+    assert train(tmp_path / "run", key, **changes) == 0
+    ((sampled, kept),) = seen
+    rewards = sampled.reward.view(-1, 4)
+    informative = [
+        group for group in range(1, len(rewards)) if filtering == "none" or rewards[group].unique().numel() > 1
+    ]
+    index = torch.cat([torch.arange(4 * group, 4 * group + 4) for group in informative[:4]])
+    assert rewards.isnan().nonzero().tolist() == [[0, 0]]
+    assert torch.equal(kept.reward, sampled.reward[index])
+    expected = catalog.parse(key).advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
+    assert kept.advantage is not None
     assert torch.equal(kept.advantage, expected)
-    found = trainer.recorder.figures
-    assert (found["reward"], found["reward_given"], found["reward_kept"]) == (1 / 2, 1 / 2, 5 / 8)
-    assert (found["reward_timeouts"], found["groups_sampled"], found["groups_kept"]) == (1, 3, 2)
+    row = worlds.numbers(tmp_path / "run")[0]
+    assert float(row["reward"]) == pytest.approx(float(sampled.reward[1:].mean()))
+    assert (row["reward_timeouts"], row["groups_sampled"]) == ("1", str(len(rewards)))
+    assert row["groups_kept"] == str(len(index) // 4)
 
 
 def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(world: Path) -> None:
@@ -385,19 +398,6 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
             assert float(plain.norm()) > 0, key
             error = float((one_row - plain).norm() / plain.norm())
             assert error < 5e-6, f"{key} in {parts} parts: {error}"
-
-
-def test_a_row_holds_a_prompt_once_and_hides_responses_from_each_other() -> None:
-    import torch
-
-    # two groups of two and one response alone: prompts 1 2, 3, 3 4; the second prompt is padded with its own token
-    ids = torch.tensor([[1, 2, 5, 6], [1, 2, 7, 0], [3, 3, 5, 6], [3, 3, 8, 9], [3, 4, 5, 6]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
-    packed = shared_prefix.pack(ids, mask, 2)
-    assert packed.ids.tolist() == [[1, 2, 5], [3, 5, 8], [3, 4, 5]]
-    assert packed.positions.tolist() == [[0, 1, 2], [0, 1, 1], [0, 1, 2]]
-    assert packed.state.tolist() == [[1, 2], [1, 0], [3, 4], [3, 5], [7, 8]]
-    assert packed.seen[1].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 1]]
 
 
 def test_states_that_several_responses_read_have_one_gradient_on_two_threads() -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from tests.adapters.worlds import assert_same, numbers, weights
 from tests.core.test_worker import Served
 
 Train = Callable[..., int]
+EVEN = worlds.even
 slow = pytest.mark.slow
 
 
@@ -232,56 +234,47 @@ def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_pa
     assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
 
 
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 @slow
-def test_placebos_and_streams(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: dict[str, Path]
+def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A placebo is what the method gets, and the curve keeps the true reward. Another stream has the same prompts and
-    other samples; stream 0 is the run as it is without a stream."""
-    from methods.adapters.trl.trainer import MethodTrainer
+    drawn: list[list[str]] = []  # responses of each rollout
 
-    drawn: list[tuple[list[str], list[str], list[float]]] = []  # prompts, responses, true rewards
-    original = MethodTrainer._calculate_rewards
+    def even(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
+        drawn.append(responses)
+        return EVEN(prompts, responses, answers)
 
-    def watched(self: Any, inputs: Any, prompts: Any, completions: Any, *rest: Any) -> Any:
-        found = original(self, inputs, prompts, completions, *rest)
-        drawn.append((list(prompts), list(completions), found[:, 0].tolist()))
-        return found
-
-    monkeypatch.setattr(MethodTrainer, "_calculate_rewards", watched)
+    monkeypatch.setattr(worlds, "even", even)
     for name in ("inverted", "shuffled", "format"):
         drawn.clear()
         assert train(tmp_path / name, "grpo", placebo=placebo.dotted(name), variant=name) == 0
-        by_rollout = {int(row["rollout"]): row for row in numbers(tmp_path / name)}
-        for row, (_, responses, true) in zip(by_rollout.values(), drawn, strict=True):
-            assert float(row["reward"]) == pytest.approx(mean(true), abs=1e-12), name
-            assert true == worlds.even([], responses, []), name
+        for row, responses in zip(numbers(tmp_path / name)[::4], drawn, strict=True):
+            true = statistics.fmean(EVEN([], responses, []))
+            assert float(row["reward"]) == pytest.approx(true, abs=1e-12), name
             if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
                 assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
             else:
-                given = 1 - mean(true) if name == "inverted" else mean(true)
+                given = 1 - true if name == "inverted" else true
                 assert float(row["reward_given"]) == pytest.approx(given, abs=1e-12), name
 
-    # Stopped after the first rollout and resumed: the same numbers.
-    drawn.clear()
-    assert train(tmp_path / "zero", "grpo", stream=0) == 0
-    for name, changes in {
-        "stopped": {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"},
-        "again": {"stream": 1},
-    }.items():
-        assert train(tmp_path / name, "grpo", StopAfter(2), **changes) == STOPPED
+
+@slow
+def test_placebos_and_streams_are_resumed_to_the_same_bits(
+    train: Train, tmp_path: Path, trained: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another stream has the same prompts and other samples; stream 0 is the run as it is without a stream."""
+    asked: list[list[str]] = []  # prompts of each rollout
+    monkeypatch.setattr(worlds, "even", lambda prompts, *rest: asked.append(prompts) or EVEN(prompts, *rest))
+    shuffled = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}
+    for name, changes in {"zero": {"stream": 0}, "again": {"stream": 1}, "shuffled": shuffled}.items():
         assert train(tmp_path / name, "grpo", **changes) == 0
-    assert_same(tmp_path / "stopped", tmp_path / "shuffled", 2)
+        if name != "zero":
+            assert train(tmp_path / "stopped" / name, "grpo", StopAfter(2), **changes) == STOPPED
+            assert train(tmp_path / "stopped" / name, "grpo", **changes) == 0
+            assert_same(tmp_path / "stopped" / name, tmp_path / name, 2)
     assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
     assert weights(tmp_path / "zero") != weights(tmp_path / "again")
-    for (prompts, responses, _), (same_prompts, others, _) in zip(drawn[:2], drawn[-2:], strict=True):
-        assert prompts == same_prompts
-        # short responses of random weights may agree
-        assert sum(a == b for a, b in zip(responses, others, strict=True)) < len(responses) / 2
+    assert asked[:2] == asked[2:4]
 
 
 # long enough to be stopped in the middle

@@ -50,6 +50,7 @@ def reads_all(prompts: list[str], responses: list[str], answers: list[str]) -> l
 
 REWARDS = {
     "tests.adapters.test_verl_pieces:reads_all": (1.0, None),
+    "tests.adapters.test_verl_pieces:one_at_a_time": (1.0, None),
     "evals.reward:boxed": (0.0, None),
     "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold' (first response '2')"),
     "tests.adapters.worlds:one_nan": (0.0, "returned nan for response 0: '2'"),
@@ -68,17 +69,12 @@ def test_a_reward_scores_or_returns_what_went_wrong() -> None:
             assert found["error"].startswith(f"reward {name}: {error}")
 
 
-async def scored(name: str, responses: int) -> list[dict[str, Any]]:
-    text = json.dumps([[name], [1.0], 0.2])
-    asked = [dataset.compute_score(text, str(nth), "3", {"prompt": "1+1?"}) for nth in range(responses)]
-    return list(await asyncio.gather(*asked))
-
-
 def test_a_reward_that_is_late_ends_the_run_and_one_that_did_not_grade_does_not() -> None:
-    (late,) = asyncio.run(scored("tests.adapters.test_verl_pieces:hangs", 1))
+    names = "tests.adapters.test_verl_pieces:hangs", "tests.adapters.worlds:one_none"
+    texts = [json.dumps([[name], [1.0], 0.2]) for name in names]
+    late, none = (asyncio.run(dataset.compute_score(text, "2", "3", {"prompt": "1+1?"})) for text in texts)
     assert not late["timeout"]
-    assert late["error"].startswith("reward tests.adapters.test_verl_pieces:hangs: did not return within 0.2 s")
-    (none,) = asyncio.run(scored("tests.adapters.worlds:one_none", 1))
+    assert late["error"].startswith(f"reward {names[0]}: did not return within 0.2 s")
     assert (none["timeout"], none["error"]) == (True, None)
 
 
@@ -96,14 +92,6 @@ def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(trainer, "responses", lambda *_: rows)
     with pytest.raises(BenchError, match="rollout 1: reward x: no"):
         buffer._wait_for_rows("train")
-
-
-def saved_by(ranks: int, state: Path, step: int = 1) -> Path:
-    """A state as verl leaves it, saved by so many ranks."""
-    actor = state / f"global_step_{step}" / "actor"
-    actor.mkdir(parents=True)
-    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
-    return state
 
 
 def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:
@@ -210,6 +198,14 @@ def test_cpus_that_verl_reserves_are_counted_and_too_few_are_refused(gpus: int, 
     message = rf"environment: CPUs: this machine has {needed - 1}; a run on {gpus} GPUs? needs {needed} .*would hang"
     with pytest.raises(ConfigError, match=message):
         check_cpus(training, needed - 1, "this machine")
+
+
+def saved_by(ranks: int, state: Path, step: int = 1) -> Path:
+    """A state as verl leaves it, saved by so many ranks."""
+    actor = state / f"global_step_{step}" / "actor"
+    actor.mkdir(parents=True)
+    (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": ranks}))
+    return state
 
 
 def test_a_state_of_another_number_of_processes_is_refused(tmp_path: Path) -> None:
