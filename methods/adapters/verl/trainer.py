@@ -447,7 +447,7 @@ def by_rank(lengths: Sequence[int], size: int, ranks: int) -> list[int]:
 def balanced(lengths: Sequence[int], parts: int) -> list[list[int]]:
     """Split rows into parts with equally many rows and nearly equal sums of lengths; each part's rows in order.
 
-    Starts from verl's partition (Karmarkar-Karp), whose largest part of equally many rows is 2 to 4 % above the
+    Starts from verl's partition (Karmarkar-Karp), whose largest part of equally many rows is up to 20 % above the
     mean; exchanges between the largest and the smallest part, while they help, reduce this to less than 1 %.
     """
     found = get_seqlen_balanced_partitions(list(lengths), k_partitions=parts, equal_size=True)
