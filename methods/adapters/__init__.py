@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
-TEMPORARY = Path("/tmp")  # short, because the path of a socket is limited to 107 characters
+SHORT = Path("/tmp")  # for folders of sockets, whose paths are limited to 107 characters
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,19 @@ def loggers(run: Path) -> list[str]:
 
 
 @contextmanager
-def temporary_folder(state: Path) -> Iterator[Path]:
+def temporary_folder(state: Path, place: Path | None = None) -> Iterator[Path]:
     """Yield a folder, closed to other users, for temporary files of the trainer's libraries; remove it at the end.
 
     state: the run's folder of states. Its file `temporary` holds the folder's name: a killed process leaves both, and
-    the next start of the run removes them.
+    the next start of the run removes them. place: where the folder is made; None: Python's place (TMPDIR).
     """
+    place = place or Path(tempfile.gettempdir())
     record, before = state / "temporary", tempfile.tempdir
     name = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
     if re.fullmatch(r"tepo-\d+-\w+", name):  # strictly, because the folder gets deleted
-        shutil.rmtree(TEMPORARY / name, ignore_errors=True)
+        shutil.rmtree(place / name, ignore_errors=True)
     prefix = f"tepo-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=TEMPORARY, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
         write_text(record, Path(folder).name)
         tempfile.tempdir = folder  # importing wandb, which TRL does, makes two folders there
         try:

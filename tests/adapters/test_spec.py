@@ -245,7 +245,7 @@ with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
 def test_the_temporary_folder_of_a_killed_process_is_removed_at_the_next_start(tmp_path: Path) -> None:
     record, before = tmp_path / "temporary", tempfile.gettempdir()
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False)
-    left = adapters.TEMPORARY / record.read_text()
+    left = Path(before) / record.read_text()
     assert len(list(left.iterdir())) == 1
     with adapters.temporary_folder(tmp_path) as folder:
         assert not left.exists()
@@ -255,7 +255,7 @@ def test_the_temporary_folder_of_a_killed_process_is_removed_at_the_next_start(t
     # nothing else is removed, whatever the file holds
     own = tmp_path / "mine"
     own.mkdir()
-    record.write_text(os.path.relpath(own, adapters.TEMPORARY))
+    record.write_text(os.path.relpath(own, before))
     with adapters.temporary_folder(tmp_path):
         assert own.is_dir()
 

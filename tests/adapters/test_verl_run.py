@@ -19,7 +19,7 @@ import pytest
 import tepo_bench
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
-from methods.adapters import TEMPORARY, temporary_folder
+from methods.adapters import SHORT, temporary_folder
 from methods.adapters.verl import dataset, processes
 from methods.adapters.verl.config import PROMPTS, compose, overrides
 from methods.train import STOPPED
@@ -168,7 +168,7 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
         assert second.wait(timeout=1800) == 0, said(out)[-3000:]
     assert (in_arguments, told(out)) == (set(), set())
     for process in (stopped, first, second):  # what the killed one left, too
-        assert list(TEMPORARY.glob(f"tepo-{process.pid}-*")) == []
+        assert list(SHORT.glob(f"tepo-{process.pid}-*")) == []
     assert len(own) > 5, "Ray's processes were not seen"
     assert left_over([*own, *children], 90) == []
     assert str(moments) in said(out)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import BenchError, ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog
-from methods.adapters import TRL_VERSION, VERL_VERSION, Outcome, temporary_folder
+from methods.adapters import SHORT, TRL_VERSION, VERL_VERSION, Outcome, temporary_folder
 from methods.adapters.reward import Reward
 from methods.adapters.verl.config import PROMPTS, check_cpus, compose, overrides
 from methods.method import Method
@@ -95,7 +95,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
 
     check_versions(spec.training.device)
     reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
-    with temporary_folder(run.state) as short:
+    with temporary_folder(run.state, SHORT) as short:
         # Set before verl, Ray and datasets are imported, because they read their variables once. Without
         # HF_DATASETS_CACHE, datasets would copy every prompt table into the home folder.
         os.environ.update(environment(spec.training, short) | {"HF_DATASETS_CACHE": str(short / "datasets")})
