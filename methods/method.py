@@ -136,6 +136,28 @@ class Method:
         """Check a minibatch whose policy is the one that sampled it; see `methods.diagnostics.check_unchanged`."""
         return _diagnostics.check_unchanged(self.parts, batch)
 
+    def check_repeatable(self, batch: Batch) -> None:
+        """Raise `ConfigError` if two calls with the same input give another loss, or another advantage.
+
+        A formula that keeps a running mean or coefficient loses it when a run resumes, and no other check would notice.
+        batch: a whole minibatch; costs two losses without gradients.
+        """
+        import torch
+
+        rows = len(batch.mask)
+        reward_B = torch.arange(rows, device=batch.mask.device) % 2  # invented, in one group
+        given = reward_B.float(), torch.zeros_like(reward_B), batch.lengths_B.clamp(min=1)
+        with torch.no_grad():
+            for what, (first, second) in {
+                "loss": [self.loss(batch, generator=torch.Generator().manual_seed(0)) for _ in range(2)],
+                "advantage": [self.advantage(*given) for _ in range(2)],
+            }.items():
+                if not torch.equal(first, second):
+                    raise ConfigError(
+                        f"{self.key}: the {what} of the same input differs between two calls: a formula keeps state, "
+                        "which a resumed run would lose; compute it from the batch alone (docs/extend.md)"
+                    )
+
     def check(self, batch: Batch) -> None:
         """Raise `ConfigError` with the name of the first required tensor that `batch` lacks."""
         self._check(batch, self.needs)

@@ -54,11 +54,16 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default=0.0,
         help="seconds to wait while another process trains this run (default 0)",
     )
+    parser.add_argument(
+        "--force", action="store_true", help="train over a finished run of another specification in this folder"
+    )
     parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)
 
 
-def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan: bool = False) -> int:
+def execute(
+    text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan: bool = False, force: bool = False
+) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core import lock
     from methods import adapters, catalog
@@ -70,7 +75,7 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
     spec = read(text)
     run = RunFolder(out, spec)
     # before the adapter is loaded: a finished run must not require its trainer to be installed
-    if not plan and run.finished():
+    if not plan and run.finished(force):
         return _already(out)
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
@@ -89,7 +94,7 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
         print(f"{out}: {spec.trainer} would train {method.key} for {sizes}; settings, model and prompts are checked")
         return 0
     with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
-        if run.finished():  # again: the process that held the lock may have finished it
+        if run.finished(force):  # again: the process that held the lock may have finished it
             return _already(out)
         try:
             outcome = adapter.train(spec, run, stop)
@@ -112,6 +117,15 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan:
         entry |= {"params": dict(method.params), "readings": dict(method.readings), "needs": sorted(method.needs)}
         if idle := run.finish(entry, outcome.updates, outcome.collapsed_at, outcome.unanswered):
             print(f"{out}: {idle}", file=sys.stderr)
+        if (at := outcome.collapsed_at) is not None:
+            later = ", ".join(f"step{step}" for step in spec.checkpoints if step > at)
+            print(
+                f"{out}: collapsed at rollout {at} of {spec.training.rollouts}: mean rewards of the last "
+                f"{rollouts.COLLAPSE_ROLLOUTS} nearly {run.extremes[0]:g}, the lowest seen; training ended"
+                + f"; {later}: weights of rollout {at}"
+                * bool(later),
+                file=sys.stderr,
+            )
     return 0
 
 
@@ -131,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
     stop = StopRequest()
     stop.install()
     try:
-        return execute(args.spec, args.out, stop, args.wait, plan=args.plan)
+        return execute(args.spec, args.out, stop, args.wait, plan=args.plan, force=args.force)
     except BusyError as error:
         print(f"error: {error}", file=sys.stderr)
         return STOPPED

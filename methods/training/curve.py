@@ -93,7 +93,7 @@ class Recorder:
         self.stopped = False
         self.progress = Progress(run.spec.name, self.training.rollouts, start=run.start.rollout)
         self._entropy: float | None = None  # of the last update that had a gradient
-        self._unchanged_checked = False  # once per process: whether both passes over a minibatch round alike
+        self._unchanged_checked = False  # once per process: whether both passes over a minibatch agree
 
     def write_row(
         self,
@@ -117,10 +117,12 @@ class Recorder:
             **dict.fromkeys((*NAMES, *MOVEMENT, "grad_norm")), **figures, **(divergences or {}), **more,
             "update": update, "minibatch": index,
         }  # fmt: skip
+        row.pop("extremes", None)  # of the run, not a column
         if moved:
             row |= {"update_norm": moved.norm, "effective_step": moved.effective(float(more["learning_rate"] or 0))}
         if batch:
             if index == 0 and not self._unchanged_checked:
+                self.method.check_repeatable(batch)
                 if (rounding := self.method.check_unchanged(batch)) is not None:
                     print(f"{self.run.folder}: dH of unchanged weights: {rounding}", flush=True)
                 self._unchanged_checked = True
@@ -146,9 +148,10 @@ class Recorder:
 
         After a collapse the later checkpoints are published too, so that evaluation can measure the collapsed policy.
         """
-        rollout, t = figures["rollout"], self.training
+        rollout, t, seen = figures["rollout"], self.training, (*self.run.extremes, *figures["extremes"])
+        self.run.extremes = min(seen), max(seen)
         self.progress.update(rollout, reward=figures["reward"], entropy=self._entropy)
-        if collapsed(self.run.curve.rewards, rollout):
+        if collapsed(self.run.curve.rewards, rollout, self.run.extremes):
             self.collapsed_at = rollout
             return [step for step in self.run.spec.checkpoints if step >= rollout], False
         self.stopped = self.stop() and rollout < t.rollouts

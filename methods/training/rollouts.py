@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-# A run stops after this many consecutive rollouts with a mean reward below this limit. Without right answers every
-# group is constant, there is nothing to learn from, and the rest of the run would waste time. 0.005 corresponds to two
-# right answers among the 512 of the paper's rollout, so at most two informative groups of 64; a small base model may
-# start at a few per cent and still learn.
+# A run stops after this many consecutive rollouts whose mean reward is within this limit of the lowest reward seen.
+# Without right answers every group is constant, there is nothing to learn from, and the rest of the run would waste
+# time. 0.005 corresponds to two right answers among the 512 of the paper's rollout, so at most two informative groups
+# of 64; a small base model may start at a few per cent and still learn.
 COLLAPSE_REWARD, COLLAPSE_ROLLOUTS = 0.005, 5
 
 # --- Groups and minibatches -------------------------------------------------------------------------------------------
@@ -43,8 +43,9 @@ def figures(
     truncated: Sequence[bool],
     given: Sequence[float | None] | None = None,
 ) -> dict[str, Any]:
-    """Return the columns of `curve.csv` that all updates of a rollout share. Rows: group by group of `samples`.
+    """Return the columns of `curve.csv` that all updates of a rollout share, and `extremes`, for `collapsed`.
 
+    Rows: group by group of `samples`.
     rewards: true; None: not graded, which the means leave out. kept_groups: as `choose` returns them; given: the
     rewards passed to the method if they are a placebo's. Raises `CorruptInputError` if no response has a reward.
     """
@@ -65,6 +66,7 @@ def figures(
         "response_tokens": _mean(tokens),
         "truncated_fraction": _mean(truncated),  # share cut at the token limit
         "reward_timeouts": len(rewards) - len(graded),  # it timed out, or grading failed
+        "extremes": (min(passed), max(passed)),
     }
 
 
@@ -72,13 +74,21 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)  # `sum` rounds differently before and after Python 3.12
 
 
-def collapsed(rewards: Mapping[int, float], rollout: int) -> bool:
-    """Return whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly zero.
+def collapsed(rewards: Mapping[int, float], rollout: int, extremes: Sequence[float]) -> bool:
+    """Return whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly the lowest.
 
     rewards: as passed to the method. A placebo may leave something to learn from even if no answer is right.
+    extremes: lowest and highest reward of a response in the whole run. If all were equal, 0 or less counts as lowest:
+    1 for every response is a solved task.
     """
     last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
-    return all(reward is not None and reward < COLLAPSE_REWARD for reward in last)
+    if None in last or not extremes:
+        return False
+    lowest, highest = extremes
+    if lowest == highest:
+        return lowest <= 0
+    limit = lowest + COLLAPSE_REWARD * min(highest - lowest, 1.0)  # at most 1: one outlier must not widen the limit
+    return all(reward is not None and reward < limit for reward in last)
 
 
 def choose(rewards: Sequence[float | None], samples: int, wanted: int, filtering: str) -> list[int]:

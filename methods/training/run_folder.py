@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ from typing import Any
 
 from core import digests
 from core.code import Code, function_name, warning_entry
-from core.declared import Declared, validated
+from core.declared import Declared, Tuple, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_json, write_json, write_text
 from core.provenance import ROOT, environment, sha256_file
@@ -38,12 +39,17 @@ SCHEMA = 1  # of run.json
 AGAIN = "run the same command to have it made again"
 
 
+class OtherRunError(ConfigError):
+    """A folder holds another finished run."""
+
+
 class Position(Declared):
     """position.json: a state's position in the run, and the identity of the run."""
 
     update: int = 0
     rollout: int = 0
     refill_position: int = 0
+    extremes: Tuple[float] = ()  # lowest and highest reward so far, for `rollouts.collapsed`
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     identity: Mapping[str, str] = {}
@@ -61,6 +67,8 @@ class RunFolder:
         self.curve: Curve  # set by `open`
         self.workers_cpu_seconds = 0.0  # of worker processes; set by an adapter that starts some
         self.start = Position()  # of the state that this process resumed from
+        self.extremes: tuple[float, ...] = ()  # lowest and highest reward so far
+        self.environment: dict[str, Any] = {}  # when this process began to train; set by `open`
         self._unfinished = ""  # why an existing run.json is not accepted
         self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
@@ -68,21 +76,30 @@ class RunFolder:
         """Return the folder of the final weights after `step` rollouts."""
         return self.folder / "checkpoints" / f"step{step}"
 
-    def finished(self) -> bool:
-        """Return whether run.json exists for this run and everything it lists is unchanged."""
+    def finished(self, force: bool = False) -> bool:
+        """Return whether run.json exists for this run and everything it lists is unchanged.
+
+        Raises `OtherRunError`, without `force`, for a finished run of another specification: training would remove it.
+        """
         path = self.folder / "run.json"
         if not path.is_file():
             return False
         try:
             record = read_json(path, "run record")
-            for name, now in (("spec", dict(self.spec.document)), ("inputs", self.identity)):
-                if record.get(name) != now:
-                    raise CorruptInputError(f"{path}: {name}: is of another run")
+            if other := _difference(record.get("spec"), dict(self.spec.document)):
+                raise OtherRunError(
+                    f"{self.folder}: holds a finished run of another specification ({other}); name another folder with "
+                    "--out, or train over it with --force"
+                )
+            if record.get("inputs") != self.identity:
+                raise CorruptInputError(f"{path}: inputs: is of another run")
             recorded = record.get("outputs") or {}
             for name, digest in self._outputs().items():
                 if recorded.get(name) != digest:
                     raise CorruptInputError(f"{self.folder / name}: differs from its sha256 in {path}")
         except BenchError as error:
+            if isinstance(error, OtherRunError) and not force:
+                raise
             self._unfinished = str(error)
             return False
         return True
@@ -105,7 +122,8 @@ class RunFolder:
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
-        self._checkpoints = dict(self.start.checkpoints)
+        self._checkpoints, self.extremes = dict(self.start.checkpoints), self.start.extremes
+        self.environment = environment()
         self.curve = Curve(self.state / "curve.csv", rows, self.spec.training.sampler_check)
         return newest
 
@@ -115,6 +133,7 @@ class RunFolder:
             update=update,
             rollout=rollout,
             refill_position=refill_position,
+            extremes=self.extremes,
             wall_seconds=self.wall_seconds(),
             cpu_seconds=self.cpu_seconds(),
             identity=self.identity,
@@ -148,7 +167,9 @@ class RunFolder:
     ) -> str | None:
         """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
-        Raises CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
+        `environment` is that of the run's last process when it began: a checkout that was edited or moved since is not
+        the code that ran, and is reported. Raises CorruptInputError for an output that differs from what was written;
+        a restarted run recomputes it.
         """
         write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
@@ -157,16 +178,26 @@ class RunFolder:
         for name, digest in written.items():
             if outputs.get(name, digest) != digest:
                 raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
+        now = environment()
+        for name in ("commit", "dirty"):
+            if (before := self.environment[name]) != now[name]:
+                print(
+                    f"{self.folder}: the checkout changed while the run trained: {name} was {before}, now {now[name]}; "
+                    "run.json has the former",
+                    file=sys.stderr,
+                )
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
             "method": method,
-            "environment": environment(),
+            "environment": self.environment,
             "inputs": self.identity,
             **warning_entry(*((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())),
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
+            # of each checkpoint: those after a collapse have the weights of its rollout
+            "rollouts": {f"checkpoints/step{step}": min(step, collapsed_at or step) for step in self.spec.checkpoints},
             "no_update": (idle := self._idle(unanswered)),
             "wall_seconds": self.wall_seconds(),
             "cpu_seconds": self.cpu_seconds(),
@@ -221,6 +252,15 @@ class RunFolder:
             if _digest(self.folder / "checkpoints" / name) != digest:
                 raise CorruptInputError(f"checkpoints/{name} is not the one that was published before it")
         return found
+
+
+def _difference(theirs: Any, ours: Any, at: str = "") -> str | None:
+    """Return the first key whose values differ, and both values; None if they are equal."""
+    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
+        return None if theirs == ours else f"{at}: {theirs!r} there, {ours!r} here"
+    keys = sorted(theirs.keys() | ours.keys())
+    found = (_difference(theirs.get(key), ours.get(key), f"{at}.{key}".lstrip(".")) for key in keys)
+    return next(filter(None, found), None)
 
 
 def _digest(checkpoint: Path) -> str:

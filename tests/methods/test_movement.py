@@ -1,4 +1,4 @@
-"""How far an update moves the policy, when a run ends, and which loggers a trainer gets."""
+"""How far an update moves the policy, and which loggers a trainer gets."""
 
 import inspect
 import math
@@ -16,7 +16,7 @@ from methods import adapters, catalog
 from methods.adapters.verl.config import overrides
 from methods.batch import Batch
 from methods.parts import Terms, masks
-from methods.training import movement, rollouts
+from methods.training import movement
 from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
 from methods.training.spec import check
 from tests.adapters import worlds
@@ -124,18 +124,6 @@ def test_the_multiple_reaches_the_target(power: float, scale: float, least: floa
 
     movement.move([parameter], [start], moved, 0.02)
     assert moved() == pytest.approx(0.02, rel=movement.TOLERANCE)
-
-
-@pytest.mark.parametrize(("right", "stops"), [(2, True), (3, False)])
-def test_a_run_ends_where_at_most_two_of_512_answers_are_right(right: int, stops: bool) -> None:
-    """`COLLAPSE_REWARD`, at the paper's size: two groups of 64 teach, at most.
-
-    A rollout with more right answers still has groups that differ, and may recover.
-    """
-    rewards = dict.fromkeys(range(1, 6), right / 512)
-    assert rollouts.collapsed(rewards, 5) == stops
-    assert not rollouts.collapsed(rewards | {3: 0.5}, 5)
-    assert not rollouts.collapsed(rewards, 4), "five in a row"
 
 
 def test_both_trainers_have_the_moments_that_torch_has() -> None:

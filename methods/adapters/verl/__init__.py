@@ -130,7 +130,7 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
     MethodTrainer.watchdog = watchdog = processes.Watchdog()
     try:
         # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
-        if rollouts.collapsed(run.curve.rewards, run.start.rollout):
+        if rollouts.collapsed(run.curve.rewards, run.start.rollout, run.extremes):
             return Outcome(len(run.curve.rows), True, run.start.rollout)
         if start is not None:
             checkpoint.check_world_size(start, t.gpus)
