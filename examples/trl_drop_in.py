@@ -5,7 +5,8 @@
 Sampling, rewards, reference model, accumulation, processes, saving and logging are TRL's (written for 1.16.0);
 advantages and loss are the method's. Options of GRPOConfig that shape TRL's loss are refused, since they would have no
 effect. Sums are divided as in TRL's `dapo`: by the tokens of the whole rollout, in equal shares for its updates.
-Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch.
+Methods of scope "batch" (Clip-Cov, KL-Cov, STEER) take their statistics over one per-device batch. As in TRL, a
+response whose reward is None has advantage 0, and its group's baseline leaves it out.
 
     python examples/trl_drop_in.py tepo       # a tiny random model learns a toy reward on a CPU; nothing is downloaded
 """
@@ -27,6 +28,7 @@ UNREAD = (
     "entropy_coef", "use_adaptive_entropy", "sapo_temperature_pos", "sapo_temperature_neg", "vespo_k_pos",
     "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg",
 )  # fmt: skip
+READ_LENGTHS = ("whitened", "length_weighted_baseline")  # advantages that weight a response by its tokens
 PASS_TAKES = tuple(signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
 
 
@@ -65,7 +67,7 @@ class CatalogTrainer(GRPOTrainer):
         """Return rewards (N, functions) of all processes; stored, because TRL passes on only its advantages."""
         rewards_NF = super()._calculate_rewards(*args, **options)
         reward_N = (rewards_NF * self.reward_weights.to(rewards_NF.device)).nansum(1)
-        # a missing score is not a reward of 0; `Method.advantage` names the response
+        # a missing score is not a reward of 0: `_advantages` leaves the response out
         self._rewards = reward_N.masked_fill(rewards_NF.isnan().all(1), float("nan"))
         return rewards_NF
 
@@ -77,6 +79,18 @@ class CatalogTrainer(GRPOTrainer):
         self._old_entropy, self._old_pass = scored[1], False
         return scored
 
+    def _advantages(self, group_N: torch.Tensor, lengths_N: torch.Tensor) -> torch.Tensor:
+        """Return the method's advantages (N,), 0 for responses that are left out."""
+        used = ~self._rewards.isnan()
+        if self.method.parts.advantage.name in READ_LENGTHS:
+            used &= lengths_N > 0  # mask_truncated_completions empties rows
+        count = torch.zeros_like(group_N).index_add(0, group_N, used.long())
+        used &= count[group_N] > 1  # a lone response has no baseline
+        advantage_N = torch.zeros_like(self._rewards)
+        if used.any():
+            advantage_N[used] = self.method.advantage(self._rewards[used], group_N[used], lengths_N[used])
+        return advantage_N
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the rows that TRL later shuffles and splits, with our advantages and other data for a `Batch`."""
         self._old_pass = True
@@ -87,7 +101,7 @@ class CatalogTrainer(GRPOTrainer):
         rows = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
         mask = output["completion_mask"] * output.get("tool_mask", 1)
         lengths_N = self.accelerator.gather(mask.sum(1))
-        output["advantages"] = self.method.advantage(self._rewards, group_N, lengths_N)[rows]
+        output["advantages"] = self._advantages(group_N, lengths_N)[rows]
         output["group"] = group_N[rows]
         if "old_per_token_logps" in output:  # absent with one update per rollout: the old policy is the current one
             output["old_entropies"] = self._old_entropy
@@ -116,7 +130,7 @@ class CatalogTrainer(GRPOTrainer):
             old_entropy=inputs.get("old_entropies", entropy.detach()),
             ref_logp=inputs.get("ref_per_token_logps"),
             sampling_logp=sampling_logp,
-            dropped=~mask.any(1),  # mask_truncated_completions empties rows
+            dropped=~mask.any(1),
             max_tokens=self.max_completion_length,
             label=self.method.key,
         )

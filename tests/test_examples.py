@@ -156,6 +156,39 @@ def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, m
     assert max(kl) > 1e-3, "no update is off-policy: a wrong clip would not be seen"
 
 
+@pytest.mark.parametrize("key", ["reinforce_pp", "reinforce_pp_baseline", "opo", "grpo"])
+def test_truncated_and_unscored_responses_are_left_out(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trl_drop_in
+
+    seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    draw = trl_drop_in.CatalogTrainer._generate_and_score_completions
+
+    def some(completions: list[str], **_: Any) -> list[float | None]:
+        return [None if number % 5 == 0 else text.count("a") / 8 for number, text in enumerate(completions)]
+
+    def drawn(trainer: Any, inputs: Any) -> Any:
+        output = draw(trainer, inputs)
+        seen.append((output["advantages"], output["completion_mask"].sum(1), trainer._rewards.clone()))
+        return output
+
+    monkeypatch.setattr(trl_drop_in, "share_of_a", some)
+    monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_generate_and_score_completions", drawn)
+    # every third response or so ends before its fourth letter
+    trainer = trl_drop_in.main(key, **TRAIN | {"mask_truncated_completions": True, "max_completion_length": 4})
+    assert trainer.state.global_step == 4
+    assert any(bool((lengths == 0).any()) for _, lengths, _ in seen), "nothing was truncated"
+    for advantage, lengths, reward in seen:
+        assert bool(advantage.isfinite().all())
+        assert not advantage[reward.isnan()].any()
+        assert key == "grpo" or not advantage[lengths == 0].any()
+        of_groups = zip(*(x.view(-1, 8) for x in (advantage, lengths, reward)), strict=True)
+        for a, n, r in of_groups:
+            kept = ~r.isnan() if key == "grpo" else ~r.isnan() & (n > 0)
+            if key in ("grpo", "opo") and kept.sum() > 1:
+                expected = trainer.method.advantage(r[kept], torch.zeros(int(kept.sum())).long(), n[kept])
+                torch.testing.assert_close(a[kept], expected, rtol=0, atol=1e-6)
+
+
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "an option of TRL's loss": ("grpo", {"loss_type": "bnpo"}, "GRPOConfig: loss_type: 'bnpo' is not for grpo"),
     "no reference model": (

@@ -30,7 +30,8 @@ def logp_and_entropy(
     156 MB at the default of 128 tokens and a vocabulary of 152,000. In half precision the sum of the head's gradient
     over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
     Under autocast the logits are computed in its precision, both forward and backward.
-    Raises `CorruptInputError` for a wrong type, shape or dtype, `ConfigError` for a temperature or chunk not above 0.
+    Raises `CorruptInputError` for a wrong type, shape or dtype and for a token that is not in the vocabulary, also at
+    padding; `ConfigError` for a temperature or chunk not above 0.
     """
     check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
     check_tensor("weight", weight, ("V", "D"), FLOATS)
@@ -38,6 +39,12 @@ def logp_and_entropy(
     for name, value, least in (("temperature", temperature, 0.0), ("chunk", chunk, 0)):
         if not value > least:
             raise ConfigError(f"{name}: got {value}, allowed: above {least}")
+    outside = (token < 0) | (token >= len(weight))
+    if bool(outside.any()):
+        index = tuple(outside.nonzero()[0].tolist())
+        raise CorruptInputError(
+            f"token: {int(token[index])} at {list(index)}, expected 0 to {len(weight) - 1}, at padding too"
+        )
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
         # cast here, not by autocast: backward runs outside of it and would compute the logits in another precision

@@ -433,6 +433,8 @@ HEAD = {"hidden": torch.zeros(2, 3, 4), "weight": torch.zeros(5, 4), "token": to
         ({"hidden": torch.zeros(2, 4, 4)}, ["hidden", "(2, 4, 4)", "(2, 3, 4)"]),  # one position too many
         ({"hidden": torch.zeros(2, 3, 4).bfloat16()}, ["hidden", "bfloat16", "float32", "weight"]),
         ({"token": torch.zeros(2, 3)}, ["token", "float32", "int64"]),
+        ({"token": torch.tensor([[0, 1, 4], [2, -100, -100]])}, ["token: -100 at [1, 1]", "0 to 4"]),
+        ({"token": torch.tensor([[0, 1, 5], [2, 3, 4]])}, ["token: 5 at [0, 2]", "0 to 4"]),
         ({"temperature": float("nan")}, ["temperature", "nan", "above 0"]),
         ({"chunk": 0}, ["chunk", "0", "above 0"]),
     ],
