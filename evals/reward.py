@@ -45,6 +45,7 @@ def boxed(prompts: Sequence[str], responses: Sequence[str], answers: Sequence[st
 
 # The share of responses that cannot be right: for a run in which all rewards are equal.
 boxed.unanswered = lambda responses: sum(not last_box(text) for text in responses) / len(responses)  # type: ignore[attr-defined]
+boxed.bounded = True  # type: ignore[attr-defined]  # for `methods.adapters.reward`: each comparison has a limit
 boxed.lock = _LOCK  # type: ignore[attr-defined]  # for `methods.adapters.verl.dataset`
 
 

@@ -51,7 +51,7 @@ def figures(
     """
     graded = [reward for reward in rewards if reward is not None]
     if not graded:
-        raise CorruptInputError(f"rollout {rollout}: none of {len(rewards)} responses has a reward")
+        raise CorruptInputError(f"rollout {rollout}: none of {len(rewards)} responses has a reward: each was None")
     kept = [rewards[row] or 0.0 for group in kept_groups for row in range(group * samples, (group + 1) * samples)]
     passed = graded if given is None else [reward for reward in given if reward is not None]
     groups = len(rewards) // samples

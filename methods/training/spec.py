@@ -33,9 +33,8 @@ class Training(Declared):
     learning_rate: Positive  # constant, no warm-up
     weight_decay: Annotated[float, Field(ge=0)]
     gradient_clip: Positive
-    kl_target: Positive | None = (
-        None  # KL in nats per token by which each rollout moves the policy: the change of its updates is rescaled
-    )
+    # KL in nats per token by which each rollout moves the policy: the change of its updates is rescaled
+    kl_target: Positive | None = None
     temperature: Positive
     max_completion_tokens: Count
     oversample: Annotated[float, Field(ge=1)] = 1.0  # ratio of prompts drawn first to kept; for filters that draw more
@@ -55,9 +54,7 @@ class Training(Declared):
     nodes: Count = 1
     gpus_per_node: Count = 1
     tensor_parallel: Count = 1  # GPUs that one inference engine spans
-    rollout_memory: Annotated[float, Field(gt=0, lt=1)] = (
-        0.6  # share of a GPU's memory that the inference engine may take
-    )
+    rollout_memory: Annotated[float, Field(gt=0, lt=1)] = 0.6  # of a GPU's memory, for the inference engine
     max_tokens_per_gpu: Count = 20480  # of one forward and backward pass; 2 x (2048 + 8192), two longest sequences
     offload: bool = False  # keep weights, gradients and optimiser in host memory; for models too large for the GPU
     # verl packs sequences with either. flash_attention_2 is faster for long sequences and requires the package
