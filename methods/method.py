@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from methods.batch import Batch
 
 
-def _needs(*slots: Part) -> frozenset[str]:
+def _needs(slots: Iterable[Part]) -> frozenset[str]:
     """Return the optional `Batch` fields that these parts and their inner parts read."""
     return frozenset().union(*(part.own_needs for slot in slots for part in slot.nested))
 
@@ -43,7 +43,7 @@ class Method:
     @property
     def needs(self) -> frozenset[str]:
         """Optional `Batch` fields that the loss reads."""
-        return _needs(*self.parts.filled().values())
+        return _needs(self.parts.filled().values())
 
     def advantage(self, reward_B: Tensor, group_B: Tensor, lengths_B: Tensor | None = None) -> Tensor:
         """Return advantages (B,) for rewards (B,) of whole prompt groups: float64 for float64 rewards, else float32.
@@ -79,7 +79,7 @@ class Method:
         """
         import torch
 
-        self._check(minibatch, _needs(*self.parts.statistics))
+        self.check(minibatch, _needs(self.parts.statistics))
         with torch.no_grad():
             t = Terms(minibatch, self.parts, generator)
             return {str(part): part(t) for part in self.parts.statistics}
@@ -158,12 +158,9 @@ class Method:
                         "which a resumed run would lose; compute it from the batch alone (docs/extend.md)"
                     )
 
-    def check(self, batch: Batch) -> None:
-        """Raise `ConfigError` with the name of the first required tensor that `batch` lacks."""
-        self._check(batch, self.needs)
-
-    def _check(self, batch: Batch, needs: frozenset[str]) -> None:
-        for name in sorted(needs):
+    def check(self, batch: Batch, needs: frozenset[str] | None = None) -> None:
+        """Raise `ConfigError` with the name of the first tensor of `needs` (None: of the loss) that `batch` lacks."""
+        for name in sorted(self.needs if needs is None else needs):
             if getattr(batch, name) is None:
                 raise ConfigError(
                     f"{self.key}: {name}: needed by the loss, not supplied (needs: {', '.join(sorted(self.needs))})"

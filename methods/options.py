@@ -150,8 +150,8 @@ def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
     """Return option -> default bound for the kinds of correction and rejection in these settings."""
     bounds: dict[str, Value] = {}
     for name in ("correction", "rejection"):
-        if (found := corrections.BOUNDS.get(str(settings.get(name)))) is not None:
-            bounds |= {f"{name}-cap": found[0], f"{name}-floor": found[1]}
+        if (found := corrections.KINDS.get(str(settings.get(name)))) is not None:
+            bounds |= {f"{name}-cap": found[2], f"{name}-floor": found[3]}
     return bounds
 
 

@@ -84,14 +84,6 @@ def keys() -> tuple[str, ...]:
     return tuple(entries())
 
 
-def method(key: str, settings: Mapping[str, object] | None = None) -> Method:
-    """Return the method `key` (or one of its other names) with these options set."""
-    entry, fixed = _entry(key)
-    if twice := fixed.keys() & (settings or {}).keys():
-        raise ConfigError(f"method {key!r}: {', '.join(sorted(twice))}: set twice, by this other name too")
-    return entry.method({**fixed, **(settings or {})})
-
-
 def parse(text: str) -> Method:
     """Return the method for a key such as `tepo+beta=1+kl-estimator=k1`; its `.key` is the canonical text.
 
@@ -113,4 +105,7 @@ def _parse(text: str) -> Method:
         if option in settings:
             raise ConfigError(f"method {text!r}: {option} is set twice")
         settings[option] = value
-    return method(name, settings)
+    entry, fixed = _entry(name)
+    if twice := fixed.keys() & settings.keys():
+        raise ConfigError(f"method {name!r}: {', '.join(sorted(twice))}: set twice, by this other name too")
+    return entry.method({**fixed, **settings})

@@ -18,27 +18,19 @@ if TYPE_CHECKING:
 
     from methods.parts import Terms
 
-# option `correction` -> (level of rho, action outside [floor, cap])
-KINDS = {
-    "tis": ("token", "truncate"),  # truncated importance sampling; TRL token_truncate, verl rollout_is=token
-    "icepop": ("token", "mask"),  # TRL token_mask, verl rollout_is=token with two thresholds
-    "seq-tis": ("sequence", "truncate"),  # TRL sequence_truncate, verl rollout_is=sequence
-    "seq-mis": ("sequence", "mask"),  # masked importance sampling; TRL sequence_mask
-    "token-rs": ("token", "reject"),  # rejection sampling; verl rollout_rs=token_k1
-    "seq-rs": ("sequence", "reject"),  # verl rollout_rs=seq_sum_k1
-    "geo-rs": ("mean", "reject"),  # verl rollout_rs=seq_mean_k1
+# option `correction` -> (level of rho, action outside [floor, cap], default cap, default floor)
+KINDS: dict[str, tuple[str, str, float, float | None]] = {
+    # truncated importance sampling; TRL token_truncate with cap 3, verl rollout_is=token, `decoupled_token_is`
+    "tis": ("token", "truncate", 2.0, None),
+    # TRL token_mask, verl rollout_is=token with two thresholds; IcePop's, and verl's `decoupled_token_icepop`
+    "icepop": ("token", "mask", 5.0, 0.5),
+    "seq-tis": ("sequence", "truncate", 2.0, None),  # TRL sequence_truncate with cap 3, verl's `decoupled_seq_is`
+    "seq-mis": ("sequence", "mask", 3.0, None),  # masked importance sampling; TRL sequence_mask, its default
+    "token-rs": ("token", "reject", 2.0, 0.5),  # rejection sampling; verl rollout_rs=token_k1 without preset: as seq-rs
+    "seq-rs": ("sequence", "reject", 2.0, 0.5),  # verl rollout_rs=seq_sum_k1, `decoupled_seq_is_rs`
+    "geo-rs": ("mean", "reject", 1.001, 0.999),  # verl rollout_rs=seq_mean_k1, `decoupled_geo_rs`
 }
-REJECTIONS = tuple(kind for kind, (_, action) in KINDS.items() if action == "reject")
-# kind -> (cap, floor)
-BOUNDS: dict[str, tuple[float | None, float | None]] = {
-    "tis": (2.0, None),  # verl's `decoupled_token_is`; TRL's cap is 3
-    "icepop": (5.0, 0.5),  # IcePop's, and verl's `decoupled_token_icepop`
-    "seq-tis": (2.0, None),  # verl's `decoupled_seq_is`; TRL's cap is 3
-    "seq-mis": (3.0, None),  # TRL's default
-    "token-rs": (2.0, 0.5),  # verl has no preset; as `seq-rs`
-    "seq-rs": (2.0, 0.5),  # verl's `decoupled_seq_is_rs`
-    "geo-rs": (1.001, 0.999),  # verl's `decoupled_geo_rs`
-}
+REJECTIONS = tuple(kind for kind, (_, action, *_bounds) in KINDS.items() if action == "reject")
 # Engine and trainer differ by .01 to .02 nats per token, and the mean of a response's log rho by no more. A bound
 # farther from 1 than this, .22 nats for every token, rejects nothing: it would correct in name only.
 WIDEST_MEAN = 1.25
@@ -60,7 +52,7 @@ def correction(
     """
     if kind == "none":
         return None
-    level, action = pick(KINDS, option, kind)
+    level, action, *_ = pick(KINDS, option, kind)
     if cap is not None and floor is not None and floor >= cap:
         raise ConfigError(f"{option}-floor: {floor} is not below {option}-cap={cap}")
     if action == "reject" and cap is None and floor is None:

@@ -119,7 +119,7 @@ def through_engine(actor: Any, data: Any, loss: MethodLoss) -> tuple[float, list
     return sum(output["loss"]), gradients, output["metrics"][RESULT]
 
 
-def compared(actor: Any, model: Any, key: str, parts: int, loss: MethodLoss) -> dict[str, float]:
+def compared(actor: Any, model: Any, parts: int, loss: MethodLoss) -> dict[str, float]:
     """Through the engine against the plain model: the differences of loss and gradient, over the largest value, and
     the cosine between the gradients."""
     rows, mask = sequences()
@@ -170,7 +170,7 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     for key in KEYS["verl"]:
         # with statistics over the minibatch also one row at a time, on two ranks and one
         for parts in ((1, 2, 4) if catalog.parse(key).parts.statistics else (1, 2)) if all_parts else (2,):
-            found = compared(actor, model, key, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
+            found = compared(actor, model, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))
             of_loss[f"{key} in {parts}"], of_gradient[f"{key} in {parts}"] = found["loss"], found["gradient"]
     return of_loss, of_gradient
 

@@ -126,10 +126,10 @@ def refill(fields: Fields, value: float) -> Fields:
     return out
 
 
-def append_empty_rows(fields: Fields, count: int = 2) -> Fields:
-    """The same batch with `dropped` rows that hold no token, one of them in a group of its own."""
-    extra = rows(fields, [0] * count)
-    extra["group"] = torch.cat([fields["group"][:1], fields["group"].max() + torch.arange(1, count)])
+def append_empty_rows(fields: Fields) -> Fields:
+    """The same batch with two `dropped` rows that hold no token, one of them in a group of its own."""
+    extra = rows(fields, [0, 0])
+    extra["group"] = torch.stack([fields["group"][0], fields["group"].max() + 1])
     extra["mask"] = torch.zeros_like(extra["mask"])
     both = {name: torch.cat([value, extra[name]]) for name, value in fields.items()}
     return both | {"dropped": ~both["mask"].any(1)}

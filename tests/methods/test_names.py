@@ -112,7 +112,7 @@ def test_bounds_are_those_of_verls_presets() -> None:
     assert Preset.decoupled_token_icepop().rollout_is_threshold == "0.5_5.0"  # icepop
     assert Preset.decoupled_seq_is_rs().rollout_rs_threshold == "0.5_2.0"  # seq-rs
     assert Preset.decoupled_geo_rs().rollout_rs_threshold == "0.999_1.001"  # geo-rs
-    for kind, (cap, floor) in corrections.BOUNDS.items():  # a folder's name cannot mean two bounds
+    for kind, (_, _, cap, floor) in corrections.KINDS.items():  # a folder's name cannot mean two bounds
         method = catalog.parse(f"grpo+correction={kind}")
         assert (method.params["correction-cap"], method.params["correction-floor"]) == (cap, floor), kind
         other = catalog.parse(f"grpo+correction={kind}+correction-cap=1.2+correction-floor=none")

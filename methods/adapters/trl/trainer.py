@@ -215,9 +215,9 @@ class MethodTrainer(GRPOTrainer):
     def _figures(self, sampled: Rows, kept_groups: list[int]) -> dict[str, Any]:
         last = sampled.completion_ids.gather(1, (sampled.lengths - 1).unsqueeze(1)).squeeze(1)
         ended = torch.isin(last, torch.tensor(self.eos_token_ids, device=last.device))
-        true = sampled.reward if sampled.true_reward is None else sampled.true_reward
+        assert sampled.true_reward is not None
         return rollouts.figures(
-            self.rollout + 1, graded(true), kept_groups, self.num_generations, sampled.lengths.tolist(),
+            self.rollout + 1, graded(sampled.true_reward), kept_groups, self.num_generations, sampled.lengths.tolist(),
             (~ended).tolist(), graded(sampled.reward),
         )  # fmt: skip
 
