@@ -498,7 +498,7 @@ def rows(lengths: list[int], rewards: list[float], prompt: int = 2) -> Rows:
     prompt_mask = torch.ones(len(lengths), prompt, dtype=torch.long)
     group = torch.arange(len(lengths)) // 2
     reward = torch.tensor(rewards)
-    return Rows(prompt_mask * 5, prompt_mask, ids * mask, mask, reward, group, advantage=reward)
+    return Rows(prompt_mask * 5, prompt_mask, ids * mask, mask, reward, group, true_reward=reward, advantage=reward)
 
 
 def test_micro_batches_keep_groups_whole_and_know_their_minibatch() -> None:
