@@ -63,13 +63,18 @@ class Reward:
         return getattr(self.functions[0], "unanswered", None)
 
     @property
+    def bounded(self) -> bool:
+        """Whether every function limits its own time, as `evals.reward.boxed` does."""
+        return all(getattr(function, "bounded", False) for function in self.functions)
+
+    @property
     def lock(self) -> Any:
         """The lock of a function that serves one caller at a time, such as `evals.reward.boxed`."""
         return next((function.lock for function in self.functions if hasattr(function, "lock")), nullcontext())
 
     @contextmanager
     def limited(self, where: str, responses: Sequence[str]) -> Iterator[None]:
-        """End the process, with one line, if the block takes longer than the limit.
+        """End the process, with one line, if the block takes longer than the limit, unless the functions have one.
 
         Neither a signal nor a thread around the function: graders of other projects set alarms of their own, which
         work only in the main thread. The run continues from its last state, as after a kill.
@@ -79,6 +84,9 @@ class Reward:
             print(f"error: {where}{self.late(responses)}", file=sys.stderr, flush=True)
             os._exit(2)
 
+        if self.bounded:
+            yield
+            return
         timer = threading.Timer(self.seconds, end)
         timer.daemon = True
         timer.start()
@@ -128,13 +136,16 @@ def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> li
     except BenchError:
         raise
     except Exception as error:  # of the user's code: its traceback comes first, then our line
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-            frames = frames.tb_next
-        traceback.print_exception(type(error), error, frames)
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_filename == __file__:
+            own = own.tb_next
+        traceback.print_exception(type(error), error, own)
+        # The response that failed, if it is a variable there.
+        variables = {id(value) for frame, _ in traceback.walk_tb(own) for value in frame.f_locals.values()}
+        response = next((text for text in responses if id(text) in variables), responses[0])
         message = " ".join(str(error).split())
         raise CorruptInputError(
-            f"{where}: {type(error).__name__}: {message} (first response {responses[0][:60]!r}); correct the function "
+            f"{where}: {type(error).__name__}: {message} (response {response[:60]!r}); correct the function "
             "and run the same command to go on"
         ) from error
     values = checked(where, found, responses, missing=True)

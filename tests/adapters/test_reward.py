@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ def nothing(completions: list[str], **columns: list[str]) -> None:
 
 
 def raises(completions: list[str], **columns: list[str]) -> list[float]:
-    return [1 / len(text[1:]) for text in completions]
+    return [1 / (int(text) - 3) for text in completions]
 
 
 def image(completions: list[str], image: list[str]) -> list[float]:
@@ -58,6 +59,14 @@ def image(completions: list[str], image: list[str]) -> list[float]:
 
 def alone(responses: list[str]) -> list[float]:
     return [0.0] * len(responses)
+
+
+def limits_itself(completions: list[str], **columns: list[str]) -> list[float]:
+    time.sleep(0.6)
+    return [0.0] * len(completions)
+
+
+limits_itself.bounded = True  # type: ignore[attr-defined]
 
 
 def forever(completions: list[str], **columns: list[str]) -> list[float]:
@@ -86,7 +95,7 @@ FAILS: dict[Callable[..., Any], str] = {
     words: "returned '1.0' for response 0: '1'",
     short: "returned 1 values for 2 responses",
     nothing: "returned NoneType; must return a list",
-    raises: r"ZeroDivisionError: division by zero \(first response '1'\); correct the function and run the same",
+    raises: r"ZeroDivisionError: division by zero \(response '3'\); correct the function and run the same",
 }
 
 
@@ -96,7 +105,7 @@ def test_a_failure_names_rollout_function_and_response(function: Callable[..., A
     with pytest.raises(CorruptInputError, match=f"rollout 3: reward {name}: {FAILS[function]}"):
         Reward([name])(*GIVEN, where="rollout 3: ")
     printed = capfd.readouterr().err
-    assert ("return [1 / len(text[1:])" in printed) == (function is raises), "the traceback of the user's own code"
+    assert ("return [1 / (int(text) - 3)" in printed) == (function is raises), "the traceback of the user's own code"
     assert "adapters/reward.py" not in printed
 
 
@@ -111,11 +120,13 @@ def test_other_arguments_are_refused_before_training(name: str) -> None:
 def test_a_call_without_end_ends_the_run_with_one_line() -> None:
     """In a process of its own: it is ended, because no other way stops every function."""
     code = (
-        f"from methods.adapters.reward import Reward; r = Reward(['{HERE}:forever'], seconds=0.5)\n"
+        f"from methods.adapters.reward import Reward; r = Reward(['{HERE}:limits_itself'], seconds=0.5)\n"
+        f"with r.limited('', {GIVEN[1]}): print(r(*{GIVEN}))\n"
+        f"r = Reward(['{HERE}:forever'], seconds=0.5)\n"
         f"with r.limited('rollout 2: ', {GIVEN[1]}): r(*{GIVEN}, 'rollout 2: ')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "[0.0, 0.0]\n")
     assert done.stderr == (
         f"error: rollout 2: reward {HERE}:forever: did not return within 0.5 s (first of 2 responses '1'); correct it "
         "or set reward_timeout, and run the same command to go on\n"

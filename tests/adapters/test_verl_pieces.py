@@ -52,7 +52,7 @@ REWARDS = {
     "tests.adapters.test_verl_pieces:reads_all": (1.0, None),
     "tests.adapters.test_verl_pieces:one_at_a_time": (1.0, None),
     "evals.reward:boxed": (0.0, None),
-    "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold' (first response '2')"),
+    "tests.adapters.test_verl_pieces:crashes": (0.0, "KeyError: 'gold' (response '2')"),
     "tests.adapters.worlds:one_nan": (0.0, "returned nan for response 0: '2'"),
     "tests.adapters.worlds:one_short": (0.0, "returned 0 values for 1 responses"),
 }

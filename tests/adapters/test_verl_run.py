@@ -299,7 +299,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     pyarrow.parquet.write_table(rows, table)
     (tmp_path / "own_methods.py").write_text(EXTERNAL_LIB)
     name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
-    with temporary_folder(tmp_path) as short:
+    with temporary_folder(tmp_path, SHORT) as short:
         config = compose(overrides(spec, tmp_path, ray_temp=short / "ray"))
         OmegaConf.set_struct(config, False)
         config.actor_rollout_ref.model.external_lib = "own_methods"

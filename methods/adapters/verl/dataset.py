@@ -42,8 +42,8 @@ async def compute_score(
     """Return {score, acc, timeout, error} of one response; `data_source` is `Reward.text`. Never raises.
 
     verl silently removes a sample whose reward raised from its group. So a failure is returned as `error` next to a
-    score, and the trainer ends the run with it before training on that score; so is a reward that is late, without the
-    wait for its turn. None is not a failure: `timeout` is set, and the trainer drops the response's group.
+    score, and the trainer ends the run with it before training on that score; so is an own reward that is late, without
+    the wait for its turn. None is not a failure: `timeout` is set, and the trainer drops the response's group.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
     reward: Reward | None = None
@@ -57,7 +57,7 @@ async def compute_score(
         await began.wait()
         found = await asyncio.wait_for(scoring, reward.seconds)
     except TimeoutError:  # the thread keeps running: Python cannot end one
-        error = reward.late([solution_str]) if reward else None
+        error = reward.late([solution_str]) if reward and not reward.bounded else None  # bounded: not graded
     except Exception as problem:  # the trainer raises it again
         error = str(problem) if isinstance(problem, BenchError) else f"reward: {type(problem).__name__}: {problem}"
     score = found or 0.0
