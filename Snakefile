@@ -23,21 +23,22 @@ include: "workflow/rules/report.smk"
 
 
 onstart:
-    PLAN.write()
+    with command_line.one_line():
+        PLAN.write()
 
 
-# The manifest is written last. Records are listed too, so that removed ones are rebuilt; checkpoints, states and bases
-# of finished work are not. Without `default_target`, the first rule of the included files would be the default.
+# The manifest is written last. Pages and records are listed too, so that removed ones are rebuilt; checkpoints, states
+# and bases of finished work are not. Without `default_target`, the first included rule would be the default.
 rule all:
     default_target: True
     input:
         rules.manifest.output,
         CHOICE,
         rules.report.input,
+        rules.report.output,
         RUNS,
         SAMPLES,
         GRADES,
-        REMOVED,
 
 
 # Short names for single tables and figures.
@@ -77,7 +78,8 @@ rule figures:
 # run without conda leaves it out: looking up the environment of every job takes a tenth of the time.
 if not DRY or any(method.name == "CONDA" for method in workflow.deployment_settings.deployment_method):
     for known in workflow.rules:
-        known.conda_env = f"{workflow.basedir}/environment.yml"
+        # Braces of the folder's name would be wildcards.
+        known.conda_env = f"{workflow.basedir}/environment.yml".replace("{", "{{").replace("}", "}}")
 
 with command_line.one_line():
     command_line.check_targets(rule.name for rule in workflow.rules)

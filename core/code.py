@@ -4,9 +4,9 @@ A stage's files in `COMPUTES` count as a whole. Other project code counts defini
 the functions that a caller lists (a method's parts, a reward) refer to it at any depth: unused parts do not count.
 `PASSIVE` files are not followed. Values, such as a method's composition, are passed as text.
 
-Comments, docstrings, argument annotations, strings in `raise` and `print` and code under TYPE_CHECKING do
-not count. The hash is the same under every version of Python, unlike that of `ast.dump` or `ast.unparse`: a cluster's
-login node and its jobs may have different versions.
+Comments, docstrings, argument annotations, strings in `raise` and `print` (where they call nothing but `PURE`) and code
+under TYPE_CHECKING do not count. The hash is the same under every version of Python, unlike that of `ast.dump` or
+`ast.unparse`: a cluster's login node and its jobs may have different versions.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ PASSIVE = (
     "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
     "evals.grading.*",
 )  # fmt: skip
+# Calls in a message that change no later number.
+PURE = ("len", "list", "map", "max", "min", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type")
 BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; that name also selects which of them count
 
 
@@ -137,26 +139,27 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', None) or type(function).__module__}:{name}"
 
 
-def _words(node: ast.AST, names: Mapping[str, str], silent: bool = False) -> Iterator[str]:
+def _words(node: ast.AST, names: Mapping[str, str], silent: str = "") -> Iterator[str]:
     """Yield the parts of a syntax tree that can change results, as words; @ marks a full dotted name, $ a local one.
 
-    names: name in the file -> full dotted name. silent: strings do not count.
+    names: name in the file -> full dotted name. silent: `raise` or `print`, where strings do not count.
     """
     is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
     is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    if is_docstring or (is_text and silent):
+    # A message of `raise` is the last that its function evaluates; one of `print` may draw a number.
+    if is_docstring or (is_text and silent and (silent == "raise" or not any(map(_has_effect, ast.walk(node))))):
         return
     if dotted := _dotted(node):
         first, dot, rest = dotted.partition(".")
         yield f"@{names[first]}{dot}{rest}" if first in names else f"${dotted}"
     elif isinstance(node, ast.Raise):  # names decide which handler catches it; wording does not count
-        inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, True))
+        inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, "raise"))
         yield from ("raise", *(word for word in inner if word[0] in "@$"))
     elif isinstance(node, ast.If) and _not_counted(node):
         for statement in node.orelse:
             yield from _words(statement, names, silent)
     else:
-        silent = silent or (isinstance(node, ast.Call) and _dotted(node.func) == "print")
+        silent = silent or ("print" if isinstance(node, ast.Call) and _dotted(node.func) == "print" else "")
         yield type(node).__name__
         for name in node._fields:
             value = getattr(node, name, None)
@@ -177,6 +180,15 @@ def _dotted(node: ast.AST) -> str | None:
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
         return f"{base}.{node.attr}"
     return None
+
+
+def _has_effect(node: ast.AST) -> bool:
+    """Return whether evaluating an expression may change a later number: it assigns, or calls what is not known."""
+    if isinstance(node, ast.Call):
+        return _dotted(node.func) not in PURE and not (
+            isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)  # ", ".join(...)
+        )
+    return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
 
 def _not_counted(node: ast.If) -> bool:

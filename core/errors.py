@@ -133,16 +133,33 @@ def _bounded(kind: Callable[[str], N], what: str, inside: Callable[[N], bool]) -
     return parse
 
 
+_SPACE = "; free some space, then run the same command again"
 ADVICE = {  # by the operating system's error number
     errno.ENOENT: "; choose a path in a folder that exists",
     errno.ENOTDIR: "; a file stands where a folder is needed: choose another path",
     errno.EISDIR: "; a folder stands there: choose the path of a file",
     errno.EACCES: "; choose a path that you may write, or change its permissions",
     errno.EROFS: "; choose a path that you may write",
-    errno.ENOSPC: "; free some space, then run the same command again",
+    errno.ENOSPC: f" (bytes, or files: df -i){_SPACE}",
+    errno.EDQUOT: f" (bytes, or files: quota){_SPACE}",
     errno.EFBIG: "; raise the limit (ulimit -f), then run the same command again",
     errno.EADDRINUSE: "; end the process that holds the port, or choose another port",
 }
+
+
+def end_with(error: BenchError | OSError) -> Never:
+    """End the process with one line on stderr and exit code 2.
+
+    Raises an `OSError` again that a library raised and not the system: its meaning is unknown.
+    """
+    text = str(error)
+    if isinstance(error, OSError) and not isinstance(error, BenchError):
+        if error.strerror is None:
+            raise error
+        where = f"{error.filename}: " if error.filename is not None else ""
+        text = f"{where}{error.strerror}{ADVICE.get(error.errno or 0, '')}"
+    print(f"error: {text}", file=sys.stderr)
+    sys.exit(2)
 
 
 def run(main: Callable[[], int | None]) -> None:
@@ -156,18 +173,11 @@ def run(main: Callable[[], int | None]) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(main() or 0)
-    except BenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:  # `... | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit would fail as well
         sys.exit(1)
-    except OSError as error:
-        if error.strerror is None:  # raised by a library and not by the system: its meaning is unknown
-            raise
-        where = f"{error.filename}: " if error.filename is not None else ""
-        print(f"error: {where}{error.strerror}{ADVICE.get(error.errno or 0, '')}", file=sys.stderr)
-        sys.exit(2)
+    except (BenchError, OSError) as error:
+        end_with(error)
     except KeyboardInterrupt:
         print("interrupted: run the same command again to go on", file=sys.stderr)
         sys.exit(130)

@@ -109,6 +109,7 @@ class Results:
     tables = _Below("tables")
     figures = _Below("figures")
     report = _Below("report.html")
+    companions = _Below("report.data")  # of the page: files that it loads
     data = _Below("data")  # items of the benchmarks, in trees of `evals.run` and `evals.adopt`
     responses = _Below("responses.parquet")  # of a reference, which keeps a sample of all `samples` and `grades`
 

@@ -4,6 +4,7 @@ profiles/default, which every call in this folder reads, imports this module and
 starts get the converted options and do not read a profile.
 
 - a dotted key of `--config` (`training.passes=1`), which Snakemake refuses, becomes the equivalent mapping;
+- a value of `--config` is the text as typed: Snakemake would make 12 of `1_2`, and 7 of `007`;
 - errors in files, folders, targets and programs are one line and exit code 2, not a traceback;
 - a run prints a line for each finished job, a dry run counts jobs; with `-p` both print every job.
 """
@@ -12,18 +13,19 @@ import gc
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import yaml
 from snakemake.settings.enums import Quietness
 
-from core.errors import BenchError, ConfigError, MissingInputError, unknown
+from core.errors import BenchError, BusyError, ConfigError, MissingInputError, end_with, unknown
 from core.files import read_yaml
 
 COMMAND_LINE = "command line"
@@ -44,21 +46,29 @@ def makes_files() -> bool:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """End the process on a user error as every command does (`core.errors.run`), not with a traceback."""
+    """End the process on a user's or the system's error as every command does, not with a traceback."""
     try:
         yield
-    except BenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    except (BenchError, OSError) as error:
+        end_with(error)
+
+
+def _locked() -> Never:
+    """End the process where Snakemake would explain a lock in several lines, without a command to type."""
+    python = sys.executable.removeprefix(f"{os.getcwd()}/")  # `make demo` is typed without an active environment
+    command = shlex.join([python, "-m", "snakemake", "--unlock", *sys.argv[1:]])
+    line = "this folder cannot be locked: another snakemake works here, or was killed; if none does, unlock it"
+    end_with(BusyError(f"{line}: {command}"))
 
 
 def attach() -> None:
     """Pass Snakemake's options through `check_arguments`, once."""
-    from snakemake import cli
+    from snakemake import cli, exceptions
 
     convert: Callable[..., Any] = cli.args_to_api
     if convert.__module__ == __name__:
         return
+    exceptions.LockException = _locked  # Snakemake raises what this call returns, and it does not return
     # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -100,11 +110,12 @@ def check_arguments(args: Namespace) -> None:
 
 
 def converted_entry(entry: str) -> str:
-    """Return `a.b=4` as `a={"b": "4"}`, which is equivalent for Snakemake. Text stays text; `workflow.config` types it.
+    """Return `a=4` as `a= "4" ` and `a.b=4` as `a= {"b": "4"} `: Snakemake reads text, which `workflow.config` types.
 
-    A converted entry is returned unchanged.
+    The spaces keep Snakemake from removing the quotes. A converted entry is returned unchanged.
     """
     key, equals, text = entry.partition("=")
+    text = text.strip()
     where = f"{COMMAND_LINE} (--config)"
     if not equals:
         raise ConfigError(f"{where}: {entry}: must be key=value; a target stands before --config")
@@ -119,7 +130,7 @@ def converted_entry(entry: str) -> str:
     first, *rest = key.split(".")
     for name in reversed(rest):
         value = {name: value}
-    return f"{first}={value if isinstance(value, str) else json.dumps(value)}"
+    return f"{first}= {json.dumps(value, ensure_ascii=False)} "
 
 
 def check_targets(rules: Iterable[str]) -> None:

@@ -276,21 +276,17 @@ def _typed(kind: Any, value: Any) -> Any:
     if list in inner:
         if isinstance(value, str) and value != "null":
             value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
-        elif isinstance(value, int | float):
-            value = [value]
         if isinstance(value, list):
             return [_typed(inner[list], entry) for entry in value]
     if isinstance(value, str):
         if types.NoneType in kinds and value == "null":
             return None
-        if bool in kinds and value in ("true", "false"):  # pydantic accepts 1 and yes too
-            return value == "true"
+        if bool in kinds and value.lower() in ("true", "false"):  # pydantic accepts 1 and yes too
+            return value.lower() == "true"
         for one in (int, float):
             if {one, Any} & set(kinds):
                 with suppress(ValidationError):
                     return TypeAdapter(one).validate_python(value)
-    if isinstance(value, int | float) and str in kinds:
-        return str(value)  # Snakemake parses name=7 as a number
     return value
 
 

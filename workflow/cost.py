@@ -125,7 +125,7 @@ def train_jobs(asked: Asked) -> list[Job]:
         training = asked.training(planned)
         count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
         sequences[planned.run] = count
-        if asked.is_finished(planned):
+        if asked.is_whole(asked.record(planned)):
             seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
             kind = planned.run.model, asked.trainer(planned)
             measured.setdefault(kind, []).append(max(1, asked.need(planned).gpus) * seconds / count)
@@ -146,14 +146,14 @@ def generate_jobs(asked: Asked) -> list[Job]:
     """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
     measured: dict[str, list[float]] = {}
     for checkpoint in asked.checkpoints:
-        if (path := asked.samples(checkpoint)).is_file():
+        if asked.is_whole(path := asked.samples(checkpoint)):
             entries = read_json(path, "record of samples")["benchmarks"].values()
             measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
     jobs = []
     for checkpoint in asked.checkpoints:
         own = measured.get(checkpoint.run.model)
         time = (statistics.median(own), f"measured here, median of {len(own)} checkpoints") if own else (None, None)
-        jobs.append(Job(asked.samples(checkpoint).is_file(), *time))
+        jobs.append(Job(asked.samples(checkpoint) in asked.valid, *time))
     return jobs
 
 
@@ -171,7 +171,8 @@ def counts(asked: Asked) -> dict[str, tuple[int, int]]:
         "generate": [asked.samples(checkpoint) for checkpoint in asked.checkpoints],
         "grade": [asked.grades(checkpoint) for checkpoint in asked.checkpoints],
     }
-    there = {kind: [file.is_file() for file in files] for kind, files in outputs.items()}
+    remade = asked.states.keys() - asked.valid
+    there = {kind: [file.is_file() and file not in remade for file in files] for kind, files in outputs.items()}
     return {kind: (len(found), found.count(False)) for kind, found in there.items() if found}
 
 

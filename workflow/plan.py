@@ -7,6 +7,7 @@ sweep/choice.csv. It does not write files.
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,11 +18,12 @@ from typing import Any
 from core.code import Code
 from core.declared import Where, validated
 from core.errors import ConfigError, unknown
-from core.files import json_text, read_json, write_text
+from core.files import json_text, parse_json, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
 from evals import data
+from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
@@ -30,6 +32,7 @@ from models.registry import Shape
 from workflow import config as configuration
 from workflow import matrix, sweep, tree
 from workflow.matrix import Build, Matrix, Planned
+from workflow.tree import State
 
 RESULTS = Path("results")  # folder of all trees
 # Not in the scale's folder: names of base models and prompts derive from their recipes, and all scales share them.
@@ -97,7 +100,7 @@ class Asked(Matrix):
     @cached_property
     def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
         """With `accept_code`, the specifications of finished runs: their bases and prompts may come from other code."""
-        finished = [planned for planned in self.planned if self.config.get("accept_code") and self.is_finished(planned)]
+        finished = filter(self.is_finished, self.planned if self.config.get("accept_code") else ())
         return {planned.run: read_json(self.record(planned), "run record")["spec"] for planned in finished}
 
     @cached_property
@@ -131,8 +134,34 @@ class Asked(Matrix):
         """Return the file whose presence means that a run is finished."""
         return self.results.run(planned.run) / "run.json"
 
+    @cached_property
+    def states(self) -> Mapping[Path, tuple[str, State]]:
+        """Stage and state of every existing record of a planned run and of its samples and grades."""
+        benchmarks = self.config["evaluation"]["benchmarks"]
+        return {
+            path: (stage, tree.state(stage, path, code, benchmarks))
+            for stage, path, code in (self._codes() if self.results.root.is_dir() else ())
+            if path.is_file()
+        }
+
+    @cached_property
+    def valid(self) -> set[Path]:
+        """The records that stay: not those of other code, unless they are accepted, nor those that need a run that is
+        made again."""
+        stay = {State.VALID, State.OTHER} if self.config.get("accept_code") else {State.VALID}
+        found = {path for path, (_, state) in self.states.items() if state in stay}
+        unfinished = {planned.run for planned in self.planned if self.record(planned) not in found}
+        for checkpoint in self.checkpoints:
+            if checkpoint.run in unfinished or self.samples(checkpoint) not in found:
+                found -= {self.samples(checkpoint), self.grades(checkpoint)}
+        return found
+
+    def is_whole(self, record: Path) -> bool:
+        """Return whether a record and the files beside it can be read; they may be of other code."""
+        return self.states.get(record, ("", State.DAMAGED))[1] != State.DAMAGED
+
     def is_finished(self, planned: Planned) -> bool:
-        return self.record(planned).is_file()
+        return self.record(planned) in self.valid
 
     def samples(self, checkpoint: Checkpoint) -> Path:
         return self.results.samples(checkpoint) / "samples.json"
@@ -154,6 +183,20 @@ class Asked(Matrix):
         if run in self.accepted:
             return Path(self.accepted[run]["prompts"])
         return self.cache / "prompts" / self.prompts_name(run)
+
+    def _codes(self) -> Iterator[tuple[str, Path, str]]:
+        """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
+        hashed = cache(lambda code: code.hash)
+        for planned in self.planned:
+            rewards = self.rewards(planned)
+            names = [*(self.config.get("reward") or [rewards["reward"]]), *filter(None, [rewards.get("placebo")])]
+            codes = code_of(planned.run.key, self.trainer(planned), *names)
+            yield "training", self.record(planned), "-".join(hashed(code) for code in codes.values())
+        evaluation = self.config["evaluation"]
+        drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"])
+        for checkpoint in self.checkpoints:
+            yield "generation", self.samples(checkpoint), hashed(drawn)
+            yield "grading", self.grades(checkpoint), hashed(Code("grade"))
 
 
 @dataclass(frozen=True)
@@ -180,11 +223,9 @@ class Plan(Asked):
         The path depends on the text: another call may start while jobs of this one run, since Snakemake takes no lock
         for a target without files (`plan`). A rule with the path in its params tracks the content, not its time.
         """
-        # Without `log` and `accept_code`, which do not change the plan.
-        config = {key: value for key, value in self.config.items() if key not in ("log", "accept_code")}
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
-            "config.json": json.dumps(config, sort_keys=True),
+            "config.json": json.dumps(self.config, sort_keys=True),
             "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
@@ -226,23 +267,45 @@ class Plan(Asked):
         is_base = checkpoint.run.method == BASE
         return self.weights(checkpoint) / "base.json" if is_base else self.results.run(checkpoint.run) / "run.json"
 
-    def outdated(self) -> tuple[list[str], list[str]]:
-        """Return files of the tree that are rebuilt regardless of Snakemake's metadata, and one reason per stage."""
-        return tree.outdated(self._codes(), self.results, self.matrix, accept=bool(self.config.get("accept_code")))
+    @cached_property
+    def forced(self) -> set[str]:
+        """Files of the tree that are made again regardless of Snakemake's metadata.
 
-    def _codes(self) -> Iterator[tuple[str, Path, str]]:
-        """Yield (stage, record, hash of its code) for everything that is trained, generated and graded."""
-        hashed = cache(lambda code: code.hash)
-        for planned in self.planned:
-            rewards = self.rewards(planned)
-            names = [*(self.config.get("reward") or [rewards["reward"]]), *filter(None, [rewards.get("placebo")])]
-            codes = code_of(planned.run.key, self.trainer(planned), *names)
-            yield "training", self.record(planned), "-".join(hashed(code) for code in codes.values())
-        evaluation = self.config["evaluation"]
-        drawn = benchmarks.code(evaluation["benchmarks"], evaluation["backend"])
-        for checkpoint in self.checkpoints:
-            yield "generation", self.samples(checkpoint), hashed(drawn)
-            yield "grading", self.grades(checkpoint), hashed(Code("grade"))
+        If Snakemake has none of the tree, because `.snakemake` was removed or the tree was moved or renamed, these are
+        the runs of another specification, and what is cheap.
+        """
+        written = self.results.matrix
+        found = (self.states.keys() - self.valid) | set(tree.changed(self.results))
+        if written.is_file() and tree.made_at(written) is None:
+            found |= {written, self.results.scores, self.results.root / MANIFEST}
+            found |= {self.record(planned) for planned in self.planned if self._is_of_another_specification(planned)}
+        elif written.is_file() and tree.recorded(self.results)[0] != parse_json(json_text(self.matrix), "plan"):
+            found.add(written)
+        return {path.as_posix() for path in found}
+
+    def _is_of_another_specification(self, planned: Planned) -> bool:
+        """Return whether a finished run was trained from another one than is planned, but for the tree's name."""
+        if not self.is_finished(planned):
+            return False
+        spec = json.loads(self.run_specification(planned, self.prompts(planned.run).as_posix()))
+        trained: dict[str, Any] = read_json(self.record(planned), "run record").get("spec", {})
+        return trained | {"scale": ""} != spec | {"scale": ""}
+
+    @property
+    def reasons(self) -> list[str]:
+        """One line for each stage and kind of results that are made again, or accepted."""
+        return self._reasons(State.DAMAGED, "are damaged or lack a file, and are made whole") + self.of_other_code
+
+    @property
+    def of_other_code(self) -> list[str]:
+        accepted = self.config.get("accept_code")
+        what = "stay: accept_code" if accepted else "are made again; to keep them: --config accept_code=true"
+        return self._reasons(State.OTHER, f"are of other code than today's, and {what}")
+
+    def _reasons(self, state: State, what: str) -> list[str]:
+        stages = Counter(stage for stage, _ in self.states.values())
+        counts = Counter(stage for stage, found in self.states.values() if found == state)
+        return [f"{stage}: {counts[stage]} of {stages[stage]} in {self.results.root} {what}" for stage in counts]
 
 
 def _check_data(asked: Asked, where: Where) -> None:
@@ -332,6 +395,6 @@ def plan(
             "own: --config name=..."
         )
     made = Plan(config, results, CACHE, content, notes)
-    if config.get("accept_code") and (lines := made.outdated()[1]):
+    if config.get("accept_code") and (lines := made.of_other_code):
         content["accepted_code"] = lines  # marks the tree: pages and `report.verify` show it
     return made

@@ -3,20 +3,25 @@
 Finished entries of the tree's matrix.json stay in its tables. Other settings are refused.
 """
 
+import os
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from core.declared import Where
-from core.errors import BenchError, ConfigError
-from core.files import json_text, parse_json, read_json
+from core.errors import BenchError, ConfigError, MissingInputError
+from core.files import read_json
 from core.layout import Checkpoint, Results, Run, split
+from core.provenance import sha256_file
+from evals.tree import MANIFEST, read_manifest
 from methods import catalog
 from models import registry
 from workflow.matrix import PARTS, REWARD, Matrix, base_of
 
 Recorded = Mapping[str, Any]  # the content of a matrix.json, or the part of it that stays
+HASHED = 2**24  # bytes: larger files are not read when a call begins
 NOTHING: Recorded = {part: [] for part in PARTS} | {"variants": {}}
 
 
@@ -72,42 +77,70 @@ def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, result
             )
 
 
-def outdated(
-    codes: Iterable[tuple[str, Path, str]], results: Results, plan: Mapping[str, Any], *, accept: bool
-) -> tuple[list[str], list[str]]:
-    """Return files of a tree that are rebuilt regardless of Snakemake's metadata, and one reason per stage.
+class State(Enum):
+    """What a record and the files beside it are worth."""
 
-    codes: stage, record and the hash of the planned code. Rebuilt are records with another hash, unless
-    they are accepted; matrix.json if it is not `plan`; and all existing ones if Snakemake has no metadata of the tree,
-    because `.snakemake` was removed or the tree was moved here: each command then keeps what is valid.
+    VALID = 1
+    OTHER = 2  # of other code than the planned
+    DAMAGED = 3  # or without a file
+
+
+def state(stage: str, record: Path, code: str, benchmarks: Iterable[str]) -> State:
+    """Return the state of an existing record of training, generation or grading. code: hash of the planned code.
+
+    Files beside the record are checked as far as that is cheap: a curve by its sha256, parquet files by their end.
     """
-    if not results.matrix.is_file():
-        return [], []
-    there = [(stage, path, _code(path) != code) for stage, path, code in codes if path.is_file()]
-    # Snakemake's metadata on how a file was made: `snakemake.persistence.file`.
-    note = Path(".snakemake/metadata", urlsafe_b64encode(results.matrix.as_posix().encode()).decode())
-    every, again, lines = not note.is_file(), [], []
-    what = "stay: accept_code" if accept else "are made again; to keep them: --config accept_code=true"
-    for stage in dict.fromkeys(stage for stage, _, _ in there):
-        others = [other for name, _, other in there if name == stage]
-        if any(others):
-            count = f"{sum(others)} of {len(others)} in {results.root}"
-            lines.append(f"{stage}: {count} are of other code than today's, and {what}")
-    again = [path for _, path, other in there if (not accept if other else every)]
-    if every:
-        again += [path for path in (results.matrix, results.scores, results.root / "manifest.json") if path.is_file()]
-    elif recorded(results)[0] != parse_json(json_text(plan), "plan"):
-        again.append(results.matrix)
-    return [path.as_posix() for path in again], lines
-
-
-def _code(path: Path) -> str | None:
-    """Return the code hash in a record; None where it has none, or cannot be read."""
     try:
-        record = read_json(path, "record")
-        inputs = record.get("inputs", {})
-        return str(record["code"] if "code" in record else f"{inputs['code']}-{inputs['method_code']}")
-    except (BenchError, KeyError, TypeError, AttributeError):
+        content = read_json(record, "record")
+        if stage == "training":
+            made = f"{content['inputs']['code']}-{content['inputs']['method_code']}"
+            whole = sha256_file(record.with_name("curve.csv")) == content["outputs"]["curve.csv"]
+        else:
+            made = content["code"]
+            whole = all(_is_parquet(record.with_name(f"{key}.parquet")) for key in benchmarks)
+    except (BenchError, OSError, KeyError, TypeError):
+        return State.DAMAGED
+    return State.DAMAGED if not whole else State.VALID if made == code else State.OTHER
+
+
+def _is_parquet(path: Path) -> bool:
+    with open(path, "rb") as stream:
+        stream.seek(-min(4, path.stat().st_size), os.SEEK_END)
+        return stream.read() == b"PAR1"  # the end of every parquet file
+
+
+def changed(results: Results) -> list[Path]:
+    """Return scores, tables, figures and pages of a finished tree that are not as its manifest lists them, except those
+    that Snakemake made later; of a page's companions the page."""
+    written = results.root / MANIFEST
+    try:
+        listed = read_manifest(results.root)["files"]
+    except MissingInputError:
+        return []
+    except BenchError:
+        return [written]
+    found = set()
+    for name, digest in listed.items():
+        path, stage = results.root / name, name.partition("/")[0]
+        if stage in ("runs", "samples", "grades"):
+            continue
+        if stage == results.companions.name:
+            if not path.is_file():
+                found.add(results.report)
+        elif not path.is_file():
+            found.add(path)
+        elif path.stat().st_size < HASHED and sha256_file(path) != digest:
+            later = written.stat().st_mtime < path.stat().st_mtime == made_at(path)
+            found |= set() if later else {path}
+    return sorted(found)
+
+
+def made_at(path: Path) -> float | None:
+    """Return the file's time at the end of the job that made it, from `snakemake.persistence.file`; None: unknown."""
+    try:
+        note = Path(".snakemake/metadata", urlsafe_b64encode(path.as_posix().encode()).decode())
+        return float(read_json(note, "Snakemake's metadata")["endtime"])
+    except (BenchError, KeyError, TypeError, ValueError):
         return None
 
 

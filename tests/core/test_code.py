@@ -229,6 +229,24 @@ def test_an_own_method_counts_with_all_that_it_computes_with(copy: Path) -> None
     assert wrong == []
 
 
+def test_what_is_printed_counts_where_printing_it_may_draw_or_assign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code, "ROOT", tmp_path)
+    monkeypatch.setitem(COMPUTES, "train", ("batch.py",))
+    monkeypatch.setattr(code, "_file", code._file.__wrapped__)
+
+    def hashed(statement: str) -> str:
+        (tmp_path / "batch.py").write_text(f"def f(rng, x):\n    {statement}\n")
+        return Code("train").hash
+
+    plain = hashed("print(f'{x}')")
+    assert hashed("print(f'edited {len(x):.3f} {x}' 'more')") == plain
+    assert hashed("raise ValueError('a')") == hashed("raise ValueError(f'edited {x.item()}')")
+    effects = ("f'{rng.random()}'", "f'{rng.gauss()}'", "f'{(x := 1)}'", "f'{x} {draw(x)}'")
+    assert len({plain, *(hashed(f"print({effect})") for effect in effects)}) == 1 + len(effects)
+
+
 def test_versions_of_python_agree(copy: Path) -> None:
     """A cluster's login node and its jobs may have two."""
     script = (

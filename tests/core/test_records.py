@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import errno
 import importlib
 import json
 import math
+import os
 import random
 import re
 import shutil
@@ -119,6 +121,24 @@ def test_a_users_error_and_what_the_system_refuses_are_one_line_and_exit_code_2(
         assert stop.value.code == 2
         assert said.startswith(f"error: {path}: ")
         assert said.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_a_closed_pipe_none(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without bytes, without inodes, over quota; and `... | head`, which closes the pipe."""
+
+    def fail(number: int) -> None:
+        raise OSError(number, os.strerror(number), "results/a.json")
+
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        with pytest.raises(SystemExit) as stop:
+            errors.run(lambda number=number: fail(number))
+        said = capsys.readouterr().err
+        assert stop.value.code == 2
+        assert re.fullmatch(r"error: results/a\.json: .* \(bytes, or files: .*free some space.*same command.*\n", said)
+    code = "from core import errors; errors.run(lambda: [print('x' * 1000, flush=True) for _ in range(1000)] and None)"
+    command = ["bash", "-c", 'set -o pipefail; "$0" -c "$1" | head -c 1', sys.executable, code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "x", "")
 
 
 BAD_JSON = {

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +17,9 @@ import pytest
 
 from tests.adapters.worlds import numbers
 from tests.slurm.cluster import Cluster, wait_for
-from tests.slurm.conftest import PROFILE, SMALL, clone, snakemake
+from tests.slurm.conftest import PROFILE, SMALL, clone, made_bases, snakemake
+from tests.test_one_gpu import commands
+from tests.workflow.conftest import ROOT
 
 pytestmark = pytest.mark.slow
 METHODS = ("grpo", "gspo", "tepo")
@@ -211,3 +215,24 @@ def test_the_cluster_gives_the_local_numbers(slurm: Cluster, tmp_path: Path) -> 
     assert submitted - Counter(base=1) == {"train": 2, "generate": 3, "grade": 3}, "cheap jobs run at once"
     again = snakemake(slurm, remote, "table1", "-n", *PROFILE, *SMALL)
     assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_the_page_can_be_typed_from_an_empty_folder(slurm: Cluster, tmp_path: Path) -> None:
+    """docs/scale.md, in one shell, so that `cd` and `source` last. Two shortcuts after `cd`: `make install` finds this
+    interpreter's environment there, and the base model comes from the cache if it is in it."""
+    lines = []
+    for command in commands(ROOT / "docs/scale.md", "On a cluster"):
+        lines.append(f"printf '\\n$ %s\\n' {shlex.quote(command)}; {command}")
+        if command == "cd tepo-bench":
+            lines += [f"ln -s {shlex.quote(sys.prefix)} .venv", "touch -d 2000-01-01 pyproject.toml requirements/*.txt"]
+            lines += [f"mkdir -p results/cache/models && cp -a {ROOT / base} {base}" for base in made_bases()]
+    assert len(lines) > 8
+    # the tests' own environment is not the reader's
+    path = [part for part in slurm.environment["PATH"].split(":") if not part.startswith(sys.prefix)]
+    environment = {"REPOSITORY": str(ROOT), "HOME": str(tmp_path), "PATH": ":".join(path)}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(lines)], cwd=tmp_path, env=slurm.environment | environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-8000:]
+    assert "| TEPO" in done.stdout

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import typing
 from pathlib import Path
@@ -64,7 +65,7 @@ CHOSEN = [  # files, options, and the runs with their checkpoints
      "mistral_7b_instruct_v0.2/tepo/seed2: 72"),
     ("paper", {"methods": "grpo,tepo", "models": P},
      f"{P}/grpo/seed1: 72,132; {P}/grpo/seed2: 18,72,132; {P}/tepo/seed1: 72; {P}/tepo/seed2: 18,72"),
-    ("embedded", {"methods": "sapo,tepo_kl_all+beta=0.5", "models": Q, "seeds": 1, "training": {"rollouts": "4"}},
+    ("embedded", {"methods": "sapo,tepo_kl_all+beta=0.5", "models": Q, "seeds": "1", "training": {"rollouts": "4"}},
      f"{Q}/sapo/seed1: 4; {Q}/tepo_kl_all+beta=0.5/seed1: 4"),
 ]  # fmt: skip
 
@@ -81,7 +82,7 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
         files_of("quick"),
         {
             "seeds": "1,2,3", "models": "tiny_qwen2", "methods": "grpo,tepo", "name": "007", "baseline": "tepo",
-            "training": {"learning_rate": "3e-5", "rollouts": "4", "passes": 1, "filter": "none"},
+            "training": {"learning_rate": "3e-5", "rollouts": "4", "passes": "1", "filter": "none"},
             "sweep": {"training": {"learning_rate": "5e-5,1e-4", "passes": ["1", "2"]}, "beta": "0.1,1"},
         },
     )  # fmt: skip
@@ -159,6 +160,10 @@ def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_t
         (["methods=tepo+beta=1,grpo"], {"methods": "tepo+beta=1,grpo"}),
         (["training={learning_rate: 0.001}"], {"training": {"learning_rate": "0.001"}}),
         (["sweep.training.passes=1,2"], {"sweep": {"training": {"passes": "1,2"}}}),
+        (
+            ["name=1_2", "title=a: b # ü 🎲", "note=1e5", "seeds=007"],
+            {"name": "1_2", "title": "a: b # ü 🎲", "note": "1e5", "seeds": "007"},
+        ),
     ],
 )
 def test_snakemake_reads_a_converted_entry_as_what_was_meant(entries: list[str], config: dict[str, Any]) -> None:
@@ -187,6 +192,37 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
 
 
 @pytest.mark.slow
+def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unlocks(tmp_path: Path) -> None:
+    folder = copy_of(tmp_path / """My {x} {} [a] $HOME 'it"s' * %""", "Makefile")
+    locks = folder / ".snakemake/locks"  # as a closed terminal leaves it
+    write_text(locks / "0.output.lock", "results/cache/benchmarks/syn_seq1.jsonl\n")
+    words = ("results/cache/benchmarks/syn_seq1.jsonl", "--cores", "1", *QUICK_TREE)
+    done = run_snakemake(folder, *words)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "lock" in line]
+    found = re.fullmatch(r"error: this folder cannot be locked: .* if none does, unlock it: (.*)", line)
+    assert found is not None, line
+    subprocess.run(["bash", "-c", found[1]], cwd=folder, check=True, capture_output=True)
+    assert run_snakemake(folder, *words).returncode == 0
+    assert (folder / words[0]).is_file()
+    write_text(folder / "which.mk", 'include Makefile\nwhich:\n\t@echo "$$PATH" | cut -d: -f1\n')
+    shown = subprocess.run(["make", "-f", "which.mk", "which"], cwd=folder, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{folder}/.venv/bin\n"
+    named = folder.rename(tmp_path / "a:b")
+    refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
+    assert "a colon in the path of the project" in refused.stderr
+
+
+@pytest.mark.slow
+def test_a_dry_run_needs_neither_conda_nor_slurm(clone: Path, tmp_path: Path) -> None:
+    for name in ("bash", "which"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    environment = os.environ | {"PATH": str(tmp_path)}
+    done = run_snakemake(clone, "-n", "--profile", "profiles/slurm", *QUICK_TREE, environment=environment)
+    assert planned(done.stdout).get("train") == 4, done.stdout + done.stderr
+
+
+@pytest.mark.slow
 def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
     """Not a dry run. tests/test_wrong_inputs.py has all the others."""
     done = run_snakemake(clone, "claims", "--config", "training.rolouts=3")
@@ -194,6 +230,15 @@ def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "rror" in line or "Traceback" in line]
     assert re.match(r"error: command line.*training.rolouts: unknown key.*nearest: rollouts", line)
     assert not any((clone / folder).exists() for folder in ("results", "logs"))
+
+
+DAMAGED = {
+    "runs/tiny_qwen2/tepo/seed1/curve.csv": {"train", "generate", "grade", "score"},
+    "samples/tiny_qwen2/tepo/seed1/step4/syn_seq1.parquet": {"generate", "grade", "score"},
+    "scores.csv": {"score", "table"},
+    "figures/figure2.svg": {"figure", "report"},
+    "manifest.json": {"manifest"},
+}
 
 
 @pytest.mark.demo
@@ -205,6 +250,22 @@ def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_add
     more = run_snakemake(target, "-n", *QUICK_TREE, "--config", "methods=gpg,tepo+beta=1")
     assert "results/quick: 4 finished runs of earlier questions stay in its tables" in more.stderr
     assert planned(more.stdout)["train"] == 2
+    # What is removed or damaged is made again, and what needs it; checkpoints and bases of finished work are not.
+    tree = target / "results/quick"
+    shutil.rmtree(tree / "runs/tiny_qwen2/grpo/seed1/checkpoints")
+    bases = (target / "results/cache/models").rename(target / "moved")
+    done = run_snakemake(target, "-n", *QUICK_TREE)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    bases.rename(target / "results/cache/models")
+    for name, again in DAMAGED.items():
+        path = tree / name
+        content = path.read_bytes()
+        times = path.stat()
+        path.write_bytes(content[: len(content) // 2])
+        done = run_snakemake(target, "-n", *QUICK_TREE)
+        assert again <= planned(done.stdout).keys(), (name, done.stdout + done.stderr)
+        path.write_bytes(content)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     # Of the demo's methods, GSPO alone uses this reducer.
     path = target / "methods/parts/objective.py"
     text = path.read_text(encoding="utf-8")
@@ -217,19 +278,22 @@ def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_add
 
 
 @pytest.mark.demo
-def test_a_tree_without_snakemakes_notes_is_held_against_its_records(tmp_path: Path) -> None:
-    """`.snakemake` was removed, or the tree moved here: other code than planned is seen."""
+def test_a_tree_that_was_renamed_or_lost_snakemakes_notes_is_held_against_its_records(tmp_path: Path) -> None:
+    """Nothing is trained or evaluated again but what another code or specification made."""
     target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache")
-    jobs = planned(run_snakemake(target, "-n", *QUICK_TREE).stdout)
-    assert [jobs[name] for name in ("train", "generate", "grade", "score")] == [4, 5, 5, 1]
-    subprocess.run(["cp", "-a", str(ROOT / ".snakemake"), str(target)], check=True)
-    assert planned(run_snakemake(target, "-n", *QUICK_TREE).stdout) == {}
-    record = target / "results/quick/runs/tiny_qwen2/tepo/seed1/run.json"
-    times, content = record.stat(), json.loads(record.read_text())
-    content["inputs"]["code"] = "0" * 12
-    record.write_text(json.dumps(content))
-    os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert planned(run_snakemake(target, "-n", *QUICK_TREE).stdout)["train"] == 1
+    (target / "results/quick").rename(target / "results/mine")
+    words = ("-n", *QUICK_TREE, "--config", "name=mine")
+    jobs = planned(run_snakemake(target, *words).stdout)
+    assert not {"train", "generate", "grade"} & jobs.keys()
+    assert (jobs["score"], jobs["matrix"], jobs["report"]) == (1, 1, 1)
+    runs = target / "results/mine/runs/tiny_qwen2"
+    for method, part, key in (("tepo", "inputs", "code"), ("grpo", "spec", "base")):
+        record = runs / method / "seed1/run.json"
+        times, content = record.stat(), json.loads(record.read_text())
+        content[part][key] = "0" * 12
+        record.write_text(json.dumps(content))
+        os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert planned(run_snakemake(target, *words).stdout)["train"] == 2
 
 
 def test_ray_runs_on_every_node_of_a_job_and_the_command_on_the_first(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import copy
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from methods.training import spec
 from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
-from tests.workflow.conftest import Snakemake
+from tests.workflow.conftest import Snakemake, finish
 from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import cost
@@ -80,10 +81,6 @@ def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
     assert "a second round (the same command again): 112 runs, 112 evaluations" in text
 
 
-def finish(of: Asked, run: Run, seconds: float) -> None:
-    write_json(of.results.run(run) / "run.json", {"wall_seconds": seconds})
-
-
 def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path: Path) -> None:
     variants = {
         "by_verl": {"title": "verl", "trainer": "verl"},
@@ -95,14 +92,16 @@ def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path
     of = asked(tmp_path, load(files_of("quick"), options))
     assert {job.seconds for job in cost.train_jobs(of)} == {None}
     assert "  train                       unknown  unknown" in cost.lines(of, 2)
-    finish(of, Run("tiny_qwen2", "grpo", 1), 3600.0)
-    finish(of, Run("tiny_qwen2", "grpo@by_verl", 1), 36_000.0)
+    for method, wall in (("grpo", 3600.0), ("grpo@by_verl", 36_000.0)):
+        finish(of, {of.results.run(Run("tiny_qwen2", method, 1)) / "run.json"}, wall_seconds=wall)
+    of = replace(of)
     seconds = {p.run.method: job.seconds for p, job in zip(of.planned, cost.train_jobs(of), strict=True)}
     assert seconds == {"grpo": 3600.0, "grpo@by_verl": 36_000.0, "grpo@half": 1800.0}
     assert "  train                          23.0     12.0" in cost.lines(of, 2)
     assert cost.counts(of)["train"] == (6, 4)
     first = of.checkpoints[0]
-    write_json(of.samples(first), {"benchmarks": {"a": {"seconds": 5.0}, "b": {"seconds": 2.5}}})
+    finish(of, {of.samples(first)}, benchmarks={"a": {"seconds": 5.0}, "b": {"seconds": 2.5}})
+    of = replace(of)
     assert {job.seconds for job in cost.generate_jobs(of)} == {7.5}
     assert [job.done for job in cost.generate_jobs(of)].count(True) == 1
 

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from core.files import to_csv, write_json, write_text
+from core.files import read_json, to_csv, write_json, write_text
 from core.layout import BASE, Checkpoint, Results
+from core.provenance import sha256_file
 from evals.tree import Tree
 from methods import catalog
 from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT
+from tests.workflow.conftest import finish as write_complete
 from tests.workflow.test_config import files_of
 from workflow import cost, matrix, sweep, tree
 from workflow.matrix import Matrix
-from workflow.plan import Asked, plan
+from workflow.plan import Asked, Plan, plan
 
 CONFIGS = {scale: load(files_of(scale)) for scale in ("embedded", "readings", "paper")}
 SLOTS = {
@@ -330,3 +332,52 @@ def test_the_tuned_trees_have_selection_and_fresh_seeds(tmp_path: Path, scale: s
 def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path, swept: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         planned_sweep(tmp_path, swept, ["grpo", "tepo"], [1, 2])
+
+
+def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And counted by `snakemake plan`; with `accept_code` what is of other code stays."""
+    monkeypatch.chdir(tmp_path)
+    options = {"methods": "grpo,tepo,gspo", "evaluation": {"benchmarks": "syn_seq1"}}
+
+    def made(**more: str) -> Plan:
+        return plan(files_of("quick"), options | more, root=Path("results"))
+
+    of = made()
+    write_complete(of, {path for _, path, _ in of._codes()})
+    results = of.results
+    for path, text in {results.scores: "a\n", results.report: "b", results.companions / "c.js": "c"}.items():
+        write_text(path, text)
+    listed = {path.relative_to(results.root).as_posix(): sha256_file(path) for path in
+              (results.scores, results.report, results.companions / "c.js")}  # fmt: skip
+    write_json(results.root / "manifest.json", {"files": listed, "weights": {}, "inputs": {}, "left_out": []})
+    assert (made().forced, made().reasons) == (set(), [])
+    assert [cost.counts(made())[kind] for kind in ("train", "generate", "grade")] == [(3, 0), (4, 0), (4, 0)]
+
+    grpo, tepo, gspo = (planned.run for planned in of.planned)
+    last = {run: Checkpoint(run, 4) for run in (grpo, tepo, gspo)}
+    write_text(of.record(of.planned[0]).with_name("curve.csv"), "rollout")  # of GRPO: cut
+    record = of.record(of.planned[1])  # of TEPO: other code
+    write_json(record, read_json(record) | {"inputs": {"code": "0", "method_code": "0"}})
+    (of.grades(last[gspo]).with_name("syn_seq1.parquet")).unlink()
+    write_text(results.scores, "")
+    (results.companions / "c.js").unlink()
+    again = made()
+    needed = {path for run in (grpo, tepo) for path in (of.samples(last[run]), of.grades(last[run]))}
+    needed |= {of.record(of.planned[0]), record, of.grades(last[gspo]), results.scores, results.report}
+    assert again.forced == {path.as_posix() for path in needed}
+    assert again.reasons == [
+        "training: 1 of 3 in results/quick are damaged or lack a file, and are made whole",
+        "grading: 1 of 4 in results/quick are damaged or lack a file, and are made whole",
+        "training: 1 of 3 in results/quick are of other code than today's, and are made again; to keep them: "
+        "--config accept_code=true",
+    ]
+    found = cost.counts(again)
+    assert [found[kind] for kind in ("train", "generate", "grade")] == [(3, 2), (4, 2), (4, 3)]
+    assert [job.done for job in cost.train_jobs(again)] == [False, False, True]
+    accepted = made(accept_code="true")
+    assert record.as_posix() not in accepted.forced
+    assert accepted.matrix["accepted_code"] == accepted.of_other_code
+    write_text(of.record(of.planned[0]), "{")  # no error: it is made again
+    assert of.record(of.planned[0]).as_posix() in made(accept_code="true").forced

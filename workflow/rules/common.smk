@@ -1,5 +1,4 @@
 # Shared by all stages: the plan of this call, the paths, the environment of jobs.
-import os
 import re
 import signal
 import sys
@@ -35,10 +34,9 @@ with command_line.one_line():
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
     SEVERAL_NODES = PLAN.several_nodes
     NOTES = list(PLAN.notes)
-    if MAKES:  # results of changed code are rebuilt
-        OUTDATED, REASONS = PLAN.outdated()
-        command_line.FORCED.update(OUTDATED)
-        NOTES = REASONS + NOTES
+    if MAKES:  # results of changed code and damaged ones are rebuilt
+        command_line.FORCED.update(PLAN.forced)
+        NOTES = PLAN.reasons + NOTES
     if HERE and MAKES and not DRY:
         from workflow import cost  # imports modules that a dry run does not need
 
@@ -58,14 +56,6 @@ NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in PLAN.checkpoints]
 GRADES = [str(PLAN.grades(checkpoint)) for checkpoint in PLAN.checkpoints]
-# Missing next to a record: requested by `rule all`, so that they are made again.
-REMOVED = [
-    str(path)
-    for record in (SAMPLES + GRADES if MAIN else ())
-    if os.path.isfile(record)
-    for path in (Path(record).with_name(f"{key}.parquet") for key in BENCHMARKS)
-    if not path.is_file()
-]
 
 # Slurm's warning before the time limit goes to every process of a job. The Snakemake inside the job, its shell and tee
 # inherit this setting, because they must outlive training's last save.
@@ -101,7 +91,7 @@ if HERE and MAKES and not DRY:
 
 
 # A param of scores, tables and pages, which are cheap: Snakemake rebuilds them when it changes. Trained, generated and
-# graded results have the hash in their record instead (`Plan.outdated`). A function: few cluster jobs need it.
+# graded results have the hash in their record instead (`Plan.forced`). A function: few cluster jobs need it.
 @cache
 def made_by(stage):
     return Code(stage).hash
