@@ -10,7 +10,7 @@ import io
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Never, TypeVar
 
@@ -68,6 +68,13 @@ def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> Conf
     names = sorted(str(a) for a in allowed)
     more = hint(str(value), names)
     return ConfigError(f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}{more}")
+
+
+def check_known(where: str, key: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `unknown` for the first given value outside a closed set."""
+    for value in given:
+        if value not in known:
+            raise unknown(where, key, value, known)
 
 
 @contextmanager

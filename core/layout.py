@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from core.errors import ConfigError
@@ -56,7 +57,7 @@ class Run:
         """The variant whose settings apply; None: those of the scale."""
         return split(self.method)[1]
 
-    @property
+    @cached_property
     def path(self) -> Path:
         """`<model>/<method>/seed<k>`"""
         return Path(self.model, self.method, f"seed{self.seed}")

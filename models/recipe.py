@@ -26,7 +26,7 @@ from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import read_json, read_yaml
 from core.provenance import ROOT
 from models import registry
-from models.registry import Architecture, MadeHere
+from models.registry import Architecture
 
 RECIPES = "models/recipes.yaml"
 Range = Annotated[tuple[float, float], Field(strict=False)]  # both ends included
@@ -145,23 +145,21 @@ def recipe(model: str, ladder: str, seed: int) -> Recipe:
     assert first.seed is not None  # registry.MadeHere: all three or `continues`
     assert first.architecture is not None
     start = Start(
-        model=first_model, ladder=ladder, seed=first.seed, number=seed % _starts(first, ladder),
+        model=first_model, ladder=ladder, seed=first.seed, number=seed % (starts(first_model, ladder) or 1),
         architecture=first.architecture, clean=kinds()[first.recipe].clean[ladder],
     )  # fmt: skip
     noisy = kind.noisy.model_copy(update={"batch": 64}) if ladder == "quick" else kind.noisy
     return Recipe(model=model, kind=made_here.recipe, seed=seed, start=start, noisy=noisy, aims=kind.aims)
 
 
-def _starts(made_here: MadeHere, ladder: str) -> int:
-    if made_here.continues is not None:
-        made_here = registry.model(made_here.continues).made_here or made_here
-    return 1 if ladder == "quick" else made_here.starts or 1  # that scale has one seed
-
-
 def starts(model: str, ladder: str) -> int | None:
     """Return the number n of clean models; seed k continues number k modulo n. None: a model that is not made here."""
     made_here = registry.model(model).made_here
-    return None if made_here is None else _starts(made_here, ladder)
+    if made_here is None:
+        return None
+    if made_here.continues is not None:
+        return starts(made_here.continues, ladder)
+    return 1 if ladder == "quick" else made_here.starts  # that scale has one seed
 
 
 def family(model: str) -> str:
@@ -192,7 +190,6 @@ def _code_hash() -> str:
     return code().hash
 
 
-@cache
 def code() -> Code:
     """Return the code that builds a base, without this file and the registry, whose content is in the recipe."""
     used = ("LADDERS", "prompt_string", "solution", "training_problem")

@@ -1,4 +1,4 @@
-"""The loss library as others get it: the wheel, where there is torch and nothing else."""
+"""The loss library as others get it: the wheel, where the harness and most of its packages cannot be imported."""
 
 import dataclasses
 import doctest
@@ -86,7 +86,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
 
 
 def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Path) -> None:
-    """Away from the repository, with nothing of this environment on the path but torch and what torch needs."""
+    """Away from the repository, in an interpreter in which the packages named here cannot be imported."""
     fields = random_fields(3)
     torch.save(fields, tmp_path / "fields.pt")
     with zipfile.ZipFile(wheel) as archive:

@@ -4,13 +4,13 @@ A run is keyed by content: two rows of two tables that resolve to one method, mo
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from core.declared import Where
-from core.errors import ConfigError, unknown
+from core.errors import ConfigError, check_known
 from core.layout import BASE, Checkpoint, Run, split
 from evals import benchmark as benchmarks
 from evals import placebo
@@ -75,9 +75,9 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
     wanted, methods, seeds, variants = (config[key] for key in ("models", "methods", "seeds", "variants"))
     for number, block in enumerate(config["matrix"]):
         if (variant := block.get("variant")) is not None:
-            _check_known(where(["matrix", number, "variant"]), "matrix.variant", [variant], variants)
-        _check_known(where(["matrix", number, "models"]), "matrix.models", block["models"], registry.keys())
-    _check_known(where(["models"]), "models", wanted or [], registry.keys())
+            check_known(where(["matrix", number, "variant"]), "matrix.variant", [variant], variants)
+        check_known(where(["matrix", number, "models"]), "matrix.models", block["models"], registry.keys())
+    check_known(where(["models"]), "models", wanted or [], registry.keys())
     for text in methods or []:
         canonical(config, text, where(["methods"]))
     for name in config["settings"]:
@@ -111,12 +111,6 @@ def blocks(config: Mapping[str, Any], where: Where = _anywhere) -> list[dict[str
             chosen.append(block | {"methods": list(dict.fromkeys(here))})
         kept = [block for block in chosen if block["methods"]]
     return kept if seeds is None else [block | {"seeds": seeds} for block in kept]
-
-
-def _check_known(where: str, key: str, given: Iterable[str], known: Collection[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise unknown(where, key, name, known)
 
 
 def _forms(config: Mapping[str, Any], text: str, rows: list[str]) -> list[str]:
@@ -209,7 +203,7 @@ class Matrix:
         cluster, size = self.config["cluster"], registry.model(planned.run.model).size
         hardware: dict[str, Any] = {}
         if size is not None and cluster is not None:
-            _check_known("config", f"cluster.sizes (for {planned.run.model})", [size], cluster["sizes"])
+            check_known("config", f"cluster.sizes (for {planned.run.model})", [size], cluster["sizes"])
             # `gpu` and `gpus` are only for the plan: in a specification they would cause every run to be retrained.
             shared = ("gpus_per_node", "rollout_memory", "max_tokens_per_gpu", "attention")
             hardware = {**{key: cluster[key] for key in shared}, **cluster["sizes"][size]}

@@ -17,7 +17,7 @@ from typing import Any
 
 from core.code import Code
 from core.declared import Where, validated
-from core.errors import ConfigError, unknown
+from core.errors import ConfigError, check_known
 from core.files import json_text, parse_json, read_json, write_text
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
@@ -357,15 +357,12 @@ def plan(
         config["folders"] = folders
         config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
         config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
-    known, evaluation = benchmarks.keys(), config["evaluation"]
     # The key of a user's file is its name; commands that draw its responses get the file.
+    evaluation = config["evaluation"]
     evaluation["names"] = evaluation["benchmarks"]
-    evaluation["benchmarks"] = [
-        data.own(key).key if key.endswith(benchmarks.OWN) else key for key in evaluation["names"]
-    ]
-    for key in evaluation["benchmarks"]:
-        if not benchmarks.registered(key):
-            raise unknown(where(["evaluation", "benchmarks"]), "evaluation.benchmarks", key, known)
+    evaluation["benchmarks"] = [data.key_of(name) for name in evaluation["names"]]
+    at = where(["evaluation", "benchmarks"])
+    check_known(at, "evaluation.benchmarks", evaluation["benchmarks"], benchmarks.keys())
     matrix.canonical(config, config["baseline"], where(["baseline"]), "baseline")
     if not job and config.keys() & {"reward", "reward_weights"}:
         try:

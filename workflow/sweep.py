@@ -18,7 +18,7 @@ from itertools import product
 from typing import Any
 
 from core.declared import Where
-from core.errors import ConfigError, unknown
+from core.errors import ConfigError, check_known, unknown
 from core.files import read_csv
 from core.layout import Results
 from core.provenance import sha256_bytes
@@ -80,13 +80,10 @@ def expanded(config: Mapping[str, Any], results: Results, where: Where) -> dict[
 def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at: str) -> dict[str, Any]:
     """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
-    for value in fresh:
-        if value not in FRESH:
-            raise unknown(at, "sweep.fresh", str(value), FRESH)
+    check_known(at, "sweep.fresh", map(str, fresh), FRESH)
     if "chosen" not in fresh and fresh != ["none"]:
         raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
-    if len(by) != 1 or by[0] not in MEASURES:
-        raise unknown(at, "sweep.by", ",".join(map(str, by)), MEASURES)
+    check_known(at, "sweep.by", [",".join(map(str, by))], MEASURES)
     select = list(sweep.get("select_seeds") or sorted({seed for block in blocks for seed in block["seeds"]}))
     test = list(sweep.get("test_seeds", ()))
     for seed in [*select, *test]:

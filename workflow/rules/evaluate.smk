@@ -45,6 +45,7 @@ rule generate:
         # A later attempt gets more time and keeps the finished benchmarks.
         runtime=lambda wc, attempt: GENERATE.minutes * attempt,
     params:
+        # Of the input, so that Snakemake does not record it: the same problems in another folder change nothing.
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=NAMES,
