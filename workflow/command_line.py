@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, Never
 
 import yaml
+from pydantic import Field
 from snakemake.settings.enums import Quietness
 
+from core.declared import Declared, validated
 from core.errors import BenchError, BusyError, ConfigError, MissingInputError, end_with, unknown
 from core.files import read_yaml
 
@@ -37,6 +39,23 @@ QUIET = {Quietness.RULES, Quietness.HOST}  # output that Snakemake leaves out
 # Snakemake reads the Snakefile before its DAG settings exist, so the Snakefile reads them from here.
 TARGETS: list[str] = []  # as typed
 FORCED: set[str] = set()  # the set behind `--forcerun`, which the Snakefile extends
+
+
+class Site(Declared):
+    """Settings of one cluster, which profiles/slurm reads; site.example.yaml explains them."""
+
+    jobs: dict[str, str | int] = Field(default_factory=dict)  # resources of every job
+    gpu_jobs: dict[str, str | int] = Field(default_factory=dict)  # of training on one node and of generation
+    environment: dict[str, str | int] = Field(default_factory=dict)  # variables, unless they are set
+
+
+def site(path: Path = Path("profiles/slurm/site.yaml")) -> Site:
+    """Return the site's settings, empty without the file, and set its variables; end the process on a wrong one."""
+    with one_line():
+        found = validated(Site, read_yaml(path, "site") if path.is_file() else {}, str(path))
+    for name, value in found.environment.items():
+        os.environ.setdefault(name, str(value))
+    return found
 
 
 def makes_files() -> bool:

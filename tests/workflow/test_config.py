@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yte
 from snakemake.cli import parse_config
 
 from core.declared import Declared
@@ -211,6 +212,30 @@ def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unloc
     named = folder.rename(tmp_path / "a:b")
     refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
     assert "a colon in the path of the project" in refused.stderr
+
+
+def test_what_a_site_needs_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the profile is as it is; a wrong key is one line."""
+    (tmp_path / "profiles").symlink_to(copy_of(tmp_path / "copy") / "profiles")
+    monkeypatch.chdir(tmp_path)
+    for name in ("HF_HUB_OFFLINE", "TEPO_ENGINE_CACHE"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    folder = tmp_path / "profiles/slurm"
+
+    def read() -> dict[str, Any]:
+        return dict(yte.process_yaml((folder / "config.yaml").read_text(encoding="utf-8")))
+
+    assert (read()["default-resources"], "generate" in read()["set-resources"]) == ({"runtime": 30, "mem_mb": 4000}, 0)
+    shutil.copyfile(folder / "site.example.yaml", folder / "site.yaml")
+    given, gpu = read(), {"slurm_partition": "gpu", "gpu_model": "h100"}
+    assert given["default-resources"]["slurm_account"] == "my_project"
+    assert given["set-resources"]["generate"] == gpu
+    assert gpu.items() <= given["set-resources"]["train"].items()
+    assert (os.environ["HF_HUB_OFFLINE"], os.environ["TEPO_ENGINE_CACHE"]) == ("1", "/scratch/me/engines")
+    write_text(folder / "site.yaml", "job: {}\n")
+    with pytest.raises(SystemExit):
+        command_line.site()
 
 
 @pytest.mark.slow
