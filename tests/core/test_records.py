@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 
 from core import errors
 from core.declared import Declared, KeyProblemError, Tuple, validated
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, real, whole
 from core.files import (
     atomic,
     read_csv,
@@ -261,16 +261,6 @@ def test_what_is_no_number_or_out_of_bounds_is_refused():
             kind(text)
     assert (whole(1, 60)("1"), whole(1, 60)("60"), real(least=0, most=60)("0")) == (1, 60, 0)
     assert math.isclose(real(above=0, most=60)("1e-9"), 1e-9)
-
-
-def test_a_mistake_on_the_command_line_is_one_line():
-    parser = Parser()
-    parser.add_argument("--cpu-seconds", type=real(above=0, most=60))
-    for arguments in (["--cpu-seconds", "nan"], ["--cpu"], ["--what", "1"]):
-        with pytest.raises(ConfigError) as refused:
-            parser.parse_args(arguments)
-        assert "\n" not in str(refused.value)
-        assert "--help" in str(refused.value)
 
 
 COMMANDS = sorted(
