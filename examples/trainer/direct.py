@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError
 from methods import catalog
-from methods.adapters import Outcome, checked, resolved
+from methods.adapters import Outcome
+from methods.adapters.reward import Reward
 from methods.batch import Batch
 from methods.training import movement, rollouts
 from methods.training.curve import Recorder
@@ -71,7 +72,7 @@ class _Loop:
 
         self.spec, self.method = spec, catalog.parse(spec.method)
         self.prompts = rollouts.prompts(spec)
-        self.reward = resolved(spec.reward)
+        self.reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
         self.model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32)
         self.tokenizer = AutoTokenizer.from_pretrained(spec.base, padding_side="left")
         t = spec.training
@@ -106,9 +107,10 @@ class _Loop:
             self.tokenizer.decode(row[keep], skip_special_tokens=True)
             for row, keep in zip(ids[:, width:], mask, strict=True)
         ]
-        scores = self.reward(texts, responses, [row["answer"] for row in rows])
-        rewards = checked(f"reward {self.spec.reward}", scores, responses)
-        kept, reward = choose(rewards, n, t.prompts_per_rollout, t.filter), torch.tensor(rewards)
+        with self.reward.limited("", responses):
+            rewards = self.reward(texts, responses, [row["answer"] for row in rows])
+        kept = choose(rewards, n, t.prompts_per_rollout, t.filter)  # whole groups with every reward
+        reward = torch.tensor([float("nan") if value is None else value for value in rewards])
         at = (torch.tensor(kept, dtype=torch.long).unsqueeze(1) * n + torch.arange(n)).flatten()
         advantage = torch.zeros(len(rows))
         if kept:
