@@ -180,7 +180,7 @@ def benchmark(key: str) -> Benchmark:
 
 
 def register(entry: Benchmark) -> Benchmark:
-    """Make a user's benchmark known to this process; ConfigError if its key is another one's."""
+    """Register a user's benchmark in this process; ConfigError if its key is another one's."""
     known = _registry().setdefault(entry.key, entry)
     if known != entry:
         raise ConfigError(

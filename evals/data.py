@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 
-from core.errors import CorruptInputError, MissingInputError
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from evals.benchmark import OWN, Benchmark, Decoding, Item, Row, register
+from evals.scores import AVERAGES
 
 # Field names used by mirrors of other evaluation code, and ours for them.
 _OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
@@ -46,6 +47,8 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
     for number, upstream_row in enumerate(rows, 1):
         # in our names, and without the stored item_id, which is computed from the text
         row = {_OLD_NAMES.get(key, key): value for key, value in upstream_row.items() if key != "item_id"}
+        if type(row.get("answer")) in (int, float):
+            row["answer"] = str(row["answer"])
         for name in ("problem", "answer"):
             if not isinstance(value := row.get(name), str) or not value.strip():
                 raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {value!r}")
@@ -74,22 +77,25 @@ def text(items: Iterable[Item]) -> str:
 
 
 def own(file: Path | str) -> Benchmark:
-    """Return the benchmark of a user's file of {problem, answer}, known to this process from now on.
+    """Register a user's file of {problem, answer} as a benchmark in this process, and return it.
 
-    Its key is the file's name, its prompt and decoding are those of the small sets for one GPU. Raises
-    MissingInputError or CorruptInputError for a file that cannot be read, ConfigError for a key that is taken.
+    Its key is the file's name. Prompt and decoding are those of the small sets for one GPU. Raises MissingInputError or
+    CorruptInputError for a file that cannot be read, ConfigError for a name that cannot be a key, or is taken.
     """
-    path = Path(file)
+    path = Path(file).resolve()
+    key = folder_name(path.stem).replace(".", "-")
+    if not key.strip("-") or key.startswith("-") or key in ("all", *AVERAGES):
+        raise ConfigError(f"{file}: {key!r} cannot be the key of a benchmark; rename the file")
     found = items(read_jsonl(path, "own benchmark"), str(path))
     entry = Benchmark(
-        key=folder_name(path.stem), title=path.stem, sha256=content_sha256(found), n=len(found), licence="unknown",
+        key=key, title=path.stem, sha256=content_sha256(found), n=len(found), licence="unknown",
         prompt="system", duplicates="keep", decoding=Decoding(8, 0.6, 1.0, 2048), file=str(path),
     )  # fmt: skip
     return register(entry)
 
 
 def key_of(name: str) -> str:
-    """Return the key of a benchmark given by key or, as `FILE.jsonl`, by a user's file, which is then known."""
+    """Return the key of a benchmark given by key or, as `FILE.jsonl`, by a user's file, which is then registered."""
     return own(name).key if name.endswith(OWN) else name
 
 
@@ -113,7 +119,7 @@ def content_sha256(items: Iterable[Item]) -> str:
 
 def verify(benchmark: Benchmark, items: Sequence[Item], where: str) -> None:
     """Raise CorruptInputError unless the items are the registry's."""
-    again = f"delete it and run: python -m evals.fetch --benchmarks {benchmark.key}"
+    again = f"delete it and run: python -m evals.fetch --benchmarks {quote(benchmark.file or benchmark.key)}"
     if not benchmark.sources and not benchmark.local:
         again = "adopt the logs again, with another --out"
     if len(items) != benchmark.n:  # first, because a count is more informative than a digest

@@ -53,7 +53,7 @@ def fetch(
         data.verify(benchmark, items, benchmark.origin)
     elif benchmark.file is not None:
         items = _read(benchmark, Path(benchmark.file))
-        # For commands that get only the key.
+        # Read by commands that have only the key, such as `evals.grade`.
         about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
         write_json(definition(Path(folder), benchmark.key), about)
     elif file is not None or mirror is not None:

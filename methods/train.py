@@ -85,7 +85,7 @@ def execute(
             from transformers import AutoTokenizer
         except ImportError as error:
             raise MissingInputError(f"environment: transformers: {error}; see docs/scale.md") from error
-        Reward(spec.rewards)
+        Reward(spec.rewards, spec.reward_weights)
         if spec.placebo is not None:
             adapters.resolved(spec.placebo, "placebo")
         prompts = [row["prompt"] for row in rollouts.prompts(spec)]

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import PositiveInt, StringConstraints, model_validator
 
-from core.declared import Declared, validated
+from core.declared import Declared, check, validated
 from core.errors import ConfigError, unknown
 from core.files import read_json, read_yaml
 from core.provenance import ROOT
@@ -23,7 +23,7 @@ from core.provenance import ROOT
 DATA = ("config/models",)
 FOLDER = ROOT / DATA[0]
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w./-]*$")]  # of a repository or commit: safe in a shell command
-ENDS = 2**20  # bytes at either end of a file that count in the hash of a user's model
+PART, PARTS = 2**16, 256  # bytes of a part, and parts of a file, that count in the hash of a user's model
 UNPINNED = "unpinned"  # in folder names: no commit is configured; the head was fetched and its commit recorded
 
 
@@ -146,7 +146,7 @@ _OWN: dict[str, Model] = {}  # a user's, by key
 
 
 def key_of(name: str) -> str:
-    """Return the key of a model given by key or, with a slash, by a folder of its weights, which is then known.
+    """Return the key of a model given by key or, with a slash, by a folder of its weights, which is then registered.
 
     The key is the folder's name. Raises MissingInputError or ConfigError for a folder that is not a model's, or whose
     name is another model's.
@@ -155,34 +155,37 @@ def key_of(name: str) -> str:
         return name
     path = Path(name)
     config = read_json(path / "config.json", "configuration of the model")
-    heads = config.get("num_attention_heads")
-    sizes = {field: config[field] for field in Shape.model_fields if field in config} | {"source": "config.json"}
-    sizes.setdefault("num_key_value_heads", heads)
-    sizes.setdefault("head_dim", config.get("hidden_size", 0) // (heads or 1))
-    sizes.setdefault("tie_word_embeddings", False)
+    check(config, {}, f"{path}/config.json")
+    sizes = {field: config[field] for field in Shape.model_fields if config.get(field) is not None}
+    hidden, heads = (config.get(key) for key in ("hidden_size", "num_attention_heads"))
+    defaults = {"num_key_value_heads": heads, "tie_word_embeddings": False, "source": "config.json"}
+    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        defaults["head_dim"] = hidden // heads
     key = re.sub(r"[^A-Za-z0-9_.-]", "-", path.resolve().name)
-    if key in keys() and key not in _OWN:
+    known = _OWN.get(key)
+    if key in keys() and (known is None or Path(str(known.folder)).resolve() != path.resolve()):
         raise ConfigError(f"models: {name}: {key} is the key of another model; rename the folder")
-    about = {"title": key, "hub": f"own/{key}", "revision": _content(path), "folder": name, "size": key}
-    _OWN[key] = validated(Model, about | {"shape": sizes}, f"{path}/config.json")
+    about = {"title": key, "hub": f"own/{key}", "revision": _content(path), "folder": name}
+    about["size"] = key.replace(".", "_")  # a dot in a key of the configuration leads to a nested one
+    _OWN[key] = validated(Model, about | {"shape": defaults | sizes}, f"{path}/config.json")
     return key
 
 
 def _content(folder: Path) -> str:
     """Return 40 hexadecimal digits over the files of a model, in place of a commit.
 
-    Of a file of weights only the ends count: to hash gigabytes takes too long for every plan, and training changes
-    every part of them. `models.fetch` records the hash of the whole.
+    Of a large file only parts count: to hash gigabytes takes too long for every plan. `models.fetch` records the hash
+    of the whole.
     """
     digest = hashlib.sha256()
-    for path in sorted(
-        path for path in folder.iterdir() if path.suffix in (".json", ".safetensors", ".model", ".jinja")
-    ):
+    kinds = (".json", ".safetensors", ".model", ".jinja", ".txt")
+    for path in sorted(path for path in folder.iterdir() if path.suffix in kinds):
         size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
         with path.open("rb") as file:
-            digest.update(f"{path.name} {size} ".encode() + file.read(ENDS))
-            file.seek(max(0, size - ENDS))
-            digest.update(file.read())
+            for at in (*range(0, size, max(PART, size // PARTS)), max(0, size - PART)):
+                file.seek(at)
+                digest.update(file.read(PART))
     return digest.hexdigest()[:40]
 
 

@@ -165,7 +165,7 @@ def write(
             raise MissingInputError(f"{file}: data of {key} is missing")
         digest = sha256_file(file)
         if sha256 is not None and digest != sha256:
-            raise CorruptInputError(f"{origin.dataset}/{origin.path}: sha256 is {digest}; prompts.sha256 is {sha256}")
+            raise CorruptInputError(f"{file}: sha256 is {digest}; prompts.sha256 is {sha256}")
         answers, counts = distinct(origin, file)
     record = {
         "source": key, "dataset": origin.dataset, "path": origin.path, "licence": origin.licence, "revision": revision,
@@ -182,7 +182,9 @@ def main() -> None:
     parser.add_argument("--source", required=True, help=", ".join(SOURCES))
     parser.add_argument("--revision", help="commit, tag or branch; without it the head, whose commit is recorded")
     parser.add_argument("--sha256", help="of the file; checked when given")
-    parser.add_argument("--from", dest="file", type=Path, help="take this parquet file, use no network")
+    parser.add_argument(
+        "--from", dest="file", type=Path, help="take this file (parquet; a user's: JSON lines), use no network"
+    )
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     record = write(args.source, args.out, revision=args.revision, sha256=args.sha256, file=args.file)

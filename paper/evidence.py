@@ -105,7 +105,7 @@ class Gap(Exception):  # noqa: N818 - not an error
 
 
 class NotPlanned(Gap):
-    """Raised where the plan does not include one."""
+    """Raised where the plan does not include the value."""
 
 
 def of_formula(check: str, null: float) -> Found:
@@ -113,7 +113,7 @@ def of_formula(check: str, null: float) -> Found:
     from scipy.stats import binomtest
 
     rows = read_csv(FORMULAS, "counts of formulas", ("check", "holds", "policies", "drawn"))
-    row = next(row for row in rows if row["check"] == check)
+    row = {row["check"]: row for row in rows}[check]
     k, n = int(row["holds"]), int(row["policies"])
     ends = binomtest(k, n).proportion_ci(method="exact")
     p = min(1.0, *(2 * float(binomtest(k, n, null, side).pvalue) for side in ("less", "greater")))
@@ -247,7 +247,7 @@ class Runs:
                 by_seed = found.setdefault(sides[0][1][seed].model, {})
                 by_seed.setdefault(seed, []).append(values[0] - sum(values[1:]))
         if not found:
-            raise NotPlanned(f"not part of this scale: {', '.join(absent) or 'a seed in common'}")
+            raise NotPlanned(f"not part of this scale: {', '.join(absent)}") if absent else Gap("no seed in common")
         return {m: {s: fmean(v) for s, v in by_seed.items()} for m, by_seed in found.items()}, used
 
     def planned(self, arm: Arm) -> list[Run]:

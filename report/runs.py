@@ -43,7 +43,7 @@ def _collapse(record: Mapping[str, Any]) -> str:
     """Return `collapsed at rollout 6 of 16`; empty for another end."""
     if (at := record.get("collapsed_at")) is None:
         return ""
-    planned = (record["spec"].get("training") or {}).get("rollouts")
+    planned = (record.get("spec", {}).get("training") or {}).get("rollouts")
     return f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
 
 

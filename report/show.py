@@ -125,7 +125,7 @@ def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[s
 def plain(page: str, width: int) -> str:
     """Return one of our Markdown pages as text for a terminal of `width` characters."""
     blocks = []
-    for block in page.strip().split("\n\n"):
+    for block in filter(None, page.strip().split("\n\n")):
         lines = block.splitlines()
         if lines[0].startswith("|"):
             heads, _, *rows = ([_words(cell) for cell in CELL_END.split(line)[1:-1]] for line in lines)
@@ -140,7 +140,7 @@ def plain(page: str, width: int) -> str:
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """Return a table in lines. Where it is too wide, the widest columns are narrowed and their cells wrapped."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    while sum(widths) + 2 * (len(widths) - 1) > width:
+    while max(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
         widths[widths.index(max(widths))] -= 1
     lines = []
     for row in rows:

@@ -23,7 +23,7 @@ def modules() -> dict[str, house.Module]:
     return house.measure(house.ROOT)
 
 
-def test_no_circle_of_imports():
+def test_imports_have_no_cycles():
     for scope in ("loads", "needs"):
         TopologicalSorter({name: getattr(module, scope) for name, module in modules().items()}).prepare()
 

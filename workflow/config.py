@@ -169,8 +169,8 @@ class Evaluation(Declared):
         Annotated[list[Annotated[str, StringConstraints(pattern=r"\S")]], Field(min_length=2, max_length=2)] | None
     ) = OPTIONAL
     # For every benchmark, in place of its own: the options of `evals.generate`.
-    samples: Count = OPTIONAL
-    temperature: Annotated[float, Field(ge=0)] = OPTIONAL
+    samples: Annotated[int, Field(ge=1, le=4096)] = OPTIONAL
+    temperature: Annotated[float, Field(ge=0, le=100)] = OPTIONAL
     max_tokens: Count = OPTIONAL
     prompt: Template = OPTIONAL
 
@@ -215,7 +215,8 @@ def resolved(
     paths: files to merge, later ones on top. command_line: values of `--config`, each of which may be text.
     """
     typed = _typed(Config, _flat(dict(command_line or {})))
-    sources = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, typed)]
+    read = [*((str(path), _flat(read_yaml(path, "configuration"))) for path in paths), (COMMAND_LINE, typed)]
+    sources = [(name, _long(content, name)) for name, content in read]
     merged: dict[str, Any] = {}
     setter: dict[At, int] = {}  # key -> the last source that sets it, or a key in it
     for number, (_, content) in enumerate(sources):
@@ -229,13 +230,9 @@ def resolved(
         known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
         return sources[next(setter[key] for key in known if key in setter)][0]
 
-    if "model" in merged:
-        merged["models"] = [merged.pop("model")]
-    if "benchmarks" in merged:
-        merged["evaluation"] = {**merged["evaluation"], "benchmarks": merged.pop("benchmarks")}
-    if (file := (merged.get("prompts") or {}).get("file")) is not None:
-        count = merged["prompts"].get("count") if set_by("prompts.count") >= set_by("prompts.file") else None
-        merged["prompts"] = _own_problems(merged["prompts"], str(file), count, where(["prompts", "file"]))
+    if (prompts := merged.get("prompts") or {}).get("file") is not None:
+        later = {key: value for key, value in prompts.items() if set_by(f"prompts.{key}") >= set_by("prompts.file")}
+        merged["prompts"] = _own_problems(later, where(["prompts", "file"]))
     validated(Config, merged, where)
     _check_sweep(merged["sweep"], where)
     if typed.get("training", {}).get("rollouts") is not None:
@@ -317,15 +314,31 @@ def _flat(config: dict[str, Any]) -> dict[str, Any]:
     return config | {"sweep": typed}
 
 
-def _own_problems(prompts: Mapping[str, Any], file: str, count: int | None, where: str) -> dict[str, Any]:
+def _long(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a source with `model` and `benchmarks` as the keys that they are short for."""
+    content = dict(content)
+    if "model" in content:
+        if "models" in content:
+            raise ConfigError(f"{name}: model: set model or models")
+        content["models"] = [content.pop("model")]
+    if "benchmarks" in content:
+        content["evaluation"] = {**(content.get("evaluation") or {}), "benchmarks": content.pop("benchmarks")}
+    return content
+
+
+def _own_problems(prompts: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the keys of `prompts` for a user's file: a data set whose commit is the hash of its content."""
-    if not Path(file).is_file():
-        raise ConfigError(f"{where}: prompts.file: {file}: no such file; set it to JSON lines with problem and answer")
-    digest = sha256_file(Path(file))
-    given = {key: prompts[key] for key in ("file", "template") if key in prompts}
-    seed = prompts.get("seed", 0)
-    return given | {"source": "file", "ladder": None, "count": count, "seed": seed, "revision": digest[:40],
-                    "sha256": digest}  # fmt: skip
+    path = Path(str(prompts["file"]))
+    if not path.is_file():
+        raise ConfigError(f"{where}: prompts.file: {path}: no such file; set it to JSON lines with problem and answer")
+    digest = sha256_file(path)
+    given = {"count": None, "seed": 0, **prompts}
+    made = {"source": "file", "ladder": None, "revision": digest[:40], "sha256": digest}
+    if wrong := [key for key, value in made.items() if given.get(key, value) != value]:
+        raise ConfigError(
+            f"{where}: prompts.{wrong[0]}: {given[wrong[0]]}: does not go with prompts.file; leave it out"
+        )
+    return given | made
 
 
 def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:

@@ -22,6 +22,7 @@ from models.registry import UNPINNED
 
 REWARD = "evals.reward:boxed"
 SCHEMA = 1
+DRAWN = ("samples", "temperature", "max_tokens", "prompt")  # options of `evals.generate`
 PARTS = ("models", "methods", "runs", "checkpoints")  # of matrix.json; their entries stay when others are planned
 
 
@@ -192,7 +193,7 @@ class Matrix:
         """Return the keys of a run's specification for its reward and, where its variant has one, for the placebo that
         it trains on."""
         names = self.config.get("reward") or [REWARD]
-        found = {key: self.config[key] for key in ("reward_weights", "reward_timeout") if key in self.config}
+        found = {key: self.config[key] for key in ("reward_weights",) if key in self.config}
         found["reward"] = names[0] if len(names) == 1 else names
         name = self.variant(planned.run).get("reward")
         return found if name is None else found | {"placebo": placebo.dotted(name)}
@@ -283,14 +284,14 @@ class Matrix:
     def drawn(self) -> dict[str, Any]:
         """Return the options of `evals.generate` that replace each benchmark's own."""
         evaluation = self.config["evaluation"]
-        return {key: evaluation[key] for key in ("samples", "temperature", "max_tokens", "prompt") if key in evaluation}
+        return {key: evaluation[key] for key in DRAWN if key in evaluation}
 
     def settings(self) -> dict[str, Any]:
         """Return, by dotted key, what all runs and scores of one tree share: with other values they would not be
         comparable."""
         evaluation = self.config["evaluation"]
         parts: dict[str, Mapping[str, Any]] = {
-            "prompts": self.config["prompts"],
+            "prompts": {key: value for key, value in self.config["prompts"].items() if key != "file"},
             "training": self.config["training"],
             "evaluation": {key: evaluation[key] for key in ("backend", "seed", "benchmarks", "table_step")}
             | self.drawn(),
@@ -298,6 +299,9 @@ class Matrix:
         }
         shared = {f"{part}.{key}": value for part, content in parts.items() for key, value in content.items()}
         shared |= {key: self.config[key] for key in ("reward", "reward_weights") if key in self.config}
+        shared |= {"evaluation.thoughts": evaluation["thoughts"]} if evaluation.get("thoughts") else {}
+        own = (each for each in map(benchmarks.benchmark, evaluation["benchmarks"]) if each.file is not None)
+        shared |= {f"evaluation.content.{each.key}": each.sha256 for each in own}
         return {"trainer": self.config["trainer"], "base.ladder": self.config["base"]["ladder"], **shared}
 
     @cached_property

@@ -4,6 +4,7 @@
 sweep/choice.csv. It does not write files.
 """
 
+import dataclasses
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
 from methods.training.run_folder import code_of
 from methods.training.spec import Training
-from models import registry
+from models import registry, training_data
 from models.registry import Shape
 from workflow import config as configuration
 from workflow import matrix, sweep, tree
@@ -189,7 +190,7 @@ class Asked(Matrix):
         hashed = cache(lambda code: code.hash)
         for planned in self.planned:
             rewards = self.rewards(planned)
-            names = [*(self.config.get("reward") or [rewards["reward"]]), *filter(None, [rewards.get("placebo")])]
+            names = [*(self.config.get("reward") or [matrix.REWARD]), *filter(None, [rewards.get("placebo")])]
             codes = code_of(planned.run.key, self.trainer(planned), *names)
             yield "training", self.record(planned), "-".join(hashed(code) for code in codes.values())
         evaluation = self.config["evaluation"]
@@ -323,6 +324,23 @@ def _check_data(asked: Asked, where: Where) -> None:
         )
 
 
+def _check_own(asked: Asked, where: Where) -> None:
+    """Reject decoding that no benchmark allows, and a user's file with fewer problems than a rollout draws."""
+    changes = {key: value for key, value in asked.drawn().items() if key != "prompt"}
+    for key in asked.config["evaluation"]["benchmarks"] if changes else ():
+        try:
+            dataclasses.replace(benchmarks.benchmark(key).decoding, **changes)
+        except ConfigError as error:
+            raise ConfigError(f"{where(['evaluation'])}: evaluation: {key}: {error}") from error
+    if (file := asked.config["prompts"].get("file")) is not None:
+        answers, _ = training_data.distinct(training_data.source("file"), Path(file))
+        count = min(asked.config["prompts"]["count"] or len(answers), len(answers))
+        most = max(ceil(s["prompts_per_rollout"] * s["oversample"]) for s in map(asked.training, asked.planned))
+        if count < most:
+            at = where(["prompts", "file"])
+            raise ConfigError(f"{at}: prompts.file: {file}: {count} problems, one rollout draws {most} different ones")
+
+
 def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
     """Reject sizes that do not divide, and cuda if jobs run `here` on a machine without a GPU."""
     gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
@@ -362,6 +380,11 @@ def plan(
     evaluation["names"] = evaluation["benchmarks"]
     evaluation["benchmarks"] = [data.key_of(name) for name in evaluation["names"]]
     at = where(["evaluation", "benchmarks"])
+    for name, key in zip(evaluation["names"], evaluation["benchmarks"], strict=True):
+        if name != key and Path(name).resolve().parent == Path(evaluation["data"]).resolve():
+            raise ConfigError(f"{at}: {name}: lies in evaluation.data, whose files are replaced; move it")
+        if evaluation["benchmarks"].count(key) > 1:
+            raise ConfigError(f"{at}: evaluation.benchmarks: {key} is given twice")
     check_known(at, "evaluation.benchmarks", evaluation["benchmarks"], benchmarks.keys())
     matrix.canonical(config, config["baseline"], where(["baseline"]), "baseline")
     if not job and config.keys() & {"reward", "reward_weights"}:
@@ -382,6 +405,7 @@ def plan(
     if not job:
         tree.check(content["settings"], before, kept, results, where)
         _check_data(asked, where)
+        _check_own(asked, where)
     notes = configuration.replaced(files[1:])  # the first is the Snakefile's default
     notes += [problem] if problem else []
     if lost := tree.gone(before):

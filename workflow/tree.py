@@ -18,10 +18,11 @@ from core.provenance import sha256_file
 from evals.tree import MANIFEST, read_manifest
 from methods import catalog
 from models import registry
-from workflow.matrix import PARTS, REWARD, Matrix, base_of
+from workflow.matrix import DRAWN, PARTS, REWARD, Matrix, base_of
 
 Recorded = Mapping[str, Any]  # the content of a matrix.json, or the part of it that stays
 HASHED = 2**24  # bytes: larger files are not read when a call begins
+OPTIONAL = ("prompts.template", *(f"evaluation.{key}" for key in (*DRAWN, "thoughts")))  # settings
 NOTHING: Recorded = {part: [] for part in PARTS} | {"variants": {}}
 
 
@@ -63,7 +64,7 @@ def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, result
         now = [key for key in settings if key.startswith(prefix)]
         if then and now:
             old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
-    default = {"reward": [REWARD], "reward_weights": []}  # recorded only where they are set
+    default = {"reward": [REWARD], "reward_weights": [], **dict.fromkeys(OPTIONAL)}  # recorded only where they are set
     old, settings = {**default, **old}, {**default, **settings}
     for key, value in settings.items():
         # A setting missing from the older record came with a newer version of this project and is not a difference.

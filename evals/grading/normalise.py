@@ -13,7 +13,18 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading.boxes import balanced, last_box
-from evals.grading.quantities import AND_PART, FACTORS, NOT_A_UNIT, PART_WORD, PARTS, counted, proper
+from evals.grading.quantities import (
+    AND_PART,
+    FACTORS,
+    NO_ANNOUNCEMENT,
+    NOT_A_UNIT,
+    PART_WORD,
+    PARTS,
+    REMARK,
+    counted,
+    proper,
+)  # fmt: skip
+from evals.grading.spellings import SPELLINGS, SYMBOLS
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
@@ -23,29 +34,6 @@ _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*\})*\
 _SECOND = re.compile(rf"(\\frac\s*{_GROUP})\s*(\\[A-Za-z]+|[^\s{{}}])")
 LONGEST_ANSWER = 4000  # characters; the longest gold of the seven benchmarks has under 500
 
-# Unicode signs as LaTeX, full-width signs as ASCII, special blanks as plain ones; zero-width characters, marks of
-# direction and signs of currencies disappear.
-_GREEK = "αβγδεζηθικλμνξπρςστυφχψωΓΔΘΛΞΠΣΦΨΩ"
-_NAMES = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma sigma tau upsilon phi chi"
-    " psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
-)
-_SYMBOLS = str.maketrans(
-    {
-        **{chr(0xFEE0 + at): chr(at) for at in range(0x21, 0x7F)},
-        **dict.fromkeys(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF)), ""),
-        **dict.fromkeys("€£¥₹₩₽₺₫₴₦₱₪₡฿¢￥￡￦", ""),
-        **{letter: f"\\{name} " for letter, name in zip(_GREEK, re.findall(r"\w+", _NAMES), strict=True)},
-        "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ", "π": r"\pi ",
-        "∞": r"\infty ", "°": r"^\circ ", "≤": r"\leq ", "≥": r"\geq ", "≠": r"\neq ", "∪": r"\cup ", "∩": r"\cap ",
-        "∈": r"\in ", "±": r"\pm ", "²": "^2", "³": "^3", "\u00a0": " ", "\u3000": " ", "⩽": r"\leq ", "⩾": r"\geq ",
-        "\u2009": " ", "\u202f": " ", "′": "'", "″": "''", "\x00": " ", "⊙": r"\odot ", "‐": "-", "‑": "-", "⁄": "/",
-        "℃": r"^\circ C", "℉": r"^\circ F", "µ": r"\mu ", "\u2126": r"\Omega ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
-        "≈": r"\approx ", "≡": r"\equiv ", "√": r"\sqrt ",
-        "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ", "…": r"\ldots ",
-        "∨": r"\lor ", "∧": r"\land ",
-    }
-)  # fmt: skip
 # 10⁻¹² is 10^{-12}; √51 is \sqrt{51}, although TeX would end a bare root after its first digit
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵⁶⁷⁸⁹]")
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
@@ -58,15 +46,6 @@ _LOOKS = re.compile(
     r"\\(?:textdollar|left|middle|right|displaystyle|textstyle|limits|[bB]ig[lr]?|[bB]igg|rm|bf|bfseries|cal|underline"
     r"|ensuremath|tiny|small|normalsize|[lL]arge|LARGE|[hH]uge)(?![A-Za-z])"
 )
-_SPELLINGS = {
-    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\dbinom": r"\binom", r"\tbinom": r"\binom",
-    r"\le": r"\leq", r"\leqslant": r"\leq", r"\ge": r"\geq", r"\geqslant": r"\geq", r"\ne": r"\neq", r"\lt": "<",
-    r"\gt": ">", r"\vee": r"\lor", r"\wedge": r"\land", r"\ast": "*", r"\varnothing": r"\emptyset", r"\lbrace": r"\{",
-    r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\lvert": "|", r"\rvert": "|", r"\vert": "|",
-    r"\degree": r"^\circ", r"\infinity": r"\infty", r"\quad": " ", r"\qquad": " ", r"\R": r"\mathbb{R}",
-    r"\Z": r"\mathbb{Z}", r"\N": r"\mathbb{N}", r"\colon": ":", r"\dots": r"\ldots", r"\cdots": r"\ldots",
-    r"\dotsc": r"\ldots", r"\backslash": r"\setminus",
-}  # fmt: skip
 # Commands that print their argument as it is.
 WRAPPER = (
     r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mbox|hbox"
@@ -89,30 +68,21 @@ _NO_CONTENT = re.compile(
     r"[\s}]|[,;&+*/=^_]|\\(?:cup|cap|and|or|land|lor|to|times|cdot)(?![A-Za-z])|(?:and|or|to)(?![A-Za-z])|$"
 )
 _NUMBER_AHEAD = re.compile(r"\.?\d|\\(?:frac|sqrt|pi|text)")
-# Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}. Not a condition, a
-# bound or a negation.
+# Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}
 _ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
-_NO_ANNOUNCEMENT = (
-    r"(?![^{}]*(?<![A-Za-z])(?i:not|no|if|when|for|unless|except|minus|negative|least|most|than)(?![A-Za-z]))"
-)
 _LEAD = re.compile(
-    rf"^(?:{WRAPPER}\s*\{{{_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
-    rf"|({WRAPPER}\s*\{{){_NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
+    rf"^(?:{WRAPPER}\s*\{{{NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"|({WRAPPER}\s*\{{){NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
-# Remarks that leave a value as it is: \text{ (to the nearest cent)}, \text{ (2 d.p.)}, \text{ (not 6)}
-_REMARK = re.compile(
-    rf"({WRAPPER}\s*\{{[^{{}}()]*)\((?i:\s*not\s+-?[\d.]+|(?:\s*(?:rounded|correct|accurate))?(?:\s*to)?(?:\s*the\s+nearest"
-    r"\s[a-z\s]+|\s*(?:\d+|[a-z]+)\s*(?:decimals?|decimal places?|significant (?:figures?|digits?)|d\.?p\.?|s\.?f\.?)))"
-    r"\s*\)(?=[\s.]*\}\s*$)"
-)
+_REMARK = re.compile(rf"({WRAPPER}\s*\{{[^{{}}()]*){REMARK}(?=[\s.]*\}}\s*$)")
 _ARTICLE = re.compile(r"\s*(?:an?|the)\s+(?=[A-Za-z]{2})", re.IGNORECASE)
 _UNIT_LETTER = "[mgsNJKVWACFhlLTHdMuDGPBÅ]"
-_RELATION = re.compile(r"[<>]|\\[lg]eq(?![A-Za-z])")
+_RELATION = re.compile(r"[<>]|\\[lgn]eq(?![A-Za-z])")
 # A unit written as text at the end, after something that can have a unit.
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
-    rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
+    rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}?\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
     rf"{NOT_A_UNIT}[^{{}}]*)\}}"
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
@@ -206,7 +176,7 @@ _TYPESETTING = rules(
     (r"\\(?:(?:text)?color(?:box)?|fcolorbox\s*\{[^{}]*\})\s*(?:\[\w+\])?\s*\{[^{}]*\}|\\bbox\s*\[[^\]]*\]", ""),
     (_LOOKS.pattern, ""),
     (r"\\(?:operatorname|mathrm)\*? ?\{ ?((?:arc|a)?(?:sin|cos|tan|cot|sec|csc)|cis|log|ln|exp) ?\}", r"\\\1 "),
-    (_COMMAND.pattern, lambda m: _SPELLINGS.get(m[0], m[0])),
+    (_COMMAND.pattern, lambda m: SPELLINGS.get(m[0], m[0])),
     (rf"(?:{_SPACING.pattern}|\s)+", " "),  # one blank: the rules below are quadratic in a run of them
     (r"(?<![\d.])\d{1,3}(?: \d{3})+(?!\d)", lambda m: m[0].replace(" ", "")),  # 10 000
     (r"\^\s*(?:\{\s*((?:\\prime\s*)+)\}|(\\prime)(?![A-Za-z]))", lambda m: "'" * m[0].count("\\prime")),
@@ -256,7 +226,7 @@ _WORDS = rules(
     (rf"^(\d+)\s*(?:{WRAPPER}\s*\{{\s*to\s*\}}|to)\s*(\d+)$", r"\1:\2"),  # 5 to 2
     (r"(?<=\d)\s*\\(?:text|textrm|mbox)\s*\{\s*k\s*\}", r"\\cdot1000"),  # 540\text{k}; K is a unit
     (
-        rf"(?<![\d.])(\d+)\s*({WRAPPER}\s*\{{)?\s*{AND_PART}",
+        rf"(?<![\d.^_/])(\d+)\s*({WRAPPER}\s*\{{)?\s*{AND_PART}",
         lambda m: f"{m[1]}{part}{m[2] or ' '}" if (part := proper(m[3], m[4])) else m[0],
     ),
     (
@@ -342,7 +312,7 @@ def normalise(text: str, radians: bool = False) -> str:
         text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m)}}}", text)
         text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m).split("⁄")), text)
         text = _ROOT_SIGN.sub(r"\1{\2}", text)
-    text = text.translate(_SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
+    text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1]  # `\ ` at the end, whose blank is stripped
     if "\\boxed" in text or "\\fbox" in text:
@@ -435,7 +405,9 @@ def _reduced(numbers: list[int]) -> str:
 def choice(answer: str) -> str | None:
     """Return the letter of a choice, alone or before its content, in a raw answer; None without one."""
     lettered = _LETTERED.match(_SPACING.sub(" ", _DELIMITERS.sub("", answer)).strip())
-    return lettered and lettered[2]
+    if lettered is None or _NO_CONTENT.match(lettered[4].lstrip(" },;") or "x"):
+        return None
+    return lettered[2]
 
 
 def _without_letter(text: str) -> str:

@@ -26,22 +26,41 @@ PARTS = {
     "half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7, "eighth": 8,
     "ninth": 9,
 }  # fmt: skip
-_PART, _END = "|".join(PARTS), r"(?=[\s.}]*$)"
+_PART, _END = "|".join(PARTS), r"(?=[\s.)}]*$)"
+_MEASURE = (  # after a part: 3 quarter cups, but 12 sixth graders
+    r"(?=\s+(?:parts?|cups?|inch(?:es)?|f(?:oo|ee)t|miles?|hours?|minutes?|seconds?|met(?:er|re)s?|pounds?|lit(?:er|re)s?)"
+    r"(?![A-Za-z]))"
+)
 PART_WORD = rf"(?i:({_PART})(?:s(?![A-Za-z])|{_END}))"
 AND_PART = rf"(?i:and\s+(an?|{ONES})\s+){PART_WORD}"
-_AND_PART = re.compile(rf"(.+?)[\s,]+{AND_PART}")
-# What follows a number is not its unit or noun if it has a word of quantity, negation, comparison or arithmetic, or a
-# number. A word that may describe a noun counts only at the end, as in 12 sixth graders; squared only at the beginning.
+_AND_PART = re.compile(rf"(.*\S)\s+{AND_PART}")
+# Text after a number with one of these words, or with a number, changes the value. A word that may describe a noun
+# counts only at the end (12 sixth graders), squared only at the beginning.
 NOT_A_UNIT = (
-    r"(?!\s*(?i:squared|cubed)|[^{}]*(?i:(?<![\w^.-])\d|n['’]t(?![A-Za-z])|(?<![A-Za-z])(?:"
-    rf"(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|halves|tens|ones|scores?|gross|dozens?"
+    r"(?![\s(]*(?i:squared|cubed)|[^{}]*(?i:(?<![\w^.-])\d|n['’]t(?![A-Za-z])|(?<![A-Za-z])(?:"
+    rf"(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|tens|ones|scores?|gross|dozens?"
     r"|(?:hundred|thousand|lakh|crore|[a-z]+illion)s?|permille|per mille"
-    rf"|(?:{_PART}|eleventh|twelfth|(?:ten|hundred|thousand|[a-z]+(?:teen|tie|illion))th)(?:s|{_END})"
-    rf"|(?:fold|double|triple){_END}|doubled|tripled|halved|twice|thrice|factorial"
-    r"|not|never|neither|nor|none|cannot|except|excluding|without|unless|wrong|incorrect|than|or so|or above|or below"
+    rf"|(?:{_PART}|eleventh|twelfth|(?:ten|hundred|thousand|[a-z]+(?:teen|tie|illion))th)(?:s|{_END}|{_MEASURE})"
+    rf"|(?:fold|double|triple|negative|reciprocal|inverse|false|minimum|maximum|under|over|up){_END}"
+    r"|negated|doubled|tripled|quadrupled|halved|twice|thrice|factorial|bn|mn|upwards?|onwards?|beyond"
+    r"|extraneous|rejected|discarded|invalid|impossible|wrong|incorrect"
+    rf"|not|never|neither|nor|none|cannot|except|excluding|unless|without{_END}|than|or so|or above|or below"
     r"|(?<!the )(?:more|less|greater|fewer|larger|smaller|higher|lower|least|most)"
-    r"|plus|minus|modulo|multiplied|divided|add(?:ed)?|subtract(?:ed)?|raised|(?:times|over)(?=\s+[A-Za-z])"
+    r"|plus|minus|modulo|multiplied|divided|add(?:ed)?|subtract(?:ed)?|raised"
+    r"|(?:times|over)(?=\s+(?:[b-z]|pi|itself|over)(?![A-Za-z]))"  # not 3 times as many
     r"|to the (?:power|[a-z]+th|third|second))(?![A-Za-z])))"
+)
+# Not after words that announce a value: a condition, a bound, a negation, arithmetic.
+NO_ANNOUNCEMENT = (
+    r"(?![^{}]*(?<![A-Za-z])(?i:not|no|if|when|for|unless|except|minus|negative|least|most|than|less|below|above|up to"
+    r"|exceeds|twice|half|opposite|reciprocal|negation|squared?)(?![A-Za-z]))"
+)
+# A remark in brackets that leaves a value as it is: to the nearest cent, 2 d.p., not 6
+REMARK = (
+    r"\((?i:\s*not\s+-?[\d.]+(?:\s*(?:,|or)\s*-?[\d.]+)*"
+    r"|(?:\s*(?:rounded|correct|accurate|approximated)(?: (?:up|down|off))?)?(?:\s*to)?(?:(?:\s*the)?\s*nearest\s"
+    r"(?![^()]*\b(?:not|plus|minus|less|more|than)\b)(?:[a-z\s-]+|[\d.,]+)|\s*(?:\d+|[a-z]+)\s*(?:decimals?"
+    r"|decimal places?|sig(?:nificant|\.)? ?fig(?:ure)?s?\.?|significant digits?|d\.?p\.?|s\.?f\.?)))\s*\)"
 )
 
 

@@ -15,7 +15,7 @@ _BLANK = f"{_SPACE}*"
 _CODES = r"USD|EUR|GBP|INR|JPY|CNY|RMB|CHF|KRW|AUD|HKD|NZD|Rs\.?"
 _APART = "US|CAD?|AU|HK|NZ"
 _MICRO = "(?:m|s|g|l|L|C|F|A|V|W|H|J|N|T|Pa|Hz|mol|Ci|Sv|M)"
-_DIGITS = r"(?:\{\s*(\d{1,9})\s*\}|(\d))"
+_ARGUMENT = r"(?:\{\s*(\d{1,9})\s*\}|(\d))"
 _RULES = rules(
     (r"^\s*\\(?:implies|to|(?:long)?(?:[Rr]ight|[Ll]ongright)arrow|therefore)(?![A-Za-z])", ""),
     (
@@ -42,7 +42,7 @@ _RULES = rules(
     (rf"(?<=\d){_BLANK}(?:{WRAPPER}\s*\{{\s*)?quarters[\s}}]*$", ""),  # coins, or a fraction
     # 1 \text{ and } \frac14 is a mixed number, 1 \text{ and } \frac54 is not; a list keeps its comma
     (
-        rf"^(\s*-?\d+)\s*(?:{WRAPPER}\s*\{{\s*and\s*\}}|\sand\s)\s*(?=\\[dt]?frac\s*{_DIGITS}\s*{_DIGITS})",
+        rf"^(\s*-?\d+)\s*(?:{WRAPPER}\s*\{{\s*and\s*\}}|\sand\s)\s*(?=\\[dt]?frac\s*{_ARGUMENT}\s*{_ARGUMENT})",
         lambda m: m[1] if int(m[2] or m[3]) < int(m[4] or m[5]) else m[0],
     ),
 )
@@ -55,7 +55,7 @@ _COUNTED_NOUN = re.compile(
     re.DOTALL,
 )
 _NOUN = re.compile(NOT_A_UNIT)
-# Words that are no nouns either: functions, letters, signs and relations.
+# Further words that name nothing to count: functions, letters, signs and relations.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"
     r"|alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|rho|sigma|tau|phi|chi|psi|omega|inf(?:inity|ty)?"

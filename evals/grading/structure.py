@@ -167,6 +167,7 @@ def sides(text: str) -> tuple[str, ...]:
 
 _RELATION = re.compile(r"<|>|\\[lg]eq(?![A-Za-z]) ?")
 _VARIABLE = re.compile(r"\\?[A-Za-z]+(?:_(?:\w|\{\w*\}))?")
+_GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _ALL_BUT = re.compile(
     r"\\mathbb\{R\}(?:-|\\setminus ?)\\\{(.+)\\\}|\(?(?:all)?realnumbers?except(.+?)\)?|([A-Za-z])\\neq ?(.+)"
 )
@@ -209,7 +210,10 @@ def as_interval(text: str) -> tuple[str, str] | None:
 def _all_but(found: re.Match[str]) -> tuple[str, str] | None:
     r"""Return `as_interval` of `\mathbb{R}-\{3\}`, `\text{all real numbers except }3`, `x\neq3` and `x\neq3,x\neq4`."""
     listed, excepted, name, unequal = found.groups()
-    ends = split(listed or excepted or unequal, (",", ";", "\\land"))
+    if unequal and f"\\cup {name}\\neq" in unequal:  # every number is unequal to one of two
+        return name, "(-\\infty,\\infty)"
+    joined = _GROUPED.sub(lambda m: m[0].replace(",", ""), listed or excepted or unequal)
+    ends = split(joined)
     ends = [end.removeprefix(f"{name}\\neq").strip() for end in ends]
     values = {number(end): end for end in ends}
     if None in values:

@@ -72,7 +72,7 @@ class _Loop:
 
         self.spec, self.method = spec, catalog.parse(spec.method)
         self.prompts = rollouts.prompts(spec)
-        self.reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
+        self.reward = Reward(spec.rewards, spec.reward_weights)
         self.model = AutoModelForCausalLM.from_pretrained(spec.base, dtype=torch.float32)
         self.tokenizer = AutoTokenizer.from_pretrained(spec.base, padding_side="left")
         t = spec.training

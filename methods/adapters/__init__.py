@@ -129,8 +129,9 @@ def resolved(dotted: str, key: str = "reward") -> Any:
         raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
     try:
         function = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({error})") from error
+    except (Exception, SystemExit) as error:  # the module is a user's
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({why})") from error
     if not callable(function):
         raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
     return function
@@ -146,7 +147,7 @@ def checked(
     if len(values) != len(responses):
         raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
     for index, value in enumerate(values):
-        # A number of numpy or torch is one too.
+        # Scalars of numpy and torch count.
         if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
             raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
     return [None if value is None else float(value) for value in values]
@@ -154,7 +155,7 @@ def checked(
 
 def late(names: Sequence[str], seconds: float, responses: Sequence[str]) -> str:
     """Return the error of a reward that took longer than its limit."""
-    # Here, because this module is in no hash of code: its wording must not train runs again.
+    # Here, because this module is in no hash of code, so that a changed wording does not cause retraining.
     return (
         f"reward {', '.join(names)}: did not return within {seconds:g} s (first of {len(responses)} responses "
         f"{responses[0][:60]!r}); correct it or set reward_timeout, and run the same command to go on"

@@ -6,7 +6,7 @@ A function has TRL's arguments or ours, and returns a number, or None (not grade
     def correct(prompts, responses, answers): ...   ours
 
 It runs in the trainer's process. One that raises, returns something else or does not return in time ends the run with
-one line; after the function is corrected, the same command continues.
+one line. After the function is corrected, the same command trains the run from its beginning: its code is part of it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ COLUMNS = ("prompts", "completions", "answer")  # arguments with TRL's names
 class Reward:
     """Callable on lists of prompts, responses and answers.
 
-    names: `package.module:function` each. weights: one per function; empty for 1 each. seconds: limit of one call.
+    names: `package.module:function` each. weights: one per function; empty for 1 each. seconds: limit of one call;
+    None: TEPO_REWARD_TIMEOUT, or 120. It is not part of a run's specification, because it changes no number.
     Raises ConfigError for a function that cannot be imported or takes other arguments.
     """
 
-    def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float = 120.0):
-        self.names, self.weights, self.seconds = tuple(names), tuple(weights) or (1.0,) * len(names), seconds
+    def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float | None = None):
+        self.names, self.weights = tuple(names), tuple(weights) or (1.0,) * len(names)
+        self.seconds = float(os.environ.get("TEPO_REWARD_TIMEOUT", 120)) if seconds is None else seconds
         if len(self.weights) != len(names):
             raise ConfigError(
                 f"spec: reward_weights: {len(weights)} weights for {len(names)} rewards; give one for each"
@@ -55,7 +57,7 @@ class Reward:
         for name, weight, call in zip(self.names, self.weights, self.calls, strict=True):
             found = _values(f"{where}reward {name}", call, prompts, responses, answers)
             total = [None if a is None or b is None else a + weight * b for a, b in zip(total, found, strict=True)]
-        return total
+        return checked(f"{where}reward_weights", total, responses, missing=True)
 
     @property
     def unanswered(self) -> Callable[[Sequence[str]], float] | None:
@@ -111,8 +113,14 @@ def parsed(text: str) -> Reward:
 
 def _call(name: str, function: Any) -> Callable[..., Any]:
     """Return the function as one of prompts, responses and answers."""
-    signature = inspect.signature(function)
-    by_name = "completions" in signature.parameters
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"spec: reward: {name}: its arguments cannot be read ({error})") from error
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"spec: reward: {name}: is async; allowed: a function that returns a list")
+    only_columns = all(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    by_name = only_columns or "completions" in signature.parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     names = [key for key in COLUMNS if takes_all or key in signature.parameters]
     try:
@@ -132,10 +140,10 @@ def _call(name: str, function: Any) -> Callable[..., Any]:
 def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> list[float | None]:
     responses = columns[1]
     try:
-        found = call(*map(list, columns))
+        return checked(where, call(*map(list, columns)), responses, missing=True)
     except BenchError:
         raise
-    except Exception as error:  # of the user's code: its traceback comes first, then our line
+    except (Exception, SystemExit) as error:  # of the user's code: its traceback comes first, then our line
         own = error.__traceback__
         while own is not None and own.tb_frame.f_code.co_filename == __file__:
             own = own.tb_next
@@ -146,9 +154,5 @@ def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> li
         message = " ".join(str(error).split())
         raise CorruptInputError(
             f"{where}: {type(error).__name__}: {message} (response {response[:60]!r}); correct the function "
-            "and run the same command to go on"
+            "and run the same command"
         ) from error
-    values = checked(where, found, responses, missing=True)
-    if len(values) > 1 and not any(value is not None for value in values):
-        raise CorruptInputError(f"{where}: returned None for all {len(values)} responses: nothing can be trained on")
-    return values

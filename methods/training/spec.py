@@ -128,7 +128,6 @@ class Spec(Declared):
     checkpoints: Tuple[int]  # rollouts after which weights are published for evaluation; sorted, without duplicates
     variant: str | None = None  # name of the settings if they differ from the scale's; also in the folder's name
     reward_weights: Tuple[float] = ()  # one for each of several rewards; empty: 1 each
-    reward_timeout: Positive = 120.0  # seconds for one call of a reward
     # Dotted name of the function that replaces the true rewards for the method: see `evals.placebo`. The curve's
     # `reward` is the true one either way.
     placebo: str | None = None

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -33,8 +33,21 @@ def not_all(completions: list[str], **columns: list[str]) -> list[float | None]:
     return [None, *[1.0] * (len(completions) - 1)]
 
 
-def none(completions: list[str], **columns: list[str]) -> list[None]:
-    return [None] * len(completions)
+def late_error(completions: list[str], **columns: list[str]) -> Iterator[float]:
+    yield 1.0
+    raise ValueError("third")
+
+
+def one_tensor(completions: list[str], **columns: list[str]) -> Any:
+    return torch.tensor(1.0)
+
+
+def only_columns(**columns: list[str]) -> list[float]:
+    return [float(len(columns["completions"]))] * 2
+
+
+async def later(completions: list[str], **columns: list[str]) -> list[float]:
+    return [0.0] * len(completions)
 
 
 def words(completions: list[str], **columns: list[str]) -> list[str]:
@@ -85,17 +98,21 @@ def test_functions_of_both_kinds_are_called_with_their_arguments_and_added_by_we
     assert (again.names, again.weights, again.seconds) == (tuple(names), (1.0, 0.5, -2.0), 7.0)
     assert again(*GIVEN) == reward(*GIVEN)
     assert Reward([f"{HERE}:ours", f"{HERE}:not_all"])(*GIVEN) == [None, 1.0]
+    assert Reward([f"{HERE}:only_columns"])(*GIVEN) == [2.0, 2.0]
+    with pytest.raises(CorruptInputError, match="reward_weights: returned inf"):
+        Reward([f"{HERE}:of_trl"], (1e308 * 10,))(*GIVEN)
     share = Reward(["evals.reward:boxed", f"{HERE}:ours"]).unanswered
     assert share is not None
     assert share(["no box", r"\boxed{2}"]) == 0.5
 
 
 FAILS: dict[Callable[..., Any], str] = {
-    none: "returned None for all 2 responses",
+    late_error: r"ValueError: third \(response '1'\); correct the function and run",
+    one_tensor: "TypeError: iteration over a 0-d tensor",
     words: "returned '1.0' for response 0: '1'",
     short: "returned 1 values for 2 responses",
     nothing: "returned NoneType; must return a list",
-    raises: r"ZeroDivisionError: division by zero \(response '3'\); correct the function and run the same",
+    raises: r"ZeroDivisionError: division by zero \(response '3'\); correct the function and run the same command",
 }
 
 
@@ -113,6 +130,8 @@ def test_a_failure_names_rollout_function_and_response(function: Callable[..., A
 def test_other_arguments_are_refused_before_training(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"reward: {HERE}:{name}: cannot be called \(missing a required|too many"):
         Reward([f"{HERE}:{name}"])
+    with pytest.raises(ConfigError, match="later: is async; allowed: a function"):
+        Reward([f"{HERE}:later"])
     with pytest.raises(BenchError, match="2 weights for 1 rewards; give one for each"):
         Reward([f"{HERE}:ours"], (1, 2))
 

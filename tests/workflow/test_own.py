@@ -53,9 +53,9 @@ def test_own_problems_are_a_data_set_whose_commit_is_their_content(tmp_path: Pat
     name = first.prompts(run.run).as_posix()
     assert re.search(rf"prompts/file-{digest[:40]}-all-0-2048-\w+-arithmetic/tiny_qwen2-\w+\.jsonl$", name)
     assert first.settings()["prompts.sha256"] == digest
-    given = {"file": str(file), "template": "user", "count": "9", "seed": "2"}
+    given = {"file": str(file), "template": "user", "count": "60", "seed": "2"}
     other = planned(tmp_path, prompts=given)
-    assert re.search(r"-9-2-2048-\w+-user/", other.prompts(run.run).as_posix())
+    assert re.search(r"-60-2-2048-\w+-user/", other.prompts(run.run).as_posix())
     problems(file, 99)
     assert planned(tmp_path, prompts={"file": str(file)}).data_file != first.data_file
 
@@ -85,7 +85,8 @@ def test_an_own_reward_is_in_the_specification_and_in_the_settings_of_a_tree(tmp
     ours, other = "evals.reward:boxed", "tests.adapters.worlds:even"
     made = planned(tmp_path, reward=f"{ours},{other}", reward_weights="1,0.5", reward_timeout="9")
     given = made.specification(made.planned[0], "base", "prompts")
-    assert (given["reward"], given["reward_weights"], given["reward_timeout"]) == ([ours, other], [1, 0.5], 9)
+    assert (given["reward"], given["reward_weights"]) == ([ours, other], [1, 0.5])
+    assert "reward_timeout" not in given, "another limit trains nothing again"
     assert {key: made.settings()[key] for key in ("reward", "reward_weights")} == {
         "reward": [ours, other], "reward_weights": [1, 0.5],
     }  # fmt: skip
@@ -117,6 +118,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "template: unknown value 'usr'.*nearest: user",
     ),
     "source alone": ({"prompts": {"source": "file"}}, "prompts"),
+    "a misspelt key": (
+        {"prompts": {"file": "Snakefile", "templte": "user"}},
+        "templte: unknown key.*nearest: template",
+    ),
+    "another source": (
+        {"prompts": {"file": "Snakefile", "source": "math_train"}},
+        "prompts.source: math_train: does not go with prompts.file",
+    ),
+    "greedy copies": ({"evaluation": {"temperature": "0"}}, "evaluation: syn_mix3: decoding: .* greedy samples"),
+    "model twice": ({"model": "tiny_qwen2", "models": "tiny_llama"}, "model: set model or models"),
     "no module": ({"reward": "nope:f"}, r"command line \(--config\): reward: 'nope:f' cannot be imported"),
     "no function": ({"reward": "evals.reward:bxed"}, "reward: 'evals.reward:bxed' cannot be imported"),
     "weights": ({"reward_weights": "1,2"}, "reward_weights: 2 weights for 1 rewards; give one for each"),
@@ -136,6 +147,20 @@ def test_what_cannot_be_used_is_one_line_before_any_job(case: str, tmp_path: Pat
 def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="aime24: is the key of another benchmark"):
         data.own(problems(tmp_path / "aime24.jsonl", 3))
+    for name in ("all", "avg_pooled", "задачи"):
+        with pytest.raises(BenchError, match="cannot be the key of a benchmark; rename the file"):
+            data.own(problems(tmp_path / f"{name}.jsonl", 3))
+    same = problems(tmp_path / "sums.jsonl", 3)
+    with pytest.raises(BenchError, match="sums is given twice"):
+        planned(tmp_path, benchmarks=f"{same},{same.parent}/./sums.jsonl")
+    with pytest.raises(BenchError, match=r"lies in evaluation\.data, whose files are replaced; move it"):
+        planned(tmp_path, benchmarks=str(same), evaluation={"data": str(tmp_path)})
+    with pytest.raises(BenchError, match="nine: 9 problems, one rollout draws 48"):
+        planned(tmp_path, prompts={"file": str(problems(tmp_path / "nine", 9))})
+    for place in ("a", "b"):
+        save_tiny(tmp_path / place / "mine", seed=0)
+    with pytest.raises(BenchError, match="mine is the key of another model; rename the folder"):
+        planned(tmp_path, models=f"{tmp_path}/a/mine,{tmp_path}/b/mine")
     with pytest.raises(BenchError, match="tiny_qwen2 is the key of another model; rename the folder"):
         registry.key_of(str(save_tiny(tmp_path / "tiny_qwen2", seed=0)))
 

@@ -77,6 +77,7 @@ VARIABLES = {
 }
 OF_THE_SHELL = {
     "TEPO_HUB_OFFLINE": "${{HF_HUB_OFFLINE:-0}}",  # rules that fetch use the user's HF_HUB_OFFLINE
+    "TEPO_REWARD_TIMEOUT": f"{config.get('reward_timeout', 120):g}",  # likewise not in params: it changes no number
     "TEPO_LOG": ",".join(config.get("log") or []),  # not in a rule's params: adding a logger does not rebuild anything
     "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # the home folder may be read-only in a container
 }

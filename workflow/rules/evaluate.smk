@@ -48,7 +48,7 @@ rule generate:
         # Of the input, so that Snakemake does not record it: the same problems in another folder change nothing.
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
-        names=NAMES,
+        names=lambda wc: NAMES,
         drawn=[word for key, value in PLAN.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))],
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",

@@ -80,7 +80,8 @@ rule training_data:
     params:
         revision=f"--revision {SOURCE['revision']}" if SOURCE.get("revision") else "",
         sha256=f"--sha256 {SOURCE['sha256']}" if SOURCE.get("sha256") else "",
-        file=f"--from {shlex.quote(SOURCE['file'])}" if SOURCE.get("file") else "",
+        # A function: Snakemake would take braces in the name for wildcards.
+        file=lambda wc: f"--from {shlex.quote(SOURCE['file'])}" if SOURCE.get("file") else "",
     shell:
         "HF_HUB_OFFLINE=$TEPO_HUB_OFFLINE python -m models.training_data --source {wildcards.source} {params.revision} {params.sha256} {params.file}"
         " --out {output} 2>&1 | tee {log}"

@@ -75,7 +75,7 @@ LIBRARIES = ("pydantic", "yaml", "datasets", "trl.trainer.grpo_trainer", *sampli
 def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     """Train until the end, a collapse or a stop request; see the protocol."""
     os.environ.update(VARIABLES)
-    reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
+    reward = Reward(spec.rewards, spec.reward_weights)
     start = run.open()
     try:
         with temporary_folder(run.state):

@@ -94,7 +94,7 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     from methods.adapters.verl.processes import environment
 
     check_versions(spec.training.device)
-    reward = Reward(spec.rewards, spec.reward_weights, spec.reward_timeout)
+    reward = Reward(spec.rewards, spec.reward_weights)
     with temporary_folder(run.state, SHORT) as short:
         # Set before verl, Ray and datasets are imported, because they read their variables once. Without
         # HF_DATASETS_CACHE, datasets would copy every prompt table into the home folder.
