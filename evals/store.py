@@ -54,18 +54,16 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def sample_schema() -> pa.Schema:
-    """Return the columns of a samples file; their types are explicit because `tokens` may be all null."""
+def write_samples(path: Path, rows: Sequence[Mapping[Any, Any]], **more: str) -> str:
+    """Write a samples file atomically and return its sha256. Equal rows give an equal file.
+
+    more: kinds of further columns.
+    """
     import pyarrow as pa
 
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in SAMPLES.items()])
-
-
-def write_samples(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write a samples file atomically and return its sha256. Equal rows give an equal file."""
-    import pyarrow as pa
-
-    return write_table(path, pa.Table.from_pylist(list(rows), schema=sample_schema()), compression="zstd")
+    # explicit types, because `tokens` may be all null
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (SAMPLES | more).items()])
+    return write_table(path, pa.Table.from_pylist(list(rows), schema=schema), compression="zstd")
 
 
 def write_grades(

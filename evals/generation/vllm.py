@@ -63,9 +63,6 @@ def _observed_vllm() -> type[LM]:
             super().__init__(**arguments)
             self.owner = owner
 
-        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            return super().generate_until(requests, disable_tqdm=True)
-
         def _model_generate(self, *args: Any, **arguments: Any) -> Any:
             outputs = super()._model_generate(*args, **arguments)
             self.owner.observe(self._found(output.outputs[0]) for output in outputs)

@@ -105,15 +105,9 @@ def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) 
         parts = {key: each[which % len(each)] for key, each in found.items()}
         comparison = combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
         # Where no two problems differ, the bound replaces both parts of the variance.
-        floors = [
-            floor if c.se or c.low is None else spread_of(c) ** 2 for c, floor, *_ in parts.values()
-        ]  # fmt: skip
-        known = (
-            None
-            if None in floors
-            else sum(weights[key] ** 2 * (f or 0.0) for key, f in zip(parts, floors, strict=True))
-        )
-        cases.append(_case(comparison, known))
+        floors = [floor if c.se or c.low is None else spread_of(c) ** 2 for c, floor, *_ in parts.values()]
+        known = [weights[key] ** 2 * floor for key, floor in zip(parts, floors, strict=True) if floor is not None]
+        cases.append(_case(comparison, sum(known) if len(known) == len(parts) else None))
     return tuple(cases)
 
 
