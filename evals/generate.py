@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from core import errors
 from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
@@ -221,8 +223,6 @@ def request_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    import yaml
-
     arguments = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

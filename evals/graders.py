@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from core import errors
 from core.code import Code
@@ -203,8 +204,6 @@ def compare(
 
     Raises ConfigError when no label belongs to a response of the tree, and as `read`.
     """
-    import pyarrow as pa
-
     schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
     given = read_labels(labels) if labels else {}
     table: dict[str, list[Any]] = {"accuracy": [], "pairs": [], "differences": []}
