@@ -55,11 +55,8 @@ class Arguments(Declared):
 LINE = {  # seconds: from the first request to this response, without the time between calls
     "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
 }  # fmt: skip
-SERVED = {
-    "id": str,
-    "root": str,
-    "created": int,
-}  # of the model in the server's list: what tells it from another of its name
+# of the model in the server's list: what tells it from another of its name
+SERVED = {"id": str, "root": str, "created": int}
 
 
 class Journal(dict[tuple[str, int], dict[str, Any]]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -52,8 +53,6 @@ class Vllm(Local):
 
 @cache
 def _observed_vllm() -> type[LM]:
-    from importlib.util import find_spec
-
     if find_spec("vllm") is None:
         raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
     from lm_eval.models.vllm_causallms import VLLM
