@@ -27,7 +27,6 @@ import math
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from core.errors import ConfigError, unknown
 
@@ -195,15 +194,16 @@ def read(prompt: str, key: str, k: int) -> Problem:
 def _solved(prompt: str, of: Family, noise: float = 0.0, rng: random.Random | None = None) -> tuple[list[str], str]:
     """Return the written steps and the answer; noise: probability per step of a slip, from which the work continues."""
     steps, work = list[str](), of.work(prompt)
-    result: Any = None  # starts the work
+    step = next(work)
     while True:
-        try:
-            expression, result, slips = work.send(result)
-        except StopIteration as end:
-            return steps, end.value
+        expression, result, slips = step
         if rng is not None and rng.random() < noise:
             result = rng.choice(slips)
         steps.append(f"{expression}={result}")
+        try:
+            step = work.send(result)
+        except StopIteration as end:
+            return steps, end.value
 
 
 def problem(rng: random.Random, key: str, k: int) -> Problem:

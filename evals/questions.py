@@ -83,15 +83,19 @@ def _different(rng: random.Random, k: int) -> Asked:
     return _listed(values), other
 
 
-def _neighbour(step: int, rng: random.Random, k: int) -> Asked:
+def _neighbour(step: int) -> Callable[[random.Random, int], Asked]:
     """Ask for the number next to one of k digits."""
-    value = rng.randrange(10 ** (k - 1), 10**k - 1)
-    return str(value), value + step
+
+    def ask(rng: random.Random, k: int) -> Asked:
+        value = rng.randrange(10 ** (k - 1), 10**k - 1)
+        return str(value), value + step
+
+    return ask
 
 
 FAMILIES = {
-    "number after": Family((2,), partial(_neighbour, 1), (("12", "13"), ("64", "65"))),
-    "number before": Family((2,), partial(_neighbour, -1), (("13", "12"), ("65", "64"))),
+    "number after": Family((2,), _neighbour(1), (("12", "13"), ("64", "65"))),
+    "number before": Family((2,), _neighbour(-1), (("13", "12"), ("65", "64"))),
     "largest": Family((3, 5), _number(max), (("12 80 31", "80"), ("7 25 64", "64"))),
     "smallest": Family((3, 5), _number(min), (("12 80 31", "12"), ("64 25 7", "7"))),
     "middle number": Family((3, 5), _number(lambda v: sorted(v)[len(v) // 2]), (("12 80 31", "31"), ("25 7 64", "25"))),
