@@ -184,14 +184,9 @@ def _other(one: Survey, items: Sequence[Item]) -> str:
 
 def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
     """Write the responses of a log and return their entry for samples.json."""
-    import pyarrow as pa
-
-    schema = store.sample_schema().append(pa.field("tool_correct", pa.bool_()))
-    rows = one.rows.assign(
-        prompt_sha256=[sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]], stop="unknown"
-    )
-    columns = {name: list(rows[name]) if name in rows else [None] * len(rows) for name in schema.names}
-    digest = store.write_table(path, pa.table(columns, schema=schema), compression="zstd")
+    hashes = [sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]]
+    rows = one.rows.assign(prompt_sha256=hashes, stop="unknown").to_dict("records")
+    digest = store.write_samples(path, rows, tool_correct="bool")
     return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None}
 
 

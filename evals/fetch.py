@@ -17,6 +17,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -41,13 +42,10 @@ def fetch(
     the items cannot be obtained, CorruptInputError when they are not the registered ones; nothing is then written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
-    if target.is_file():
-        try:
-            if all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
-                data.load(benchmark, folder)
-                return target
-        except CorruptInputError:
-            pass
+    with suppress(CorruptInputError):
+        if target.is_file() and all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
+            data.load(benchmark, folder)
+            return target
     if benchmark.synthetic:
         items = data.items(benchmark.make(), benchmark.origin)
         data.verify(benchmark, items, benchmark.origin)

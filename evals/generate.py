@@ -28,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from core import errors
 from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
@@ -180,13 +182,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--samples", type=whole(1, 4096), metavar="K", help=f"responses to each item, {registry}")
     add("--temperature", type=real(least=0, most=100), metavar="T", help=f"0 is greedy, {registry}")
     add("--max-tokens", type=whole(1), metavar="N", help=f"most tokens of a response, {registry}")
-    add(
-        "--prompt",
-        dest="reading",
-        choices=PROMPTS,
-        metavar="READING",
-        help=f"{', '.join(PROMPTS)} (default: the registry's)",
-    )
+    readings = f"{', '.join(PROMPTS)} (default: the registry's)"
+    add("--prompt", dest="reading", choices=PROMPTS, metavar="READING", help=readings)
     add("--batch-size", type=whole(1), metavar="N", help="responses at once; endpoint: requests at once")
     add("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     add("--dtype", default="auto", help="auto (as stored), float32, bfloat16, ...")
@@ -205,7 +202,15 @@ def engine_of(args: argparse.Namespace) -> Engine:
     if args.backend != "vllm":
         os.environ.setdefault("TQDM_DISABLE", "1")
     names = [field.name for field in dataclasses.fields(Settings) if field.name != "more"]
-    more = _engine_arguments(args.engine)
+    more = {}
+    for pair in args.engine:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {pair!r}")
+        try:
+            more[name] = yaml.safe_load(value)  # so that 2 is a number and true a boolean
+        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
     return engine(args.backend, Settings(**{name: getattr(args, name) for name in names}, more=more))
 
 
@@ -218,21 +223,6 @@ def request_options(args: argparse.Namespace) -> dict[str, Any]:
         if args.chat:
             prompts.messages(args.reading or benchmark.prompt, "")
     return {"changes": changes, "limit": args.limit, "reading": args.reading}
-
-
-def _engine_arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    import yaml
-
-    arguments = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise ConfigError(f"generate: --engine: expected NAME=VALUE, got {pair!r}")
-        try:
-            arguments[name] = yaml.safe_load(value)  # so that 2 is a number and true a boolean
-        except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(f"generate: --engine: {name}: not a YAML value: {value!r}") from error
-    return arguments
 
 
 def main() -> int:

@@ -60,9 +60,7 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
             # each gold is read once, not once per sample
             golds = {item_id: _gold(items[item_id], key) for item_id in dict.fromkeys(rows["item_id"])}
             places = zip(rows["item_id"], rows["response"], rows["stop"], strict=True)
-            questions = [
-                Question(golds[item_id], response, stop, tuple(thoughts)) for item_id, response, stop in places
-            ]
+            questions = [Question(golds[id], response, stop, tuple(thoughts)) for id, response, stop in places]
             grades = grader.grade(questions, report=Progress(f"grade {key}", len(questions)).update)
             entries[key] = {
                 **store.write_grades(target, rows, drawn["sha256"], grades, grader_version()),

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from core import errors
 from core.code import Code
@@ -119,13 +120,11 @@ class Judges(AbstractContextManager["Judges"]):
     def __init__(self, names: Iterable[str], *, packages: Path | None = None):
         folder = str(packages.resolve()) if packages else None
         self.pool = Pool(module="evals.others", compiles=True, packages=folder)
-        self.names = [name for name in names if name in OTHERS]
         probe = pd.DataFrame({"key": [""], "gold": ["1"], "text": [r"\boxed{1}"]})
-        ends = {name: self.judge(name, probe).iloc[0] for name in self.names}
-        self.not_run = {
-            name: end["rule"].removeprefix("MissingInputError: ") for name, end in ends.items() if end["rule"]
-        }
-        self.names = [name for name in self.names if name not in self.not_run]
+        ends = {name: self.judge(name, probe).iloc[0] for name in names if name in OTHERS}
+        reasons = {name: end["rule"].removeprefix("MissingInputError: ") for name, end in ends.items()}
+        self.not_run = {name: reason for name, reason in reasons.items() if reason}
+        self.names = [name for name in ends if name not in self.not_run]
         self.versions: dict[str, str | None] = {}
         for package in {OTHERS[name].package for name in self.names}:
             at = importlib.metadata.distributions(name=package, path=[folder] if folder else [])
@@ -205,8 +204,6 @@ def compare(
 
     Raises ConfigError when no label belongs to a response of the tree, and as `read`.
     """
-    import pyarrow as pa
-
     schema = pa.schema([(name, pa.int64() if name == "sample" else pa.string()) for name in VERDICTS])
     given = read_labels(labels) if labels else {}
     table: dict[str, list[Any]] = {"accuracy": [], "pairs": [], "differences": []}

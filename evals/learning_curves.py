@@ -22,7 +22,6 @@ from evals.tree import Tree
 # One run's curve.csv: a row per update, aggregated into one figure per rollout.
 
 INDEX = ("rollout", "update", "minibatch")
-BY_ROLLOUT = ("rollout", "updates")  # of a curve in a kept tree, which has a row per rollout
 SECONDS = ("seconds_rollout", "seconds_update")
 AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],  # for figures of the rollout itself: every row repeats them
@@ -80,11 +79,10 @@ class Curve:
 def read_curve(path: Path | str) -> Curve:
     """Read the curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
     rows = read_csv(path, "the learning curve", ("rollout",))
-    index = BY_ROLLOUT if "updates" in rows[0] else INDEX
-    for column in index:
-        if column not in rows[0]:
-            raise unknown(str(path), "column wanted", column, rows[0])
-    if index is INDEX:
+    if "updates" not in rows[0]:  # a curve in a kept tree has it, and a row per rollout
+        for column in INDEX:
+            if column not in rows[0]:
+                raise unknown(str(path), "column wanted", column, rows[0])
         for number, row in enumerate(rows):
             if row["update"] != str(number):
                 raise CorruptInputError(f"{path}: line {number + 2}: update is {row['update']!r}, expected {number}")

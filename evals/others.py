@@ -12,11 +12,11 @@ package takes 8 seconds more.
 """
 
 import importlib.metadata
-import importlib.util
 import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -76,11 +76,9 @@ def _module(other: Other) -> ModuleType:
     if not other.file:
         return importlib.import_module(other.package.replace("-", "_"))
     path = Path(str(importlib.metadata.distribution(other.package).locate_file(other.file)))
-    file = importlib.util.spec_from_file_location(f"others_{path.parent.name}_{path.stem}", path)
-    assert file is not None
-    assert file.loader is not None
-    module = importlib.util.module_from_spec(file)
-    file.loader.exec_module(module)
+    loader = SourceFileLoader(f"others_{path.parent.name}_{path.stem}", str(path))
+    module = ModuleType(loader.name)
+    loader.exec_module(module)
     return module
 
 

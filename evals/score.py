@@ -6,22 +6,20 @@
 The columns: `docs/results.md`; the intervals: `docs/statistics.md`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.layout import BASE, Checkpoint, Results
+from evals.benchmark import benchmark, definition, registered
 from evals.scores import AVERAGES, COLUMNS, MACRO, NOT_RUN, POOLED, POOLED_MISSING_WRONG, write_scores
+from evals.stats import compare, estimate
+from evals.stats.estimate import Comparison, Estimate, Graded, Samples
 from evals.store import VERDICTS, read_folder
-
-if TYPE_CHECKING:
-    from evals.stats.estimate import Comparison, Estimate, Graded, Samples
-    from evals.tree import Tree
+from evals.tree import Tree
 
 ROUNDING = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 Missing = Collection[tuple[Checkpoint, str]]  # benchmarks that were intentionally not run
@@ -63,9 +61,7 @@ def rows(
 
 
 def _read(results: Results, at: Checkpoint, benchmarks: Sequence[str], missing: Missing) -> dict[str, Graded]:
-    from evals.stats.estimate import read_graded
-
-    graded = read_graded(results, at, [key for key in benchmarks if (at, key) not in missing])
+    graded = estimate.read_graded(results, at, [key for key in benchmarks if (at, key) not in missing])
     check_model(results.samples(at) / "samples.json", at)
     return graded
 
@@ -84,8 +80,6 @@ def check_model(path: Path, checkpoint: Checkpoint) -> None:
 def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
     """Return the policy for copies of a problem, per benchmark: the registry's, or every row of a user's or an adopted
     one."""
-    from evals.benchmark import benchmark, definition, registered
-
     known = {key for key in benchmarks if registered(key) and not definition(results.data, key).is_file()}
     return {key: benchmark(key).duplicates if key in known else "keep" for key in benchmarks}
 
@@ -96,16 +90,14 @@ def _figures(e: Estimate) -> dict[str, Any]:
 
 def _benchmark(cell: Graded) -> dict[str, Any]:
     """Return the figures of a benchmark's row."""
-    from evals.stats.estimate import estimate, generation_se, maj_at_k
-
     return {
         **_totals({"": cell}),
-        **_figures(estimate(cell)),
+        **_figures(estimate.estimate(cell)),
         "samples": cell.k,
         "pass_at_k": float(cell.right.any(1).mean()),
-        "maj_at_k": float(maj_at_k(cell.answer.tolist(), cell.right).mean()),
+        "maj_at_k": float(estimate.maj_at_k(cell.answer.tolist(), cell.right).mean()),
         "response_tokens": cell.tokens_each,
-        "generation_se": generation_se(cell),
+        "generation_se": estimate.generation_se(cell),
     }
 
 
@@ -113,14 +105,12 @@ def _averages(
     column: Mapping[str, Graded], pool: Mapping[str, Graded], absent: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Return the figures of the averages' rows, by name."""
-    from evals.stats.estimate import macro, pooled
-
     strata: dict[str, Samples | int] = {**pool, **absent}
-    found = {POOLED: _totals(pool) | _figures(pooled(strata))}
+    found = {POOLED: _totals(pool) | _figures(estimate.pooled(strata))}
     if absent:
         found[POOLED_MISSING_WRONG] = _totals(pool, sum(absent.values()))
-        found[POOLED_MISSING_WRONG] |= _figures(pooled(strata, missing_as_wrong=True))
-    row = _totals(column) | _figures(macro({**column, **absent}))
+        found[POOLED_MISSING_WRONG] |= _figures(estimate.pooled(strata, missing_as_wrong=True))
+    row = _totals(column) | _figures(estimate.macro({**column, **absent}))
     lengths = [cell.tokens_each for cell in column.values()]
     row["response_tokens"] = None if absent or None in lengths else sum(filter(None, lengths)) / len(lengths)
     # `_totals` counts responses, but this average weights benchmarks: timeouts are averaged like the scores.
@@ -156,18 +146,16 @@ def paired(
     Benchmarks not run on either model (`missing`) have no entry; there is then no macro average, and the pooled one
     covers the benchmarks that both have.
     """
-    from evals.stats.compare import compare, compare_average
-
     policy = policies(results, benchmarks)
     sides = [_read(results, side, benchmarks, missing) for side in (a, b)]
     both = [key for key in benchmarks if all(key in side for side in sides)]
     columns = [{key: side[key].column(policy[key]) for key in both} for side in sides]
     pools = [{key: side[key].pool(policy[key]) for key in both} for side in sides]
-    comparisons = {key: compare(columns[0][key], columns[1][key]) for key in both}
-    comparisons[POOLED] = compare_average(*pools, pooled=True)
+    comparisons = {key: compare.compare(columns[0][key], columns[1][key]) for key in both}
+    comparisons[POOLED] = compare.compare_average(*pools, pooled=True)
     # A mean over fewer benchmarks would be a different average under the same name.
     if len(both) == len(benchmarks):
-        comparisons[MACRO] = compare_average(*columns, pooled=False)
+        comparisons[MACRO] = compare.compare_average(*columns, pooled=False)
     return comparisons
 
 
@@ -189,8 +177,6 @@ def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoin
     Without grades the difference has no interval. Raises CorruptInputError when scores.csv and the grades
     disagree.
     """
-    from evals.stats.estimate import Comparison
-
     score_a, score_b = tree.scores[a, benchmark], tree.scores[b, benchmark]
     if score_a.value is None or score_b.value is None:
         return None

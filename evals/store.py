@@ -20,7 +20,6 @@ from evals.grading import Grade, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -54,30 +53,28 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def sample_schema() -> pa.Schema:
-    """Return the columns of a samples file; their types are explicit because `tokens` may be all null."""
+def write_samples(path: Path, rows: Sequence[Mapping[Any, Any]], **more: str) -> str:
+    """Write a samples file atomically and return its sha256. Equal rows give an equal file.
+
+    more: kinds of further columns.
+    """
     import pyarrow as pa
 
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in SAMPLES.items()])
-
-
-def write_samples(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write a samples file atomically and return its sha256. Equal rows give an equal file."""
-    import pyarrow as pa
-
-    return write_table(path, pa.Table.from_pylist(list(rows), schema=sample_schema()), compression="zstd")
+    # explicit types, because `tokens` may be all null
+    schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in (SAMPLES | more).items()])
+    return write_table(path, pa.Table.from_pylist(list(rows), schema=schema), compression="zstd")
 
 
 def write_grades(
-    path: Path, samples: pd.DataFrame, samples_sha256: str, grades: Sequence[Grade], version: str
+    path: Path, samples: Mapping[str, list[Any]], samples_sha256: str, grades: Sequence[Grade], version: str
 ) -> dict[str, Any]:
     """Write a grades file atomically and return its entry for `grades.json`."""
     import pyarrow as pa
 
     text, verdicts = pa.string(), [str(grade.verdict) for grade in grades]
     columns = {
-        "item_id": pa.array(samples["item_id"].tolist(), text),
-        "sample": pa.array(samples["sample"].tolist(), pa.int64()),
+        "item_id": pa.array(samples["item_id"], text),
+        "sample": pa.array(samples["sample"], pa.int64()),
         "verdict": pa.array(verdicts, text),
         "extracted": pa.array([grade.extracted for grade in grades], text),
         "normalised": pa.array([grade.normalised for grade in grades], text),
@@ -217,11 +214,8 @@ def read_pair(
     return found[0][0], values
 
 
-def read_samples(path: Path, entry: Mapping[str, Any]) -> pd.DataFrame:
-    """Read item_id, sample, response and stop of a samples file, in its order. Raises as `read_table` and `grid`."""
-    import pandas as pd
-
+def read_samples(path: Path, entry: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Read item_id, sample, stop and response of a samples file, in its order. Raises as `read_table` and `grid`."""
     table = read_table(path, ("item_id", "sample", "stop", "response"), entry)
     grid(table, path)
-    columns = {name: table[name].to_pylist() for name in ("item_id", "sample", "stop")}
-    return pd.DataFrame(columns | {"response": texts(table["response"])}, dtype=object)
+    return table.drop_columns("response").to_pydict() | {"response": texts(table["response"])}

@@ -20,7 +20,6 @@ from core.files import write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint
 from core.provenance import environment
 from evals import store
-from evals.score import rows
 from evals.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals.tree import MANIFEST, Tree, open_tree
 
@@ -158,6 +157,8 @@ def contradictions(tree: Tree, known: Mapping[Path, str], *, folders: bool) -> I
 
 def _scores(tree: Tree) -> Iterator[str]:
     """Compare scores.csv cell by cell with the grades."""
+    from evals import score
+
     path = tree.layout.scores
     written: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
     for row in read_rows(path) if path.is_file() else ():
@@ -173,7 +174,7 @@ def _scores(tree: Tree) -> Iterator[str]:
             continue
         try:
             missing = [(checkpoint, key) for key, row in own.items() if row["how"] == NOT_RUN]
-            computed = rows(tree.layout, [checkpoint], benchmarks, missing=missing)
+            computed = score.rows(tree.layout, [checkpoint], benchmarks, missing=missing)
         except BenchError as error:
             yield str(error)
             continue

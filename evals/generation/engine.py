@@ -235,7 +235,8 @@ class Local(Engine):
             [
                 Instance("generate_until", {}, (request.prompt, self.arguments(request, decoding)), place)
                 for place, request in enumerate(requests)
-            ]
+            ],
+            disable_tqdm=True,
         )
         return [self.seen[text].popleft() if self.seen[text] else Drawn(text, None, "unknown") for text in texts]
 

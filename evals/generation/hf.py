@@ -85,10 +85,7 @@ def _observed_hflm() -> type[LM]:
                 self.encoded[string] = super().tok_encode(string)
             return list(self.encoded[string])
 
-        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            with torch.inference_mode():
-                return super().generate_until(requests, disable_tqdm=True)
-
+        @torch.inference_mode()
         def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
             out = self._drawn(context, max_length, stop, **arguments)
             if out is None:

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import aiohttp
 from pydantic import PositiveInt
 
 from core import digests, lock
@@ -31,9 +32,6 @@ from evals.benchmark import Decoding
 from evals.generation import prompts
 from evals.generation.engine import FEWEST_SAMPLES, JOURNAL, Drawn, Engine, Request, Settings
 from evals.store import STOPS, clean
-
-if TYPE_CHECKING:
-    import aiohttp
 
 KEY = "OPENAI_API_KEY"  # the environment variable that holds the key
 RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may succeed
@@ -57,11 +55,8 @@ class Arguments(Declared):
 LINE = {  # seconds: from the first request to this response, without the time between calls
     "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
 }  # fmt: skip
-SERVED = {
-    "id": str,
-    "root": str,
-    "created": int,
-}  # of the model in the server's list: what tells it from another of its name
+# of the model in the server's list: what tells it from another of its name
+SERVED = {"id": str, "root": str, "created": int}
 
 
 class Journal(dict[tuple[str, int], dict[str, Any]]):
@@ -149,8 +144,6 @@ class Endpoint(Engine):
         return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
 
     async def _served(self) -> dict[str, Any]:
-        import aiohttp
-
         try:
             async with (
                 self._session(LIST_SECONDS) as session,
@@ -167,8 +160,6 @@ class Endpoint(Engine):
         return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
 
     def _session(self, seconds: float) -> aiohttp.ClientSession:
-        import aiohttp
-
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.batch_size, ssl=self.arguments.verify_certificate),
             timeout=aiohttp.ClientTimeout(total=seconds),
@@ -264,8 +255,6 @@ class Endpoint(Engine):
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
         """Return the response to one request, or the error after `max_retries` attempts."""
-        import aiohttp
-
         wait, failure = 0.0, ""
         for attempt in range(self.arguments.max_retries):
             await asyncio.sleep(min(wait, LONGEST_WAIT))

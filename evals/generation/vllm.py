@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -52,8 +53,6 @@ class Vllm(Local):
 
 @cache
 def _observed_vllm() -> type[LM]:
-    from importlib.util import find_spec
-
     if find_spec("vllm") is None:
         raise MissingInputError("backend vllm: the package vllm is not installed here; see docs/evaluation.md")
     from lm_eval.models.vllm_causallms import VLLM
@@ -62,9 +61,6 @@ def _observed_vllm() -> type[LM]:
         def __init__(self, owner: Local, **arguments: Any):
             super().__init__(**arguments)
             self.owner = owner
-
-        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            return super().generate_until(requests, disable_tqdm=True)
 
         def _model_generate(self, *args: Any, **arguments: Any) -> Any:
             outputs = super()._model_generate(*args, **arguments)

@@ -6,7 +6,7 @@ TEPO_BENCH_DATA, else results/cache/benchmarks of this checkout.
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +47,15 @@ class Task(ConfigurableTask):
         rows = [{name: getattr(item, name) for name in GRADED} for item in items]
         self.dataset = datasets.DatasetDict({"test": datasets.Dataset.from_list(rows)})
 
-    def fewshot_context(
-        self,
-        doc: Mapping[str, Any],
-        num_fewshot: int,
-        system_instruction: str | None = None,
-        apply_chat_template: bool = False,
-        fewshot_as_multiturn: bool = False,
-        chat_template: Callable[..., str] | None = None,
-        gen_prefix: str | None = None,
-    ) -> str:
+    def fewshot_context(self, doc: Mapping[str, Any], num_fewshot: int, **options: Any) -> str:
         """Build the prompt of the registry's reading; ConfigError for an additional system message."""
         reading = benchmark(str(self.config.dataset_name)).prompt
-        if system_instruction:
+        if options.get("system_instruction"):
             raise ConfigError(f"--system_instruction: {self.config.task} has its own prompt ({reading}); leave it out")
-        if apply_chat_template and chat_template and reading not in GENERATED:
-            return chat_template(prompts.messages(reading, doc["problem"]))
+        template = options.get("chat_template") if options.get("apply_chat_template") else None
+        if template and reading not in GENERATED:
+            rendered: str = template(prompts.messages(reading, doc["problem"]))
+            return rendered
         return prompts.plain(reading, doc["problem"])
 
 

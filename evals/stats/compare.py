@@ -42,13 +42,9 @@ def t_test(
 ) -> Comparison:
     """Return a difference with Student's t: the interval value +- t SE, cut to `bounds`, p, and the detectable size."""
     half = float(intervals.quantile(df)) * se
-    found = {
-        "low": max(bounds[0], value - half),
-        "high": min(bounds[1], value + half),
-        "detectable": detectable(se, df),
-    }
-    p = float(intervals.p_value(value, se, df))
-    return Comparison(difference=value, se=se, p=p, **found, level=level, how=how, n=n, df=df)
+    found = {"low": max(bounds[0], value - half), "high": min(bounds[1], value + half)}
+    found |= {"detectable": detectable(se, df), "p": float(intervals.p_value(value, se, df))}
+    return Comparison(difference=value, se=se, **found, level=level, how=how, n=n, df=df)
 
 
 def detectable_in_family(comparison: Comparison, tests: int) -> float | None:

@@ -13,18 +13,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from core.errors import CorruptInputError
-from evals.stats import intervals
-from evals.stats.compare import (
-    ALPHA,
-    POWER,
-    ROUNDING,
-    by_clean_model,
-    combined,
-    compare_seeds,
-    detectable,
-    of_problems,
-    spread_of,
-)
+from evals.stats import ALPHA, compare, intervals
 from evals.stats.estimate import Comparison
 
 
@@ -81,8 +70,8 @@ def compare_scores(
     if a.rows is None or b.rows is None:
         n, gap = min(a.problems, b.problems), a.value - b.value
         errors = score_errors(a, b, spread, correlation)
-        cases = [(of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores"), floor) for total, floor in errors]
-        return (a, b), tuple(_case(*case) for case in cases)
+        found = [compare.of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores") for total, _ in errors]
+        return (a, b), tuple(_case(c, floor) for c, (_, floor) in zip(found, errors, strict=True))
     rows_a, rows_b = a.rows.sort_index().align(b.rows, join="inner", axis=0)
     if rows_a.empty:
         raise CorruptInputError(f"no problem in common: the first are {a.rows.index[0]!r} and {b.rows.index[0]!r}")
@@ -90,9 +79,10 @@ def compare_scores(
     if (other := copies != rows_b["copies"]).any():
         raise CorruptInputError(f"{other.idxmax()!r} has copies on one side only")
     gap_P = rows_a["share"] - rows_b["share"]
-    mean = intervals.clustered_mean(gap_P.where(gap_P.abs() >= ROUNDING, 0.0) * copies, copies)
+    mean = intervals.clustered_mean(gap_P.where(gap_P.abs() >= compare.ROUNDING, 0.0) * copies, copies)
     x, y = of_answers(rows_a), of_answers(rows_b)
-    comparison = of_problems(float(mean.value), float(mean.se), float(mean.df), n, f"paired t over {n} problems")
+    value, se, df = map(float, mean)
+    comparison = compare.of_problems(value, se, df, n, f"paired t over {n} problems")
     sampled = sum(score.parts(0)[1] / n for score in (x, y))
     floor = max(0.0, (comparison.se or 0.0) ** 2 - sampled) if x.is_measured and y.is_measured else None
     return (x, y), (_case(comparison, floor),)
@@ -103,17 +93,11 @@ def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) 
     cases = []
     for which in range(max(map(len, found.values()))):
         parts = {key: each[which % len(each)] for key, each in found.items()}
-        comparison = combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
+        comparison = compare.combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
         # Where no two problems differ, the bound replaces both parts of the variance.
-        floors = [
-            floor if c.se or c.low is None else spread_of(c) ** 2 for c, floor, *_ in parts.values()
-        ]  # fmt: skip
-        known = (
-            None
-            if None in floors
-            else sum(weights[key] ** 2 * (f or 0.0) for key, f in zip(parts, floors, strict=True))
-        )
-        cases.append(_case(comparison, known))
+        floors = [floor if c.se or c.low is None else compare.spread_of(c) ** 2 for c, floor, *_ in parts.values()]
+        known = [weights[key] ** 2 * floor for key, floor in zip(parts, floors, strict=True) if floor is not None]
+        cases.append(_case(comparison, sum(known) if len(known) == len(parts) else None))
     return tuple(cases)
 
 
@@ -134,8 +118,8 @@ def units_needed(sd: float, effect: float) -> int | None:
     """
     if effect == 0:
         return None
-    n = max(2, math.ceil(((ndtri(1 - ALPHA / 2) + ndtri(POWER)) * sd / effect) ** 2))
-    while n < 10_000 and detectable(sd / math.sqrt(n), n - 1) > abs(effect):
+    n = max(2, math.ceil(((ndtri(1 - ALPHA / 2) + ndtri(compare.POWER)) * sd / effect) ** 2))
+    while n < 10_000 and compare.detectable(sd / math.sqrt(n), n - 1) > abs(effect):
         n += 1
     return n
 
@@ -145,7 +129,7 @@ def samples_needed(total: float, floor: float | None, effect: float, df: float) 
     no number does; None: unknown. total, floor: squared SE now, and with any number of samples."""
     if floor is None:
         return None
-    left = (effect / detectable(1.0, df)) ** 2 - floor
+    left = (effect / compare.detectable(1.0, df)) ** 2 - floor
     return max(0.0, total - floor) / left if left > 0 else math.inf
 
 
@@ -182,10 +166,10 @@ def contrast(
     """Return a - b paired by seed (`compare_seeds`) as columns, with the means of both sides over clean models and the
     number of clean models that the difference needs. values: both sides by seed, between -top and top."""
     sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
-    c = compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
+    c = compare.compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
     row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
     row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
     for name, side in zip("ab", sides, strict=True):
-        means = by_clean_model(side, clusters).values()
+        means = compare.by_clean_model(side, clusters).values()
         row[f"mean_{name}"] = sum(means) / len(means)
     return row
