@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -20,10 +19,8 @@ from core.files import read_yaml
 from core.layout import BASE, REFERENCE, Checkpoint, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
+from evals.tree import Tree
 from paper import printed
-
-if TYPE_CHECKING:  # keep `report.tables --help` fast: no slow import
-    from evals.tree import Tree
 
 TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
@@ -195,9 +192,9 @@ def _check_printed(row: Row, model: str) -> None:
     be shown next to it."""
     if not re.fullmatch(r"T\d+\.\d+", row.id):
         return
-    paper = printed_rows().get(row.id)
+    paper = printed.read().get(row.id)
     if paper is None:
-        raise unknown("row id", "the form T1.2 is the paper's", row.id, printed_rows())
+        raise unknown("row id", "the form T1.2 is the paper's", row.id, printed.read())
     _, method, seed, step = paper.run or (None, None, None, None)
     theirs: dict[str, object] = {"model": paper.model, "kind": paper.kind, "made of": paper.of, "method": method}
     theirs |= {"step": PRINTED_STEPS[step], "seeds": row.seeds and (seed,)}  # a row over all seeds includes the printed
@@ -207,12 +204,6 @@ def _check_printed(row: Row, model: str) -> None:
             raise ConfigError(
                 f"row {row.id}: {what} {value!r}, but the printed row is {theirs[what]!r}; give it another id"
             )
-
-
-@cache
-def printed_rows() -> Mapping[str, printed.Row]:
-    """Return the paper's rows by id, read once: every cell of a table looks up its row."""
-    return printed.read()
 
 
 # The checkpoints of a row in a tree.
