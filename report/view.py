@@ -60,9 +60,7 @@ FOOTNOTES = {
 def paragraphs(name: str) -> list[str]:
     """Return the paragraphs of `<name>.rst`, each on one line; empty when there is no such caption."""
     path = CAPTIONS / f"{name}.rst"
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
