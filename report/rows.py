@@ -3,13 +3,11 @@
 `report.tables` fills a declaration with numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -64,7 +62,7 @@ class Row(Declared):
         return self.delta or self.mean or ()
 
     @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Row:
+    def _is_of_one_kind(self) -> Self:
         if sum(part is not None for part in (self.method, self.delta, self.mean)) != 1:
             raise ValueError(f"row {self.id} needs either method, delta or mean")
         if self.of and (self.seeds, self.step) != (None, None):
@@ -81,7 +79,7 @@ class Block(Declared):
     baseline: str | None = None  # id of the row that the rows are compared with, in any block of this model
 
     @model_validator(mode="after")
-    def _rows_fit(self) -> Block:
+    def _rows_fit(self) -> Self:
         known = {row.id: row for row in self.rows}
         for row in self.rows:
             allowed = [other.id for other in self.rows if other.delta is None and other is not row]
@@ -121,7 +119,7 @@ class Table(Declared):
         return f"Table {self.key}: {self.title}" if self.key.isdigit() else self.title or self.key
 
     @model_validator(mode="after")
-    def _rows_are_distinct(self) -> Table:
+    def _rows_are_distinct(self) -> Self:
         for id, count in Counter(row.id for row in self.rows).items():
             if count > 1:
                 raise ValueError(f"row id {id} is given twice")
@@ -141,7 +139,7 @@ class File(Declared):
     tables: dict[str, Table]
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> File:
+    def _names_are_known(self) -> Self:
         for key, table in self.tables.items():
             uses = [("columns", slot, self.columns) for slot in table.columns]
             for what, name, known in [*uses, *(("model", block.model, self.models) for block in table.blocks)]:
