@@ -93,10 +93,6 @@ class Row:
     cells: Mapping[str, Decimal | None]  # column key (`avg` too) -> value, None for "-"
 
     @property
-    def table(self) -> str:
-        return self.id[1:].split(".")[0]
-
-    @property
     def avg(self) -> Decimal:
         value = self.cells[AVERAGE]
         if value is None:
@@ -107,8 +103,9 @@ class Row:
 Paper = Mapping[str, Row]  # row id -> row, in printed order
 
 
-def read(folder: Path | str = TABLES) -> dict[str, Row]:
-    """Return all rows of the tables in `folder`. Raises `BenchError` naming the files for missing or invalid data."""
+@cache
+def read(folder: Path | str = TABLES) -> Paper:
+    """Return all rows of the tables in `folder`, read once. Raises `BenchError` naming the files for bad data."""
     listed = Path(folder, "rows.csv")
     rows = read_csv(listed, "list of the printed rows", ROWS)
     paths = [listed.with_name(f"table{table}.csv") for table in (1, 2, 3, 4)]

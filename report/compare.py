@@ -34,6 +34,7 @@ from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_or_kept
+from report.frontier import of_sweep
 from report.markdown import bracketed, markdown_table
 
 COMPARED = ("chosen", "own")
@@ -101,8 +102,6 @@ def _keys(tree: Tree, name: str, compared: str | None) -> dict[str, str]:
         if (key := tree.method_for(name)) is None:
             raise unknown(str(tree.layout.matrix), "method", name, tree.methods)
         return {str(model["key"]): key for model in tree.models}
-    from report.frontier import of_sweep
-
     own = {(point["model"], point["row"]): point["base"] for point in of_sweep(tree)["points"]}
     if name not in (names := dict.fromkeys(row for _, row in own)):
         raise unknown(str(tree.layout.matrix), "sweep: method", name, names)

@@ -18,10 +18,15 @@ import pandas as pd
 from core.errors import ConfigError, CorruptInputError, MissingInputError, real, unknown, whole
 from core.files import csv_lines, read_text
 from core.layout import Checkpoint
+from evals.benchmark import benchmark
+from evals.score import policies
 from evals.scores import AVERAGES
+from evals.stats.estimate import read_graded
 from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
+from evals.store import read_record
 from evals.tree import Tree, open_or_kept
-from paper.printed import SPREAD
+from paper import printed
+from paper.printed import COLUMN, SPREAD, measured
 from report.markdown import bracketed, markdown_table
 
 # Correlation of the problems' difficulties between two checkpoints. Checkpoints trained from one base had .81 to .97 in
@@ -57,10 +62,6 @@ def read(text: str) -> Side:
 
 def _checkpoint(tree: Tree, name: str) -> Side:
     """Read a checkpoint's grades, or scores.csv where a reference has no grades."""
-    from evals.score import policies
-    from evals.stats.estimate import read_graded
-    from evals.store import read_record
-
     names: dict[str, list[Checkpoint]] = {}
     for at in tree.checkpoints:
         for key in ("", at.run.model, at.path.as_posix()):
@@ -127,19 +128,15 @@ def _number(where: str, name: str, text: str, parse: Callable[[str], float]) -> 
 
 
 def _paper(name: str) -> Side:
-    from evals.benchmark import benchmark
-    from paper.printed import COLUMN, measured
-    from paper.printed import read as read_paper
-
     rows: dict[str, Any] = {}
-    for row in measured(read_paper()):
+    for row in measured(printed.read()):
         for key in (row.run.method, f"{row.model}/{row.run.method}", row.id) if row.run else ():
             rows.setdefault(key, row)
     if name not in rows:
         raise unknown("the paper's tables", "row", name, (key for key in rows if "/" not in key and key[0] != "T"))
-    printed = {key: cell for key, cell in rows[name].cells.items() if key in COLUMN and cell is not None}
-    sampled = {key: benchmark(key).decoding.samples for key in printed}
-    return {key: Score(float(printed[key]) / 100, COLUMN[key] // k, k) for key, k in sampled.items()}
+    cells = {key: cell for key, cell in rows[name].cells.items() if key in COLUMN and cell is not None}
+    sampled = {key: benchmark(key).decoding.samples for key in cells}
+    return {key: Score(float(cells[key]) / 100, COLUMN[key] // k, k) for key, k in sampled.items()}
 
 
 class Line(NamedTuple):

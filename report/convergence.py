@@ -5,15 +5,13 @@ figures/convergence_runs.csv                       how each run's method differs
 figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import errors
 from core.errors import Parser
@@ -23,10 +21,8 @@ from evals import learning_curves
 from evals.learning_curves import MEASURES, Curve, RunMeasures
 from evals.tree import Tree, open_tree
 from methods import catalog
+from methods.parts import Part
 from methods.training.movement import MOVEMENT
-
-if TYPE_CHECKING:
-    from methods.parts import Part
 
 KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")

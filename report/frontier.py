@@ -153,12 +153,12 @@ def yes(value: bool) -> str:
 
 def arms(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
     """Return the rows of frontier.csv; movement: geometric mean over seeds of a run's median rollout, or None."""
-    rows = []
-    for point in found:
-        row = dict.fromkeys(ARMS) | point.columns(tree, _shared_measures(found, point.model))
-        row |= {"own": yes(point.is_own), "movement": _movement(point), "broken": yes(point.broken)}
-        rows.append(row)
-    return rows
+    return [
+        dict.fromkeys(ARMS)
+        | point.columns(tree, _shared_measures(found, point.model))
+        | {"own": yes(point.is_own), "movement": _movement(point), "broken": yes(point.broken)}
+        for point in found
+    ]
 
 
 def _shared_measures(found: Sequence[Point], model: str) -> list[str]:

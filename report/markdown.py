@@ -13,11 +13,10 @@ from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import scores
 from evals.stats import ALPHA
+from evals.tree import Tree
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from evals.tree import Tree
 
 HERE = ROOT / "report"
 WIDE = 0.5  # a fraction; a wider interval is of little use, as with two seeds (12.7 standard errors to each side)
@@ -72,10 +71,8 @@ def environment(folder: Path, **options: Any) -> Environment:
 
 def escape_markdown(value: object) -> str:
     """Return external text as plain Markdown: table bars, tags and emphasis are escaped."""
-    text = str(value)
-    for raw, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("\n", " ")):
-        text = text.replace(raw, safe)
-    return text
+    escapes = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "\\|", "*": "\\*", "\n": " "}
+    return "".join(escapes.get(c, c) for c in str(value))
 
 
 def markdown_table(

@@ -170,27 +170,20 @@ def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
     return [_table(table, tree, linked) for table in shown if not table["empty"]]
 
 
-def _table(table: Mapping[str, Any], tree: Tree, linked: Container[str]) -> dict[str, Any]:
+def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[str, Any]:
     labels = {row["id"]: row["name"] for block in table["blocks"] for row in block["rows"]}
-    blocks = []
     for block in table["blocks"]:
         absent = [row["name"] for row in block["rows"] if not row["ran"]]
-        caption = f"{block['head']}; {tree.scale} scale. {block['baseline']}"
-        caption += f" Not run at this scale: {', '.join(absent)}." if absent else ""
-        ran = [row for row in block["rows"] if row["ran"]]
-        for cell in (cell for row in ran for cell in row["cells"].values()):
+        block["caption"] = f"{block['head']}; {tree.scale} scale. {block['baseline']}"
+        block["caption"] += f" Not run at this scale: {', '.join(absent)}." if absent else ""
+        block |= {"title": block["title"] or block["model"], "rows": [row for row in block["rows"] if row["ran"]]}
+        for cell in (cell for row in block["rows"] for cell in row["cells"].values()):
             cell |= {"href": _address(cell, linked), "behind": _behind(cell, labels)}
-        if ran:
-            blocks.append({"title": block["title"] or block["model"], "caption": caption, "rows": ran})
+    table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
-    return {
-        "key": table["key"],
-        "heading": table["heading"],
-        "columns": sorted(table["columns"], key=lambda column: order.get(column["slot"], len(order))),
-        "blocks": blocks,
-        "notes": [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]],
-        "file": f"tables/table{table['key']}.tidy.csv",
-    }
+    table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
+    table["notes"] = [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
+    return table | {"file": f"tables/table{table['key']}.tidy.csv"}
 
 
 def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:

@@ -22,7 +22,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,13 +64,9 @@ def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]
 
     Raises MissingInputError for a scored checkpoint without samples, CorruptInputError for grades of other samples.
     """
-    return tree.once(_evaluated)
-
-
-def _evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
     found: dict[Checkpoint, dict[str, tuple[str, str | None]]] = {}
     if tree.layout.responses.is_file():
-        kept = kept_sample(tree)
+        kept: Sample = tree.once(kept_sample)
         for path, benchmark in kept.rows:
             found.setdefault(Checkpoint.parse(path), {})[benchmark] = kept.stamp, None
         return {checkpoint: found[checkpoint] for checkpoint in tree.checkpoints if checkpoint in found}
@@ -96,7 +91,8 @@ def read(tree: Tree, checkpoint: Checkpoint, benchmark: str) -> pd.DataFrame:
     """Return one row per response, by item and sample, with columns KEY, DRAWN and GRADED; None where unknown. That
     the grades are of these samples: `evaluated`."""
     if tree.layout.responses.is_file():
-        return kept_sample(tree).rows[checkpoint.path.as_posix(), benchmark]
+        kept: Sample = tree.once(kept_sample)
+        return kept.rows[checkpoint.path.as_posix(), benchmark]
     graded = _table(tree.layout.grades(checkpoint), "grades.json", benchmark, (*KEY, *GRADED))
     sampled = _table(tree.layout.samples(checkpoint), "samples.json", benchmark, (*KEY, *DRAWN))
     return sampled.merge(graded, "left", on=list(KEY)).sort_values("sample", kind="stable")
@@ -138,10 +134,6 @@ class Sample(NamedTuple):
 
 def kept_sample(tree: Tree) -> Sample:
     """Return the sample of a kept tree; raises CorruptInputError for a damaged file."""
-    return tree.once(_read_kept)
-
-
-def _read_kept(tree: Tree) -> Sample:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,7 +162,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
 
     found: list[pd.DataFrame] = []
     golds: dict[tuple[str, str], tuple[str | None, str | None]] = {}
-    for checkpoint, benchmarks in evaluated(tree).items():
+    for checkpoint, benchmarks in tree.once(evaluated).items():
         for benchmark in benchmarks:
             golds |= {(benchmark, id): (problem, gold) for id, problem, gold in _problems(tree, benchmark, data)}
             rows = read(tree, checkpoint, benchmark).rename(columns={"item_id": "item"})
@@ -214,7 +206,7 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
     fresh = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}."))
     fresh.chmod(0o755)  # mkdtemp's folder is private; a web server must be able to read it
     try:
-        checkpoints = evaluated(tree)
+        checkpoints = tree.once(evaluated)
         for checkpoint, stamps in checkpoints.items():
             for benchmark, (stamp, _) in stamps.items():
                 rows = read(tree, checkpoint, benchmark)
@@ -307,7 +299,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     from evals.data import items
 
     if tree.layout.responses.is_file():
-        rows = next(rows for (_, key), rows in kept_sample(tree).rows.items() if key == benchmark)
+        rows = next(rows for (_, key), rows in tree.once(kept_sample).rows.items() if key == benchmark)
         known = rows[rows["gold"].notna()].drop_duplicates("item_id")
         return list(known[["item_id", "problem", "gold"]].to_numpy().tolist())
     if data is None:
@@ -315,7 +307,7 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     path = data / f"{benchmark}.jsonl"
     found = items(read_jsonl(path, f"the problems of {benchmark}"), str(path))
     digest = sha256_file(path)
-    for checkpoint, benchmarks in evaluated(tree).items():
+    for checkpoint, benchmarks in tree.once(evaluated).items():
         if benchmark in benchmarks and benchmarks[benchmark][1] not in (None, digest):
             record = tree.layout.samples(checkpoint) / "samples.json"
             raise CorruptInputError(
@@ -326,11 +318,11 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
 
 def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
-    checkpoints = evaluated(tree)
+    checkpoints = tree.once(evaluated)
     groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
     # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
-    first: list[tuple[tuple[bool, bool, bool], str]] = []
+    ranks: dict[str, tuple[bool, bool, bool]] = {}
     tepo = tree.method_for("tepo")
     for checkpoint, stamps in checkpoints.items():
         path, title = checkpoint.path.as_posix(), runs.title(checkpoint, tree)
@@ -343,17 +335,17 @@ def view(tree: Tree) -> dict[str, Any]:
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
         of_methods = beside is not None and beside.run.method != BASE
-        first.append(((of_methods and checkpoint.run.key == tepo, of_methods, beside is not None), path))
+        ranks[path] = of_methods and checkpoint.run.key == tepo, of_methods, beside is not None
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
-    start = max(first, key=itemgetter(0))[1] if first else None
+    start = max(ranks, key=ranks.__getitem__, default=None)
     verdicts = {letter: verdict.replace("_", " ") for verdict, letter in LETTERS.items()}
     stops = {"s": "ended", "l": "cut at the limit", "u": "end unknown"}
     shown = {"checkpoints": entries, "benchmarks": benchmarks, "start": start, "verdicts": verdicts, "stops": stops}
     return {
         "checkpoints": list(groups.items()),
         "shown_benchmarks": benchmarks,
-        "sample": kept_sample(tree).size if tree.layout.responses.is_file() else None,
+        "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
         "verdicts": verdicts.items(),
         "data": {"folder": FOLDER, "samples": shown},
     }

@@ -3,14 +3,11 @@
 `report.tables` fills a declaration with numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -20,10 +17,8 @@ from core.files import read_yaml
 from core.layout import BASE, REFERENCE, Checkpoint, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
+from evals.tree import Tree
 from paper import printed
-
-if TYPE_CHECKING:  # keep `report.tables --help` fast: no slow import
-    from evals.tree import Tree
 
 TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
@@ -67,7 +62,7 @@ class Row(Declared):
         return self.delta or self.mean or ()
 
     @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Row:
+    def _is_of_one_kind(self) -> Self:
         if sum(part is not None for part in (self.method, self.delta, self.mean)) != 1:
             raise ValueError(f"row {self.id} needs either method, delta or mean")
         if self.of and (self.seeds, self.step) != (None, None):
@@ -84,7 +79,7 @@ class Block(Declared):
     baseline: str | None = None  # id of the row that the rows are compared with, in any block of this model
 
     @model_validator(mode="after")
-    def _rows_fit(self) -> Block:
+    def _rows_fit(self) -> Self:
         known = {row.id: row for row in self.rows}
         for row in self.rows:
             allowed = [other.id for other in self.rows if other.delta is None and other is not row]
@@ -124,7 +119,7 @@ class Table(Declared):
         return f"Table {self.key}: {self.title}" if self.key.isdigit() else self.title or self.key
 
     @model_validator(mode="after")
-    def _rows_are_distinct(self) -> Table:
+    def _rows_are_distinct(self) -> Self:
         for id, count in Counter(row.id for row in self.rows).items():
             if count > 1:
                 raise ValueError(f"row id {id} is given twice")
@@ -144,7 +139,7 @@ class File(Declared):
     tables: dict[str, Table]
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> File:
+    def _names_are_known(self) -> Self:
         for key, table in self.tables.items():
             uses = [("columns", slot, self.columns) for slot in table.columns]
             for what, name, known in [*uses, *(("model", block.model, self.models) for block in table.blocks)]:
@@ -195,9 +190,9 @@ def _check_printed(row: Row, model: str) -> None:
     be shown next to it."""
     if not re.fullmatch(r"T\d+\.\d+", row.id):
         return
-    paper = printed_rows().get(row.id)
+    paper = printed.read().get(row.id)
     if paper is None:
-        raise unknown("row id", "the form T1.2 is the paper's", row.id, printed_rows())
+        raise unknown("row id", "the form T1.2 is the paper's", row.id, printed.read())
     _, method, seed, step = paper.run or (None, None, None, None)
     theirs: dict[str, object] = {"model": paper.model, "kind": paper.kind, "made of": paper.of, "method": method}
     theirs |= {"step": PRINTED_STEPS[step], "seeds": row.seeds and (seed,)}  # a row over all seeds includes the printed
@@ -207,12 +202,6 @@ def _check_printed(row: Row, model: str) -> None:
             raise ConfigError(
                 f"row {row.id}: {what} {value!r}, but the printed row is {theirs[what]!r}; give it another id"
             )
-
-
-@cache
-def printed_rows() -> Mapping[str, printed.Row]:
-    """Return the paper's rows by id, read once: every cell of a table looks up its row."""
-    return printed.read()
 
 
 # The checkpoints of a row in a tree.

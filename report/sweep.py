@@ -213,15 +213,6 @@ def write(tree: Tree) -> list[Path]:
     return write_all({tree.root / FOLDER / name: content for name, content in files.items()})
 
 
-def _choose(tree: Tree) -> None:
-    rows, path = choice(tree), tree.root / FOLDER / "choice.csv"
-    write_text(path, to_csv(CHOICE, rows))
-    for row in (row for row in rows if row["chosen"] == "yes"):
-        print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
-    if seeds := ", ".join(map(str, rows[0]["test_seeds"])):
-        print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
-
-
 def main() -> None:
     parser = Parser()
     parser.add_argument("--results", required=True, type=Path, help="results/<scale> with a sweep")
@@ -231,7 +222,12 @@ def main() -> None:
     args = parser.parse_args()
     tree = open_tree(args.results)
     if args.choose:
-        _choose(tree)
+        rows, path = choice(tree), tree.root / FOLDER / "choice.csv"
+        write_text(path, to_csv(CHOICE, rows))
+        for row in (row for row in rows if row["chosen"] == "yes"):
+            print(f"{row['model']} {row['row']}: {row['values'] or 'nothing to choose'} (mean {row['mean']:.4f})")
+        if seeds := ", ".join(map(str, rows[0]["test_seeds"])):
+            print(f"{path}: type the same command again: it trains the chosen values on the fresh seeds {seeds}")
     elif args.versus is not None or args.first:
         print(frontier.page(tree, args.versus, "movement_first" if args.first else "movement"), end="")
     else:

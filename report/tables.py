@@ -7,13 +7,11 @@ The statistics are those of `evals.stats`. This module defines the checkpoints b
 comparisons of a table are corrected together. `report.view` shows the filled table.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core import errors
 from core.errors import CorruptInputError, Parser, written_by
@@ -21,13 +19,12 @@ from core.files import cells_of, read_csv, to_csv, write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
 from evals.stats import ALPHA
+from evals.tree import Tree, open_tree
+from paper import printed
 from report import rows, view
 from report.markdown import command
 from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
 from report.view import AGAIN, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
-
-if TYPE_CHECKING:
-    from evals.tree import Tree
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
 
@@ -256,7 +253,7 @@ def _printed(cell: Cell, columns: Sequence[Column], tree: Tree, *, own_model: bo
     The two are comparable only without stand-ins; averages also only over the same benchmarks, and without a
     benchmark that the paper left out and counted as wrong.
     """
-    row, slot = rows.printed_rows().get(cell["row"]), cell["column"]
+    row, slot = printed.read().get(cell["row"]), cell["column"]
     percent = None if row is None else row.cells.get("avg" if slot == POOLED else slot)
     if row is None or percent is None:  # the paper never prints the macro average
         return {}
@@ -376,9 +373,6 @@ def main() -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--table", required=True, help="key in report/tables.yaml, such as 1; or: runs")
     args = parser.parse_args()
-
-    from evals.tree import open_tree
-
     tree, key = open_tree(args.results), args.table.removeprefix("table")
     if not (declared := rows.declaration(tree, key)).generated:
         rows.check(declared)

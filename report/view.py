@@ -4,8 +4,6 @@ the terminal (`report.show`) and the page (`report.page`).
 Titles, headings and notes follow from the declaration and matrix.json. No number is computed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -62,9 +60,7 @@ FOOTNOTES = {
 def paragraphs(name: str) -> list[str]:
     """Return the paragraphs of `<name>.rst`, each on one line; empty when there is no such caption."""
     path = CAPTIONS / f"{name}.rst"
-    if not path.is_file():
-        return []
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]
 
 
@@ -101,11 +97,8 @@ def columns_of(declared: Table, tree: Tree) -> list[Column]:
         heading = declared.headings[slot]
         entry = tree.benchmark_for(slot, heading) or {"key": slot if slot in AVERAGES else None}
         stands_in = bool(entry.get("stands_for")) and slot not in (*AVERAGES, entry["key"])
-        columns.append(
-            Column(slot, entry["key"], heading, entry["key"])
-            if stands_in
-            else Column(slot, heading, None, entry["key"])
-        )
+        shown = str(entry["key"]) if stands_in else heading
+        columns.append(Column(slot, shown, heading if stands_in else None, entry["key"]))
     return columns
 
 
