@@ -221,21 +221,3 @@ def defined(key: str, folder: Path) -> Benchmark:
         key=key, title=own.title, sha256=own.sha256, n=own.n, licence="unknown", prompt="none", duplicates="keep",
         decoding=Decoding(1, 0.0, 1.0, 1),  # how its responses were drawn is unknown
     )  # fmt: skip
-
-
-def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
-    """Return benchmarks by key, or by keys joined with commas; `all` is the paper's seven, `FILE.jsonl` a user's own.
-
-    Raises ConfigError for none, an unknown one or a repeated one; see `evals.data.own` for a file."""
-    from evals import data
-
-    parts = [part.strip() for name in names for part in name.split(",")]
-    parts = [data.key_of(part) for part in parts]
-    selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
-    if wrong := [key for key in selected if not registered(key)]:
-        raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))
-    if not selected:
-        raise ConfigError("benchmarks: none given")
-    if twice := sorted({key for key in selected if selected.count(key) > 1}):
-        raise ConfigError(f"benchmarks: {twice[0]} is given twice")
-    return tuple(benchmark(key) for key in selected)

@@ -13,9 +13,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from shlex import quote
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from core.files import read_jsonl
-from evals.benchmark import OWN, Benchmark, Decoding, Item, Row, register
+from evals.benchmark import (
+    OWN,
+    PAPER,
+    Benchmark,
+    Decoding,
+    Item,
+    Row,
+    benchmark,
+    keys,
+    register,
+    registered,
+)  # fmt: skip
 from evals.scores import AVERAGES
 
 # Field names used by mirrors of other evaluation code, and ours for them.
@@ -97,6 +108,23 @@ def own(file: Path | str) -> Benchmark:
 def key_of(name: str) -> str:
     """Return the key of a benchmark given by key or, as `FILE.jsonl`, by a user's file, which is then registered."""
     return own(name).key if name.endswith(OWN) else name
+
+
+def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
+    """Return benchmarks by key, or by keys joined with commas; `all` is the paper's seven, `FILE.jsonl` a user's own.
+
+    Raises ConfigError for none, an unknown one or a repeated one; see `own` for a file.
+    """
+    parts = [part.strip() for name in names for part in name.split(",")]
+    parts = [key_of(part) for part in parts]
+    selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
+    if wrong := [key for key in selected if not registered(key)]:
+        raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))
+    if not selected:
+        raise ConfigError("benchmarks: none given")
+    if twice := sorted({key for key in selected if selected.count(key) > 1}):
+        raise ConfigError(f"benchmarks: {twice[0]} is given twice")
+    return tuple(benchmark(key) for key in selected)
 
 
 def folder_name(text: str) -> str:

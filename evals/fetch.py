@@ -25,7 +25,7 @@ from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_jsonl, write_json, write_text
 from evals import data
-from evals.benchmark import Benchmark, Item, Row, Source, definition, select
+from evals.benchmark import Benchmark, Item, Row, Source, definition
 from evals.grading.boxes import last_box
 
 # At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
@@ -214,7 +214,7 @@ def main() -> int:
         items = data.items(read_jsonl(args.describe, "the file to describe"), args.describe)
         print(f"n={len(items)}\nsha256={data.content_sha256(items)}")
         return 0
-    benchmarks = select(args.benchmarks or ())
+    benchmarks = data.select(args.benchmarks or ())
     if args.explain:
         print(explain(benchmarks, args.data or "--data DIR"))
         return 0

@@ -37,7 +37,7 @@ from core.files import atomic, read_json, write_json
 from core.provenance import environment, sha256_file
 from evals import data as items_of
 from evals import store
-from evals.benchmark import PROMPTS, Benchmark, code, select
+from evals.benchmark import PROMPTS, Benchmark, code
 from evals.generation import draw, prompts
 from evals.generation.draw import Plan, make_plan
 from evals.generation.engine import BACKENDS, FEWEST_SAMPLES, JOURNAL, Engine, Settings, engine
@@ -218,7 +218,7 @@ def request_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `generate` that select the items and decide their prompts and decoding."""
     given = {name: getattr(args, name) for name in DECODING}
     changes = {name: value for name, value in given.items() if value is not None}
-    for benchmark in select(args.benchmarks):
+    for benchmark in items_of.select(args.benchmarks):
         draw.decoding(benchmark, changes)  # raises before anything is written
         if args.chat:
             prompts.messages(args.reading or benchmark.prompt, "")
@@ -233,7 +233,7 @@ def main() -> int:
     add("--out", required=True, metavar="DIR", help="where <key>.parquet and samples.json go")
     args = parser.parse_args()
     options = request_options(args)
-    path = generate(engine_of(args), select(args.benchmarks), data=args.data, out=args.out, **options)
+    path = generate(engine_of(args), items_of.select(args.benchmarks), data=args.data, out=args.out, **options)
     print(f"samples: {path}")
     return 0
 

@@ -20,7 +20,7 @@ from core.errors import ConfigError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals import data, generate, grade, score, store
-from evals.benchmark import Benchmark, defined, select
+from evals.benchmark import Benchmark, defined
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
@@ -181,7 +181,7 @@ def main() -> int:
         raise ConfigError(f"--model: {args.model}: names no model; give the folder of a checkpoint")
     if len({checkpoint(name) for name in names}) < len(names):
         raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
-    benchmarks, options = select(args.benchmarks), generate.request_options(args)
+    benchmarks, options = data.select(args.benchmarks), generate.request_options(args)
     models = [generate.engine_of(argparse.Namespace(**vars(args) | {"model": name})) for name in names]
     for model in models:
         _ = model.identity  # raises for a model that is missing or damaged, before any download

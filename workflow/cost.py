@@ -21,6 +21,7 @@ from core.errors import BenchError, ConfigError, Parser, unknown
 from core.files import read_json
 from core.layout import Checkpoint, Results
 from evals import benchmark as benchmarks
+from evals.data import key_of
 from methods import catalog
 from methods.adapters import adapter
 from methods.adapters.verl import config as verl
@@ -380,7 +381,8 @@ def main() -> int:
     # A user's models and benchmarks are known only by their files.
     for folder in config.get("folders", []):
         registry.key_of(folder)
-    benchmarks.select(config["evaluation"]["names"])
+    for name in config["evaluation"].get("names", []):
+        key_of(name)
     asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
     gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     print("\n".join(lines(asked, gpus)))

@@ -185,7 +185,7 @@ def generate(place: Place, out: Path, *benchmarks: str, backend: str | None = No
 def data(place: Place) -> Path:
     """Generated items: nothing is downloaded."""
     from evals import fetch
-    from evals.benchmark import select
+    from evals.data import select
 
     folder = place.folder / "data"
     for benchmark in select(BENCHMARKS):

@@ -125,7 +125,7 @@ def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         assert "\n" not in str(caught.value)
     for names, message in ((["amie24"], "nearest: aime24"), ([], "none given"), (["all", "amc"], "amc is given twice")):
         with pytest.raises(ConfigError, match=message):
-            benchmark.select(names)
+            data.select(names)
     for samples, temperature, message in ((2, 0.0, "copies of one response"), (0, 0.6, "positive"), (1, -1.0, "range")):
         with pytest.raises(ConfigError, match=message):
             Decoding(samples, temperature, 1.0, 8)
@@ -162,7 +162,7 @@ def test_entries_are_complete_and_the_papers_have_its_denominators_and_order() -
     found = [benchmark.benchmark(key) for key in benchmark.PAPER]
     assert {b.key: (b.n, b.responses, b.decoding.temperature) for b in found} == PAPER
     assert {(b.decoding.top_p, b.decoding.max_tokens, b.prompt) for b in found} == {(1.0, 8192, "system")}
-    assert tuple(b.key for b in benchmark.select(["all"])) == benchmark.keys()[:7] == tuple(PAPER)
+    assert tuple(b.key for b in data.select(["all"])) == benchmark.keys()[:7] == tuple(PAPER)
     for key, one in benchmark._registry().items():
         assert one.synthetic == key.startswith("syn_")
         assert (one.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key

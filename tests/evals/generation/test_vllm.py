@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evals import benchmark, fetch, generate
+from evals import benchmark, data, fetch, generate
 from evals.generation.engine import Settings, engine, per_sample_seed
 from tests.evals.conftest import read_responses
 from tests.evals.generation.tiny import save_tiny
@@ -35,7 +35,7 @@ def outs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for key in KEYS:
         fetch.fetch(benchmark.benchmark(key), items)
     settings = Settings(str(model), seed=SEED, device="cpu", dtype="float32")
-    generate.generate(engine("hf", settings), benchmark.select(KEYS), data=items, out=hf, limit=LIMIT)
+    generate.generate(engine("hf", settings), data.select(KEYS), data=items, out=hf, limit=LIMIT)
     command = [
         str(PYTHON), "-m", "evals.generate", "--backend", "vllm", "--model", str(model), "--benchmarks", *KEYS,
         "--data", str(items), "--out", str(own), "--seed", str(SEED), "--limit", str(LIMIT), "--dtype", "float32",
