@@ -45,26 +45,14 @@ def write_files(tree: Tree) -> None:
 
 @pytest.fixture(scope="session")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """One seed: scores, grades and run records, nothing rendered."""
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("scored") / "quick"))
+    """One seed: scores, grades and run records, with inputs, checkpoints and hashes that hold; nothing rendered."""
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("scored") / "results/quick")))
 
 
 @pytest.fixture(scope="session")
 def scored_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "quick", seeds=(1, 2)))
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """One seed, with inputs, checkpoints and hashes that hold; no test changes it."""
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("finished") / "results/quick")))
-
-
-@pytest.fixture(scope="session")
-def finished_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same with two seeds."""
-    root = tmp_path_factory.mktemp("finished_twice") / "results/quick"
-    return finish(Tree(synthetic.write_tree(root, seeds=(1, 2))))
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "results/quick", seeds=(1, 2))))
 
 
 @pytest.fixture

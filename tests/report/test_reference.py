@@ -24,10 +24,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def whole(finished: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def whole(scored: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A finished tree with a table, figures, a page and a manifest."""
     root = tmp_path_factory.mktemp("checkout") / "results"
-    tree = Tree(Path(shutil.copytree(finished.root.parent, root)) / "quick")
+    tree = Tree(Path(shutil.copytree(scored.root.parent, root)) / "quick")
     write_files(tree)
     tree.layout.report.write_text("<!doctype html>")
     return anew(tree.root)

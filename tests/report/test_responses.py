@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +37,18 @@ def unpacked(folder: Path, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
-    for benchmark in scored_copy.benchmarks:
-        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
-    path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
-    recorded(record, data={"file": str(path), "sha256": sha256_file(path)})
-    responses.write(scored_copy, scored_copy.root, tmp_path)
-    ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")
-    assert gold == "1"
+def test_golds_are_those_of_the_problems_asked_and_notation_is_explained(
+    scored: Tree, scored_copy: Tree, tmp_path: Path
+) -> None:
+    data = Path(shutil.copytree(scored.root.parent / "cache/benchmarks", tmp_path / "data"))
+    responses.write(scored_copy, scored_copy.root, data)
+    for key, notation in (("syn_mix3", " (modulo 10, from left to right)"), ("syn_add2q", "")):
+        ((_, problem, gold),) = unpacked(scored_copy.root / responses.FOLDER, f"problems/{key}")
+        assert (problem, gold) == (f"an invented item of {key}{notation}", "1")
+    path = data / "syn_as3.jsonl"
     write_text(path, '{"problem": "one", "answer": "2"}\n')
-    with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
-        responses.write(scored_copy, scored_copy.root, tmp_path)
+    with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that .*json was made from; set --data"):
+        responses.write(scored_copy, scored_copy.root, data)
 
 
 def test_every_response_with_its_grade_is_in_the_companion_files(
@@ -174,11 +176,3 @@ def test_the_script_never_makes_markup_of_text() -> None:
     assert '"use strict";' in text.splitlines()[1]
     assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == []
     assert not re.search(r"https?://", text)
-
-
-def test_the_notation_of_a_synthetic_problem_is_explained(scored_copy: Tree, tmp_path: Path) -> None:
-    for benchmark in scored_copy.benchmarks:
-        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "8+3?", "answer": "1"}\n')
-    responses.write(scored_copy, scored_copy.root, tmp_path)
-    shown = {key: unpacked(scored_copy.root / responses.FOLDER, f"problems/{key}") for key in ("syn_mix3", "syn_add2q")}
-    assert [item[1] for items in shown.values() for item in items] == ["8+3? (modulo 10, from left to right)", "8+3?"]
