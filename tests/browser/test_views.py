@@ -115,7 +115,7 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """`file://` address of the report of an invented tree with two seeds, hostile text among its responses."""
     root = tmp_path_factory.mktemp("report") / "quick"
-    make(root, (1, 2))
+    make(root)
     invented.hostile(root)
     report_page.main(["--results", str(root)])
     return f"file://{root / 'report.html'}"
@@ -244,43 +244,38 @@ HERE = Path(__file__).resolve().parent
 ADDRESSES = (*(id for id, _ in VIEWS), "audit", "readings", "figures")  # audit, readings: closed until visited
 
 
-def test_axe_finds_nothing_serious(visit: Visit, report: str) -> None:
-    """Every rule in light colours; in dark ones the elements are the same, so that only contrast is looked at again."""
+PASSES: tuple[tuple[tuple[int, int], Literal["light", "dark"], str], ...] = (  # window, colours, options of axe
+    (DESKTOP, "light", "{}"),
+    (DESKTOP, "dark", "{runOnly: ['color-contrast']}"),  # the elements are the same
+    (PHONE, "light", "{runOnly: ['document-title']}"),  # the width matters
+)
+
+
+def test_no_view_is_wider_than_the_window_and_axe_finds_nothing_serious(visit: Visit, report: str) -> None:
     axe = (HERE / "axe/axe.min.js").read_text(encoding="utf-8") + "; 0"
-    serious = []
-    rules_of: dict[Literal["light", "dark"], str] = {"light": "{}", "dark": "{runOnly: ['color-contrast']}"}
-    for scheme, rules in rules_of.items():
-        page = visit(report, scheme=scheme).page
+    wide, serious = [], []
+    for size, scheme, rules in PASSES:
+        page = visit(report, size=size, scheme=scheme).page
         page.evaluate(axe)
         for address in ADDRESSES:
             page.goto(f"{report}#{address}")
             expect(page.locator(f"[id='{address}']")).to_be_visible()
             if address == "samples":
                 opened(page)
+            if (width := page.evaluate("document.documentElement.scrollWidth")) > size[0]:
+                wide.append(f"#{address}: {width} of {size[0]} pixels")
             serious += [
                 f"{scheme} #{address}: {rule['id']}: {node['html'][:160]}"
                 for rule in page.evaluate(f"axe.run({{preload: false, ...{rules}}})")["violations"]
                 if rule["impact"] in ("serious", "critical")
                 for node in rule["nodes"]
             ]
-    assert serious == []
+    assert (wide, serious) == ([], [])
 
 
 def test_axe_is_the_file_as_published() -> None:
     record = json.loads((HERE / "record.json").read_text())["axe"]["files"]
     assert {name: sha256_file(HERE / "axe" / name) for name in record} == record
-
-
-def test_no_view_is_wider_than_the_window(visit: Visit, report: str) -> None:
-    wide = []
-    for size in (DESKTOP, PHONE):
-        page = visit(report, size=size).page
-        for address in ADDRESSES:
-            page.goto(f"{report}#{address}")
-            expect(page.locator(f"[id='{address}']")).to_be_visible()
-            if (width := page.evaluate("document.documentElement.scrollWidth")) > size[0]:
-                wide.append(f"#{address}: {width} of {size[0]} pixels")
-    assert wide == []
 
 
 def test_every_address_inside_the_page_is_shown_when_one_goes_there(visit: Visit, report: str) -> None:

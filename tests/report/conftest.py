@@ -24,9 +24,9 @@ Command = Callable[..., tuple[int, str, str]]
 COLLAPSED = Run("tiny_qwen2", "tepo_kl_all+beta=1", 2)
 
 
-def make(root: Path, seeds: tuple[int, ...]) -> Tree:
-    """Everything the commands write, by the functions that the commands call."""
-    tree = Tree(synthetic.write_tree(root, seeds=seeds))
+def make(root: Path) -> Tree:
+    """Everything the commands write of two seeds, by the functions that the commands call."""
+    tree = Tree(synthetic.write_tree(root, seeds=(1, 2)))
     write_files(tree)
     tree.layout.report.write_text(page.build(tree), encoding="utf-8")
     return tree
@@ -45,26 +45,14 @@ def write_files(tree: Tree) -> None:
 
 @pytest.fixture(scope="session")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """One seed: scores, grades and run records, nothing rendered."""
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("scored") / "quick"))
+    """One seed: scores, grades and run records, with inputs, checkpoints and hashes that hold; nothing rendered."""
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("scored") / "results/quick")))
 
 
 @pytest.fixture(scope="session")
 def scored_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "quick", seeds=(1, 2)))
-
-
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """One seed, with inputs, checkpoints and hashes that hold; no test changes it."""
-    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("finished") / "results/quick")))
-
-
-@pytest.fixture(scope="session")
-def finished_twice(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same with two seeds."""
-    root = tmp_path_factory.mktemp("finished_twice") / "results/quick"
-    return finish(Tree(synthetic.write_tree(root, seeds=(1, 2))))
+    return finish(Tree(synthetic.write_tree(tmp_path_factory.mktemp("twice") / "results/quick", seeds=(1, 2))))
 
 
 @pytest.fixture
@@ -93,19 +81,14 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture(scope="session")
-def one_seed(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return make(tmp_path_factory.mktemp("one") / "quick", (1,))
-
-
-@pytest.fixture(scope="session")
-def two_seeds(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return make(tmp_path_factory.mktemp("two") / "quick", (1, 2))
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    return make(tmp_path_factory.mktemp("reported") / "quick")
 
 
 @pytest.fixture
-def copy(one_seed: Tree, tmp_path: Path) -> Tree:
+def copy(reported: Tree, tmp_path: Path) -> Tree:
     """A tree of one's own to break."""
-    return Tree(shutil.copytree(one_seed.root, tmp_path / "quick"))
+    return Tree(shutil.copytree(reported.root, tmp_path / "quick"))
 
 
 @pytest.fixture

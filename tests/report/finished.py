@@ -1,6 +1,5 @@
 """An invented results tree whose hashes hold from run.json to scores.csv, as after a real run."""
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests
-from core.files import write_text
+from core.files import read_csv, write_text
 from core.layout import BASE, Checkpoint
 from core.provenance import sha256_file
 from evals.tree import Tree
@@ -88,8 +87,7 @@ def edit(path: Path, **changes: Any) -> None:
 
 def rewrite(path: Path, change: Callable[[dict[str, str]], dict[str, str] | None]) -> None:
     """Change rows of a CSV file; None: the row goes."""
-    with open(path, encoding="utf-8", newline="") as stream:
-        rows = [changed for row in csv.DictReader(stream) if (changed := change(row)) is not None]
+    rows = [changed for row in read_csv(path, "rows", []) if (changed := change(row)) is not None]
     synthetic.write_csv(path, rows)
 
 

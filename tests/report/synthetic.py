@@ -4,7 +4,6 @@ Every figure in it is made up from a seed; nothing was trained.
 """
 
 import argparse
-import csv
 import json
 import math
 import random
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from core.files import to_csv
 from core.layout import BASE, Checkpoint, Results, Run
 from evals.tree import Tree
 from tests.merged_config import load
@@ -225,10 +225,7 @@ def _update(draw: random.Random, method: str, centre: float, update: int, rollou
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    path.write_text(to_csv(list(rows[0]), rows), encoding="utf-8")
 
 
 def main() -> None:

@@ -141,7 +141,6 @@ def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
     folder = tree.layout.run(run)
     (folder / "run.json").unlink()
     state = folder / "state"
-    state.mkdir()
     lines = [f"{n // 4 + 1},{n},{n % 4},{n / 100},1.0,{2.0 if n % 4 == 0 else ''}\n" for n in range(rows)]
     (state / "curve.csv").write_text(HEADER + "".join(lines) + ("9,9" if torn else ""))
     return state / "lock"
@@ -153,7 +152,7 @@ def busy(scored_copy: Tree) -> Iterator[Tree]:
     with ExitStack() as held:
         held.enter_context(lock.held(begun(scored_copy, TEPO, 24, torn=True), "busy"))
         begun(scored_copy, GSPO, 5)
-        (scored_copy.layout.run(NOKL) / "run.json").unlink()
+        shutil.rmtree(scored_copy.layout.run(NOKL))
         yield scored_copy
 
 

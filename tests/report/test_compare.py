@@ -31,15 +31,9 @@ TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
 
 
 @pytest.fixture
-def other(finished: Tree, tmp_path: Path) -> Tree:
-    """A copy of the tree with one seed, to change."""
-    return Tree(shutil.copytree(finished.root, tmp_path / "quick"))
-
-
-@pytest.fixture
-def others(finished_twice: Tree, tmp_path: Path) -> Tree:
+def others(scored_twice: Tree, tmp_path: Path) -> Tree:
     """A copy of the tree with two seeds, to change."""
-    return Tree(shutil.copytree(finished_twice.root, tmp_path / "quick"))
+    return Tree(shutil.copytree(scored_twice.root, tmp_path / "quick"))
 
 
 def grade_anew(tree: Tree, checkpoint: Checkpoint, benchmark: str, wrong: int) -> None:
@@ -59,17 +53,17 @@ def retrain(tree: Tree, runs: list[Run], change: Callable[[dict[str, str]], dict
         edit(tree.layout.run(run) / "run.json", outputs={"checkpoints/step12": f"another {run.path}"})
 
 
-def test_a_tree_equals_its_copy_whatever_the_times(finished: Tree, other: Tree, command: Command) -> None:
-    for run in other.runs:
+def test_a_tree_equals_its_copy_whatever_the_times(scored: Tree, scored_copy: Tree, command: Command) -> None:
+    for run in scored_copy.runs:
         # and a figure that only a later version records
         later = {"seconds_update": "99.0", "sampling_gap_mean": "0.1"}
-        curve = other.layout.run(run) / "curve.csv"
+        curve = scored_copy.layout.run(run) / "curve.csv"
         rewrite(curve, lambda row, later=later: row | later)
         outputs = {"curve.csv": hashlib.sha256(curve.read_bytes()).hexdigest()}
-        edit(curve.with_name("run.json"), outputs=other.record(run)["outputs"] | outputs)
+        edit(curve.with_name("run.json"), outputs=scored_copy.record(run)["outputs"] | outputs)
     # nor is an interval by another version another score
-    rewrite(other.layout.scores, lambda row: row | {"low": "0.0"})
-    code, out, err = command(compare.main, finished.root, other.root)
+    rewrite(scored_copy.layout.scores, lambda row: row | {"low": "0.0"})
+    code, out, err = command(compare.main, scored.root, scored_copy.root)
     assert (code, err) == (0, "")
     assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out
     assert out.endswith("verdict: no figure differs\n")
@@ -77,10 +71,10 @@ def test_a_tree_equals_its_copy_whatever_the_times(finished: Tree, other: Tree, 
 
 @pytest.mark.parametrize(("wrong", "expected"), [(3, 0), (60, 1)])
 def test_a_grader_change_is_held_against_the_sampling_of_problems(
-    wrong: int, expected: int, finished: Tree, other: Tree, command: Command, tmp_path: Path
+    wrong: int, expected: int, scored: Tree, scored_copy: Tree, command: Command, tmp_path: Path
 ) -> None:
-    grade_anew(other, TEPO, "syn_as3", wrong)
-    code, out, _ = command(compare.main, finished.root, other.root, "--csv", tmp_path / "cells.csv")
+    grade_anew(scored_copy, TEPO, "syn_as3", wrong)
+    code, out, _ = command(compare.main, scored.root, scored_copy.root, "--csv", tmp_path / "cells.csv")
     assert code == expected, out
     assert "weights 4 of 4, checkpoints' scores 4 of 5" in out
     rows = read_csv(tmp_path / "cells.csv", "differences", [])
@@ -91,12 +85,12 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
     assert cells.keys() == {("tiny_qwen2/tepo/step12, seed 1", key) for key in ("syn_as3", "avg_pooled", "avg_macro")}
 
 
-def test_a_retrained_method_is_held_against_its_seeds(finished_twice: Tree, others: Tree, command: Command) -> None:
+def test_a_retrained_method_is_held_against_its_seeds(scored_twice: Tree, others: Tree, command: Command) -> None:
     """A change that is alike on every seed is seen; one that is not alike lies beside the interval of two seeds."""
     runs = [run for run in others.runs if run.method == "tepo"]
     retrain(others, runs, lambda row: row | {"grad_norm": str(float(row["grad_norm"]) + 1)})
     retrain(others, runs[1:], lambda row: row | {"entropy": str(2 * float(row["entropy"]))})
-    code, out, _ = command(compare.main, finished_twice.root, others.root)
+    code, out, _ = command(compare.main, scored_twice.root, others.root)
     assert code == 1, out
     table = [line for line in out.splitlines() if line.startswith("| tiny_qwen2/tepo |")]
     assert [("grad_norm" in line, "moved" in line) for line in table] == [(True, True), (False, False)]
@@ -122,15 +116,15 @@ CANNOT: list[tuple[Callable[[Tree], object], str]] = [
 
 @pytest.mark.parametrize(("act", "expected"), CANNOT)
 def test_trees_that_cannot_be_compared(
-    act: Callable[[Tree], object], expected: str, finished: Tree, other: Tree, command: Command
+    act: Callable[[Tree], object], expected: str, scored: Tree, scored_copy: Tree, command: Command
 ) -> None:
-    act(other)
-    code, _, err = command(compare.main, finished.root, other.root)
+    act(scored_copy)
+    code, _, err = command(compare.main, scored.root, scored_copy.root)
     assert (code, err.count("\n"), bool(re.search(expected, err))) == (2, 1, True), err
 
 
 def test_trees_with_other_benchmarks_are_compared_where_they_overlap(
-    finished_twice: Tree, others: Tree, command: Command
+    scored_twice: Tree, others: Tree, command: Command
 ) -> None:
     """What only one side has is listed; an average over others is another figure, whether or not it has the same
     value."""
@@ -142,7 +136,7 @@ def test_trees_with_other_benchmarks_are_compared_where_they_overlap(
         if run != gone:
             replace(others.layout.run(run) / "run.json", r'"torch": "2\.13\.0"', '"torch": "2.14.0"')
     grade_anew(others, TEPO, "syn_as3", 60)
-    code, out, _ = command(compare.main, finished_twice.root, others.root)
+    code, out, _ = command(compare.main, scored_twice.root, others.root)
     assert (code, re.findall(r"^\| tiny_qwen2/tepo/step12 \| (\S+)", out, re.M)) == (0, ["syn_as3"])
     assert "only there (3): torch 2.13.0, syn_seq1, tiny_qwen2/gspo/seed2" in out
     assert "only there (4): torch 2.14.0, training.passes=3, training.loss=sum, ..." in out

@@ -25,9 +25,9 @@ GRADES = f"grades/{TEPO.path}/grades.json"
 
 
 @pytest.fixture(scope="module")
-def listed(finished: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def listed(scored: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """A complete tree with its manifest."""
-    root = Path(shutil.copytree(finished.root.parent, tmp_path_factory.mktemp("listed") / "results")) / "quick"
+    root = Path(shutil.copytree(scored.root.parent, tmp_path_factory.mktemp("listed") / "results")) / "quick"
     write_text(root / "tables/table1.md", "| a table |\n")
     write_json(root / MANIFEST, manifest.build(Tree(root)))
     return Tree(root)

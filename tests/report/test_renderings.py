@@ -228,12 +228,12 @@ def test_what_was_learnt_names_no_end_of_runs_too_short_for_one(rollouts: int, e
     assert ("at the end" in line) == ends
 
 
-def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(one_seed: Tree, tmp_path: Path) -> None:
+def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(reported: Tree, tmp_path: Path) -> None:
     methods = {"grpo": ("GRPO/DAPO", 0.62), "gspo_token": ("My method", 0.70)}
     model = {"key": "my_model", "title": "My model", "stands_for": None}
     tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), scale="mine", methods=methods, model=model))
     write_files(tree)
-    own, papers = page.build(tree), page.build(one_seed)
+    own, papers = page.build(tree), page.build(reported)
     first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
     assert first == ["tableruns", "table1"]
     assert "My method" in show.text(tables.shown(tree, "runs"))

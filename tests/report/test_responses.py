@@ -4,19 +4,21 @@ import base64
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
-from core.files import write_json, write_text
+from core.errors import ConfigError, CorruptInputError
+from core.files import write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.tree import Tree
 from report import page, responses
 from tests.browser import invented
+from tests.report.finished import replace
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
 
@@ -36,17 +38,18 @@ def unpacked(folder: Path, name: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
-def test_golds_of_other_items_are_not_shown(scored_copy: Tree, tmp_path: Path) -> None:
-    for benchmark in scored_copy.benchmarks:
-        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "one", "answer": "1"}\n')
-    path, record = tmp_path / "syn_as3.jsonl", scored_copy.layout.samples(TEPO) / "samples.json"
-    recorded(record, data={"file": str(path), "sha256": sha256_file(path)})
-    responses.write(scored_copy, scored_copy.root, tmp_path)
-    ((_, _, gold),) = unpacked(scored_copy.root / responses.FOLDER, "problems/syn_as3")
-    assert gold == "1"
+def test_golds_are_those_of_the_problems_asked_and_notation_is_explained(
+    scored: Tree, scored_copy: Tree, tmp_path: Path
+) -> None:
+    data = Path(shutil.copytree(scored.root.parent / "cache/benchmarks", tmp_path / "data"))
+    responses.write(scored_copy, scored_copy.root, data)
+    for key, notation in (("syn_mix3", " (modulo 10, from left to right)"), ("syn_add2q", "")):
+        ((_, problem, gold),) = unpacked(scored_copy.root / responses.FOLDER, f"problems/{key}")
+        assert (problem, gold) == (f"an invented item of {key}{notation}", "1")
+    path = data / "syn_as3.jsonl"
     write_text(path, '{"problem": "one", "answer": "2"}\n')
-    with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that {record} was made from; set --data"):
-        responses.write(scored_copy, scored_copy.root, tmp_path)
+    with pytest.raises(CorruptInputError, match=rf"{path}: not the problems that .*json was made from; set --data"):
+        responses.write(scored_copy, scored_copy.root, data)
 
 
 def test_every_response_with_its_grade_is_in_the_companion_files(
@@ -118,41 +121,12 @@ def test_bytes_that_are_not_text_become_escapes_and_4_mb_stand_whole_in_a_file_b
     responses.write(scored_copy, scored_copy.root, None)  # the file is one of its own, and replaced
 
 
-def recorded(path: Path, **entries: Any) -> None:
-    """Say something else of syn_as3 in samples.json or grades.json."""
-    value = json.loads(path.read_text(encoding="utf-8"))
-    value["benchmarks"]["syn_as3"] |= entries
-    write_json(path, value)
-
-
-WRONG = {
-    "grades of other samples": (
-        lambda tree: recorded(tree.layout.samples(TEPO) / "samples.json", sha256="f" * 64),
-        CorruptInputError,
-        "syn_as3: these grades are of other samples",
-    ),
-    "a missing parquet": (
-        lambda tree: (tree.layout.samples(TEPO) / "syn_as3.parquet").unlink(),
-        MissingInputError,
-        r"syn_as3\.parquet: file is missing",
-    ),
-    "a torn parquet": (
-        lambda tree: (tree.layout.grades(TEPO) / "syn_as3.parquet").write_bytes(b"PAR1"),
-        CorruptInputError,
-        r"syn_as3\.parquet: sha256 is",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_belong_together_is_an_error_and_leaves_the_old_files(
-    case: str, written: tuple[Tree, Path]
-) -> None:
+def test_grades_of_other_samples_are_an_error_that_leaves_the_old_files(written: tuple[Tree, Path]) -> None:
+    """A missing or damaged parquet: tests/evals/stats/test_score.py."""
     tree, folder = written
-    change, error, words = WRONG[case]
     before = sorted(folder.rglob("*"))
-    change(tree)
-    with pytest.raises(error, match=words):
+    replace(tree.layout.samples(TEPO) / "samples.json", r'"sha256": "\w+"', '"sha256": "other"')
+    with pytest.raises(CorruptInputError, match="these grades are of other samples"):
         responses.write(Tree(tree.root), tree.root, None)
     assert sorted(folder.rglob("*")) == before
     assert [path.name for path in tree.root.glob(".report.data*")] == []
@@ -174,11 +148,3 @@ def test_the_script_never_makes_markup_of_text() -> None:
     assert '"use strict";' in text.splitlines()[1]
     assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == []
     assert not re.search(r"https?://", text)
-
-
-def test_the_notation_of_a_synthetic_problem_is_explained(scored_copy: Tree, tmp_path: Path) -> None:
-    for benchmark in scored_copy.benchmarks:
-        write_text(tmp_path / f"{benchmark['key']}.jsonl", '{"problem": "8+3?", "answer": "1"}\n')
-    responses.write(scored_copy, scored_copy.root, tmp_path)
-    shown = {key: unpacked(scored_copy.root / responses.FOLDER, f"problems/{key}") for key in ("syn_mix3", "syn_add2q")}
-    assert [item[1] for items in shown.values() for item in items] == ["8+3? (modulo 10, from left to right)", "8+3?"]

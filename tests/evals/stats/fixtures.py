@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 
 from core.files import write_json
 from core.layout import Checkpoint, Results, Run
-from core.provenance import sha256_bytes, sha256_file
+from core.provenance import sha256_bytes
+from evals.grading import Grade
 from evals.stats.estimate import Samples
-from evals.store import SAMPLES
+from evals.store import SAMPLES, write_grades, write_samples
 
-GRADE_COLUMNS = ("item_id", "sample", "verdict", "extracted", "normalised", "rule", "grader_version")
 TEPO = Checkpoint(Run("tiny", "tepo", 1), 12)
 GRPO = Checkpoint(Run("tiny", "grpo", 1), 12)
 
@@ -42,7 +41,6 @@ def responses(
                     "extracted": answer,
                     "normalised": answer,
                     "rule": "string",
-                    "grader_version": "test",
                 }
             )
     return [rows[i] for i in np.random.default_rng(shuffle).permutation(len(rows))]
@@ -54,20 +52,14 @@ def write(root: Path, checkpoint: Checkpoint, benchmarks: Mapping[str, Sequence[
     samples, grades = results.samples(checkpoint), results.grades(checkpoint)
     sample_record, grade_record = {}, {}
     for key, rows in benchmarks.items():
-        one, two = samples / f"{key}.parquet", grades / f"{key}.parquet"
-        table(one, rows, tuple(SAMPLES))
-        table(two, rows, GRADE_COLUMNS)
-        sample_record[key] = {"sha256": sha256_file(one), "rows": len(rows)}
-        grade_record[key] = {"sha256": sha256_file(two), "rows": len(rows), "samples_sha256": sha256_file(one)}
+        digest = write_samples(samples / f"{key}.parquet", [{name: row[name] for name in SAMPLES} for row in rows])
+        given = [Grade(row["verdict"], row["extracted"], row["normalised"], row["rule"]) for row in rows]
+        sample_record[key] = {"sha256": digest, "rows": len(rows)}
+        grade_record[key] = write_grades(grades / f"{key}.parquet", pd.DataFrame(rows), digest, given, "test")
     model = results.weights(checkpoint) if checkpoint.run.method != "base" else checkpoint.run.model
     write_json(samples / "samples.json", {"schema": 1, "model": str(model), "benchmarks": sample_record})
     write_json(grades / "grades.json", {"schema": 1, "benchmarks": grade_record})
     return results
-
-
-def table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({name: [row[name] for row in rows] for name in columns}), path)
 
 
 def beta(problems: int, k: int, mean: float, *, seed: int, spread: float = 1.0) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,12 +18,10 @@ from core.files import read_csv, to_csv, write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT, sha256_file
 from evals import score
-from evals.grading import Grade, Rule, Verdict
 from evals.score import paired, rows
 from evals.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
 from evals.stats.estimate import VERDICTS
-from evals.store import write_grades
-from tests.evals.stats.fixtures import GRADE_COLUMNS, GRPO, TEPO, beta, responses, table, write
+from tests.evals.stats.fixtures import GRPO, TEPO, beta, responses, write
 
 KEYS = ["sampled", "greedy"]
 SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
@@ -138,7 +137,7 @@ def test_the_command_writes_what_the_function_returns(
 def _rewrite(path: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Change rows of a grades or samples parquet and record it honestly, so that only the change is at fault."""
     data = change(pq.read_table(path).to_pylist())
-    table(path, data, tuple(data[0]))
+    pq.write_table(pa.Table.from_pylist(data), path)
     _record(path, rows=len(data), sha256=sha256_file(path))
 
 
@@ -233,9 +232,3 @@ def test_broken_scores_are_an_error_naming_file_and_row(
 def test_the_page_on_results_names_every_column_of_scores() -> None:
     page = (ROOT / "docs/results.md").read_text(encoding="utf-8").split("## scores.csv")[1].split("\n## ")[0]
     assert [name for name in COLUMNS if f"`{name}`" not in page] == []
-
-
-def test_the_grades_columns_are_those_that_are_written(tmp_path: Path) -> None:
-    samples = pd.DataFrame({"item_id": ["a"], "sample": [0]})
-    write_grades(tmp_path / "grades.parquet", samples, "0", [Grade(Verdict.CORRECT, "1", "1", Rule.STRING)], "1")
-    assert tuple(pq.read_schema(tmp_path / "grades.parquet").names) == GRADE_COLUMNS
