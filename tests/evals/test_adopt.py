@@ -276,7 +276,7 @@ def test_inspects_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     failed = [document["samples"][0], document["samples"][1] | {"error": {"message": "out of memory"}}]
     for name, content, said in (
         ("archive.eval", b"PK", "inspect log convert --to json"),
-        ("cut.json", (LOGS / "pair.json").read_bytes()[:3000], "is not valid JSON"),
+        ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
         ("stopped.json", json.dumps(document | {"status": "cancelled"}).encode(), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "not a finished log of inspect"),
         ("failed.json", json.dumps(document | {"samples": failed}).encode(), 'sample 2: error: "out of memory"'),
