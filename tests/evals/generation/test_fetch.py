@@ -200,6 +200,7 @@ def test_ids_follow_the_text_and_the_digest_order_and_every_graded_field() -> No
         assert data.content_sha256(changed) != data.content_sha256(items), field
     assert data.content_sha256(items[::-1]) != data.content_sha256(items)
     assert data.content_sha256(data.items([{**row, "level": 3} for row in GIVEN])) == data.content_sha256(items)
-    for row in ({"problem": "x"}, {"problem": "", "answer": "1"}, {"problem": "x", "answer": 3}):
+    assert data.items([{"problem": "x", "answer": 3}])[0].answer == "3"
+    for row in ({"problem": "x"}, {"problem": "", "answer": "1"}, {"problem": "x", "answer": True}):
         with pytest.raises(CorruptInputError, match="row 1"):
             data.items([row], "file.jsonl")
