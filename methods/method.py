@@ -139,8 +139,9 @@ class Method:
     def check_repeatable(self, batch: Batch) -> None:
         """Raise `ConfigError` if two calls with the same input give another loss, or another advantage.
 
-        A formula that keeps a running mean or coefficient loses it when a run resumes, and no other check would notice.
-        batch: a whole minibatch; costs two losses without gradients.
+        A formula that keeps a running mean or coefficient loses it when a run resumes, and no other check would notice;
+        neither does this one if the state no longer changes. batch: a whole minibatch; costs three losses without
+        gradients.
         """
         import torch
 
@@ -148,14 +149,16 @@ class Method:
         found = {f.name: getattr(batch, f.name) for f in fields(batch)}
         tensors: Any = {name: x.detach().cpu() for name, x in found.items() if isinstance(x, torch.Tensor)}
         batch = replace(batch, **tensors)
-        reward_B = torch.arange(len(batch.mask)) % 2  # invented, in one group
-        given = reward_B.float(), torch.zeros_like(reward_B), batch.lengths_B.clamp(min=1)
+        # In between, another input: a running mean of equal values stays where it is.
+        other = replace(batch, logp=1.1 * batch.logp, advantage=-batch.advantage)
+        kept = batch.lengths_B > 0  # without rows that only fill a batch
+        rows = torch.arange(int(kept.sum()))
+        given = 1.0 + rows % 2, batch.group[kept], batch.lengths_B[kept]  # invented rewards
         with torch.no_grad():
-            for what, (first, second) in {
-                "loss": [self.loss(batch, generator=torch.Generator().manual_seed(0)) for _ in range(2)],
-                "advantage": [self.advantage(*given) for _ in range(2)],
-            }.items():
-                if not torch.equal(first, second):
+            losses = [self.loss(each, generator=torch.Generator().manual_seed(0)) for each in (batch, other, batch)]
+            advantages = [self.advantage(reward_B, *given[1:]) for reward_B in (given[0], 3.0 + rows, given[0])]
+            for what, (first, _, second) in {"loss": losses, "advantage": advantages}.items():
+                if not torch.equal(first.nan_to_num(), second.nan_to_num()):
                     raise ConfigError(
                         f"{self.key}: the {what} of the same input differs between two calls: a formula keeps state, "
                         "which a resumed run would lose; compute it from the batch alone (docs/extend.md)"

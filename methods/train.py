@@ -119,11 +119,10 @@ def execute(
             print(f"{out}: {idle}", file=sys.stderr)
         if (at := outcome.collapsed_at) is not None:
             later = ", ".join(f"step{step}" for step in spec.checkpoints if step > at)
+            tail = f"; {later}: weights of rollout {at}" if later else ""
             print(
                 f"{out}: collapsed at rollout {at} of {spec.training.rollouts}: mean rewards of the last "
-                f"{rollouts.COLLAPSE_ROLLOUTS} nearly {run.extremes[0]:g}, the lowest seen; training ended"
-                + f"; {later}: weights of rollout {at}"
-                * bool(later),
+                f"{rollouts.COLLAPSE_ROLLOUTS} nearly {run.extremes[0]:g}, the lowest seen; training ended{tail}",
                 file=sys.stderr,
             )
     return 0

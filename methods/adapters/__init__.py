@@ -90,17 +90,20 @@ def temporary_folder(state: Path, place: Path | None = None) -> Iterator[Path]:
     place = place or Path(tempfile.gettempdir())
     record, before = state / "temporary", tempfile.tempdir
     name = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
-    if re.fullmatch(r"tepo-\d+-\w+", name):  # strictly, because the folder gets deleted
+    # Match strictly, because the folder gets deleted. A copied run names its original's, which may be alive.
+    if (found := re.fullmatch(r"tepo-(\d+)-\w+", name)) and not Path(f"/proc/{found[1]}").exists():
         shutil.rmtree(place / name, ignore_errors=True)
     prefix = f"tepo-{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
-        write_text(record, Path(folder).name)
-        tempfile.tempdir = folder  # importing wandb, which TRL does, makes two folders there
-        try:
-            yield Path(folder)
-        finally:
-            tempfile.tempdir = before
-            record.unlink(missing_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
+            write_text(record, Path(folder).name)
+            tempfile.tempdir = folder  # importing wandb, which TRL does, makes two folders there
+            try:
+                yield Path(folder)
+            finally:
+                tempfile.tempdir = before
+    finally:
+        record.unlink(missing_ok=True)  # after the folder: a removal that is killed is completed at the next start
 
 
 class Adapter(Protocol):
@@ -158,5 +161,5 @@ def late(names: Sequence[str], seconds: float, responses: Sequence[str]) -> str:
     # Here, because this module is in no hash of code, so that a changed wording does not cause retraining.
     return (
         f"reward {', '.join(names)}: did not return within {seconds:g} s (first of {len(responses)} responses "
-        f"{responses[0][:60]!r}); correct it or set reward_timeout, and run the same command to go on"
+        f"{responses[0][:60]!r}); correct it and train again, or set reward_timeout (TEPO_REWARD_TIMEOUT) and go on"
     )

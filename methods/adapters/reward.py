@@ -11,6 +11,7 @@ one line. After the function is corrected, the same command trains the run from 
 
 from __future__ import annotations
 
+import faulthandler
 import inspect
 import json
 import os
@@ -24,6 +25,7 @@ from typing import Any
 from core.errors import BenchError, ConfigError, CorruptInputError
 from methods.adapters import checked, late, resolved
 
+_PRINTED: set[tuple[type[BaseException], str]] = set()  # errors of this process
 COLUMNS = ("prompts", "completions", "answer")  # arguments with TRL's names
 
 
@@ -37,7 +39,7 @@ class Reward:
 
     def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float | None = None):
         self.names, self.weights = tuple(names), tuple(weights) or (1.0,) * len(names)
-        self.seconds = float(os.environ.get("TEPO_REWARD_TIMEOUT", 120)) if seconds is None else seconds
+        self.seconds = _limit() if seconds is None else seconds
         if len(self.weights) != len(names):
             raise ConfigError(
                 f"spec: reward_weights: {len(weights)} weights for {len(names)} rewards; give one for each"
@@ -92,10 +94,13 @@ class Reward:
         timer = threading.Timer(self.seconds, end)
         timer.daemon = True
         timer.start()
+        # `re` holds the interpreter's lock while it matches, so that `end` would wait; this needs no lock.
+        faulthandler.dump_traceback_later(self.seconds + 5, exit=True, file=2)
         try:
             yield
         finally:
             timer.cancel()
+            faulthandler.cancel_dump_traceback_later()
 
     def late(self, responses: Sequence[str]) -> str:
         return late(self.names, self.seconds, responses)
@@ -104,6 +109,16 @@ class Reward:
     def text(self) -> str:
         """The arguments of the constructor as text, for `parsed` in another process."""
         return json.dumps([self.names, self.weights, self.seconds])
+
+
+def _limit() -> float:
+    text = os.environ.get("TEPO_REWARD_TIMEOUT", "120")
+    try:
+        if 0 < (seconds := float(text)) < threading.TIMEOUT_MAX:
+            return seconds
+    except ValueError:
+        pass
+    raise ConfigError(f"TEPO_REWARD_TIMEOUT: {text!r}; allowed: seconds above 0")
 
 
 def parsed(text: str) -> Reward:
@@ -147,7 +162,9 @@ def _values(where: str, call: Callable[..., Any], *columns: Sequence[str]) -> li
         own = error.__traceback__
         while own is not None and own.tb_frame.f_code.co_filename == __file__:
             own = own.tb_next
-        traceback.print_exception(type(error), error, own)
+        if (type(error), str(error)) not in _PRINTED:  # verl's worker calls it for each response
+            _PRINTED.add((type(error), str(error)))
+            traceback.print_exception(type(error), error, own)
         # The response that failed, if it is a variable there.
         variables = {id(value) for frame, _ in traceback.walk_tb(own) for value in frame.f_locals.values()}
         response = next((text for text in responses if id(text) in variables), responses[0])

@@ -78,11 +78,11 @@ def collapsed(rewards: Mapping[int, float], rollout: int, extremes: Sequence[flo
     """Return whether the mean rewards (by rollout) of the last rollouts up to this one are all nearly the lowest.
 
     rewards: as passed to the method. A placebo may leave something to learn from even if no answer is right.
-    extremes: lowest and highest reward of a response in the whole run. If all were equal, 0 or less counts as lowest:
-    1 for every response is a solved task.
+    extremes: lowest and highest reward of a response in the whole run; a penalty seen once is the lowest from then on.
+    If all were equal, 0 or less counts as lowest: 1 for every response is a solved task.
     """
     last = [rewards.get(r) for r in range(rollout - COLLAPSE_ROLLOUTS + 1, rollout + 1)]
-    if None in last or not extremes:
+    if None in last:
         return False
     lowest, highest = extremes
     if lowest == highest:

@@ -26,7 +26,7 @@ from typing import Any
 
 from core import digests
 from core.code import Code, function_name, warning_entry
-from core.declared import Declared, Tuple, validated
+from core.declared import Declared, Tuple, check, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_json, write_json, write_text
 from core.provenance import ROOT, environment, sha256_file
@@ -37,10 +37,6 @@ from methods.training.spec import Spec
 
 SCHEMA = 1  # of run.json
 AGAIN = "run the same command to have it made again"
-
-
-class OtherRunError(ConfigError):
-    """A folder holds another finished run."""
 
 
 class Position(Declared):
@@ -79,27 +75,26 @@ class RunFolder:
     def finished(self, force: bool = False) -> bool:
         """Return whether run.json exists for this run and everything it lists is unchanged.
 
-        Raises `OtherRunError`, without `force`, for a finished run of another specification: training would remove it.
+        Raises `ConfigError`, without `force`, for a finished run of another specification: training would remove it.
         """
         path = self.folder / "run.json"
         if not path.is_file():
             return False
         try:
             record = read_json(path, "run record")
-            if other := _difference(record.get("spec"), dict(self.spec.document)):
-                raise OtherRunError(
-                    f"{self.folder}: holds a finished run of another specification ({other}); name another folder with "
-                    "--out, or train over it with --force"
-                )
+            check(record, {"spec": {}}, str(path))
+            if other := _difference(record["spec"], dict(self.spec.document)):
+                what = f"{self.folder}: holds a finished run of another specification ({other})"
+                if not force:
+                    raise ConfigError(f"{what}; name another folder with --out, or train over it with --force")
+                raise CorruptInputError(what)
             if record.get("inputs") != self.identity:
                 raise CorruptInputError(f"{path}: inputs: is of another run")
             recorded = record.get("outputs") or {}
             for name, digest in self._outputs().items():
                 if recorded.get(name) != digest:
                     raise CorruptInputError(f"{self.folder / name}: differs from its sha256 in {path}")
-        except BenchError as error:
-            if isinstance(error, OtherRunError) and not force:
-                raise
+        except (CorruptInputError, MissingInputError) as error:
             self._unfinished = str(error)
             return False
         return True
@@ -180,7 +175,7 @@ class RunFolder:
                 raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
         now = environment()
         for name in ("commit", "dirty"):
-            if (before := self.environment[name]) != now[name]:
+            if (before := self.environment[name]) != now[name] and None not in (before, now[name]):  # None: unknown
                 print(
                     f"{self.folder}: the checkout changed while the run trained: {name} was {before}, now {now[name]}; "
                     "run.json has the former",
@@ -258,9 +253,11 @@ def _difference(theirs: Any, ours: Any, at: str = "") -> str | None:
     """Return the first key whose values differ, and both values; None if they are equal."""
     if not (isinstance(theirs, dict) and isinstance(ours, dict)):
         return None if theirs == ours else f"{at}: {theirs!r} there, {ours!r} here"
-    keys = sorted(theirs.keys() | ours.keys())
-    found = (_difference(theirs.get(key), ours.get(key), f"{at}.{key}".lstrip(".")) for key in keys)
-    return next(filter(None, found), None)
+    for key in sorted(theirs.keys() | ours.keys()):
+        there, here = (side.get(key, "nothing") for side in (theirs, ours))
+        if other := _difference(there, here, f"{at}.{key}".lstrip(".")):
+            return other
+    return None
 
 
 def _digest(checkpoint: Path) -> str:
@@ -322,8 +319,8 @@ def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:
     for module in sorted({reward.partition(":")[0] for reward in rewards}):
         try:
             found, why = find_spec(module), "no such module"
-        except (ImportError, ValueError) as error:
-            found, why = None, str(error)
+        except (Exception, SystemExit) as error:  # a package's __init__ is a user's code
+            found, why = None, f"{type(error).__name__}: {' '.join(str(error).split())}"
         if found is None:
             raise ConfigError(f"spec: reward: {module!r} cannot be imported ({why})")
         if found.origin and found.has_location and not Path(found.origin).is_relative_to(ROOT):

@@ -1,5 +1,6 @@
 """A user's reward: called with its own arguments, weighted, and named in one line when it fails."""
 
+import re
 import subprocess
 import sys
 import time
@@ -82,6 +83,10 @@ def limits_itself(completions: list[str], **columns: list[str]) -> list[float]:
 limits_itself.bounded = True  # type: ignore[attr-defined]
 
 
+def backtracks(completions: list[str], **columns: list[str]) -> list[float]:
+    return [float(re.match(r"(a+)+$", "a" * 40 + "b") is not None)] * len(completions)
+
+
 def forever(completions: list[str], **columns: list[str]) -> list[float]:
     while True:
         pass
@@ -148,5 +153,23 @@ def test_a_call_without_end_ends_the_run_with_one_line() -> None:
     assert (done.returncode, done.stdout) == (2, "[0.0, 0.0]\n")
     assert done.stderr == (
         f"error: rollout 2: reward {HERE}:forever: did not return within 0.5 s (first of 2 responses '1'); correct it "
-        "or set reward_timeout, and run the same command to go on\n"
+        "and train again, or set reward_timeout (TEPO_REWARD_TIMEOUT) and go on\n"
     )
+
+
+def test_a_call_that_holds_the_interpreter_ends_too() -> None:
+    """A regular expression that backtracks lets no other thread print a line: the function's is shown instead."""
+    code = (
+        f"from methods.adapters.reward import Reward; r = Reward(['{HERE}:backtracks'], seconds=0.5)\n"
+        f"with r.limited('', {GIVEN[1]}): r(*{GIVEN})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "in backtracks" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["2m", "0", "-1", "inf"])
+def test_a_limit_that_is_not_a_time_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_REWARD_TIMEOUT", text)
+    with pytest.raises(ConfigError, match=r"TEPO_REWARD_TIMEOUT: .*; allowed: seconds above 0"):
+        Reward([f"{HERE}:ours"])

@@ -69,13 +69,20 @@ def test_a_reward_scores_or_returns_what_went_wrong() -> None:
             assert found["error"].startswith(f"reward {name}: {error}")
 
 
-def test_a_reward_that_is_late_ends_the_run_and_one_that_did_not_grade_does_not() -> None:
-    names = "tests.adapters.test_verl_pieces:hangs", "tests.adapters.worlds:one_none"
-    texts = [json.dumps([[name], [1.0], 0.2]) for name in names]
-    late, none = (asyncio.run(dataset.compute_score(text, "2", "3", {"prompt": "1+1?"})) for text in texts)
-    assert not late["timeout"]
-    assert late["error"].startswith(f"reward {names[0]}: did not return within 0.2 s")
-    assert (none["timeout"], none["error"]) == (True, None)
+def test_a_reward_that_is_late_ends_its_process_and_one_that_did_not_grade_does_not() -> None:
+    """It would keep the reward's lock and a place in the executor: all later responses would wait for it."""
+    none = json.dumps([["tests.adapters.worlds:one_none"], [1.0], 0.2])
+    found = asyncio.run(dataset.compute_score(none, "2", "3", {"prompt": "1+1?"}))
+    assert (found["timeout"], found["error"]) == (True, None)
+    late = json.dumps([["tests.adapters.test_verl_pieces:hangs"], [1.0], 0.2])
+    code = f"""
+import asyncio
+from methods.adapters.verl.dataset import compute_score
+asyncio.run(compute_score({late!r}, "2", "3", {{"prompt": "1+1?"}}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: reward tests.adapters.test_verl_pieces:hangs: did not return within 0.2 s")
 
 
 def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

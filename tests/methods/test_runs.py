@@ -107,12 +107,13 @@ MEMORY: list[torch.Tensor] = []
 
 def running_baseline(reward_B: torch.Tensor, group_B: torch.Tensor, lengths_B: torch.Tensor | None) -> torch.Tensor:
     MEMORY.append(reward_B.mean())
-    return reward_B - torch.stack(MEMORY).mean() / len(MEMORY)
+    return reward_B - torch.stack(MEMORY).mean()
 
 
 def adaptive_coefficient(t: Any) -> torch.Tensor:
-    MEMORY.append(t.logp_BT.detach().mean())
-    return t.advantage * t.logp_BT * len(MEMORY)
+    new = t.logp_BT.detach().mean()
+    MEMORY[:] = [0.9 * MEMORY[0] + 0.1 * new if MEMORY else new]
+    return t.advantage * t.logp_BT * MEMORY[0]
 
 
 def with_memory(slot: str) -> Method:

@@ -5,6 +5,8 @@ another name. Code here must therefore not register anything with verl, and expe
 """
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any
 from core.errors import BenchError
 from core.files import atomic
 from methods.adapters.reward import Reward, parsed
+
+BOUNDED = 120.0  # seconds for a reward that limits itself; a later grade is dropped, so the limit must not be a setting
 
 
 def write_parquet(prompts: Sequence[dict[str, Any]], reward: str, path: Path) -> None:
@@ -42,8 +46,9 @@ async def compute_score(
     """Return {score, acc, timeout, error} of one response; `data_source` is `Reward.text`. Never raises.
 
     verl silently removes a sample whose reward raised from its group. So a failure is returned as `error` next to a
-    score, and the trainer ends the run with it before training on that score; so is an own reward that is late, without
-    the wait for its turn. None is not a failure: `timeout` is set, and the trainer drops the response's group.
+    score, and the trainer ends the run with it before training on that score. None is not a failure: `timeout` is set,
+    and the trainer drops the response's group. An own reward that is late, not counting the wait for its turn, ends
+    the process.
     """
     began, loop = asyncio.Event(), asyncio.get_running_loop()
     reward: Reward | None = None
@@ -55,9 +60,11 @@ async def compute_score(
         arguments = extra_info["prompt"], solution_str, ground_truth
         scoring = asyncio.ensure_future(asyncio.to_thread(_score, begin, reward, *arguments))
         await began.wait()
-        found = await asyncio.wait_for(scoring, reward.seconds)
-    except TimeoutError:  # the thread keeps running: Python cannot end one
-        error = reward.late([solution_str]) if reward and not reward.bounded else None  # bounded: not graded
+        found = await asyncio.wait_for(scoring, BOUNDED if reward.bounded else reward.seconds)
+    except TimeoutError:  # Python cannot end a thread, which keeps the reward's lock and a place in the executor
+        if reward is not None and not reward.bounded:
+            print(f"error: {reward.late([solution_str])}", file=sys.stderr, flush=True)
+            os._exit(2)  # the trainer reports that a worker died
     except Exception as problem:  # the trainer raises it again
         error = str(problem) if isinstance(problem, BenchError) else f"reward: {type(problem).__name__}: {problem}"
     score = found or 0.0
