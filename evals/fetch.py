@@ -42,6 +42,10 @@ def fetch(
     the items cannot be obtained, CorruptInputError when they are not the registered ones; nothing is then written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
+    if benchmark.file is not None:
+        # Read by commands that have only the key, such as `evals.grade`.
+        about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
+        write_json(definition(Path(folder), benchmark.key), about)
     with suppress(CorruptInputError):
         if target.is_file() and all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
             data.load(benchmark, folder)
@@ -51,9 +55,6 @@ def fetch(
         data.verify(benchmark, items, benchmark.origin)
     elif benchmark.file is not None:
         items = _read(benchmark, Path(benchmark.file))
-        # Read by commands that have only the key, such as `evals.grade`.
-        about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
-        write_json(definition(Path(folder), benchmark.key), about)
     elif file is not None or mirror is not None:
         items = _read(benchmark, Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror))))
     else:

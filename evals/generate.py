@@ -75,7 +75,7 @@ def generate(
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
-    if (out / "samples.json").is_file():
+    if identity["weights_sha256"] is None and (out / "samples.json").is_file():  # of a server
         for key, drawn in store.read_record(out / "samples.json").items():
             model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
     entries = {}

@@ -18,7 +18,7 @@ import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Never
 
@@ -52,7 +52,10 @@ class Site(Declared):
 def site(path: Path = Path("profiles/slurm/site.yaml")) -> Site:
     """Return the site's settings, empty without the file, and set its variables; end the process on a wrong one."""
     with one_line():
-        found = validated(Site, read_yaml(path, "site") if path.is_file() else {}, str(path))
+        read = read_yaml(path, "site") if path.is_file() else {}
+        found = validated(Site, {key: value or {} for key, value in read.items()}, str(path))
+        if "slurm_extra" in found.gpu_jobs:  # it would replace the signal that makes training save
+            raise ConfigError(f"{path}: gpu_jobs.slurm_extra: set it in profiles/slurm/config.yaml, beside --signal")
     for name, value in found.environment.items():
         os.environ.setdefault(name, str(value))
     return found
@@ -148,8 +151,9 @@ def converted_entry(entry: str) -> str:
         value = yaml.load(text, Loader=yaml.BaseLoader) if text[0] in "{[\"'" else text
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: {key}: not valid YAML ({' '.join(str(error).split())})") from error
-    if "." not in key and parse_config([f"key={text}"]) == {"key": value}:
-        return f"{key}={text}" if value == text else entry
+    with suppress(AssertionError):  # text that YAML reads as empty, such as #1
+        if "." not in key and parse_config([f"key={text}"]) == {"key": value}:
+            return f"{key}={text}" if value == text else entry
     first, *rest = key.split(".")
     for name in reversed(rest):
         value = {name: value}

@@ -230,7 +230,8 @@ def resolved(
         known = (tuple(map(str, path[:length])) for length in range(len(path), -1, -1))
         return sources[next(setter[key] for key in known if key in setter)][0]
 
-    if (prompts := merged.get("prompts") or {}).get("file") is not None:
+    prompts = merged.get("prompts")
+    if isinstance(prompts, Mapping) and prompts.get("file") is not None:
         later = {key: value for key, value in prompts.items() if set_by(f"prompts.{key}") >= set_by("prompts.file")}
         merged["prompts"] = _own_problems(later, where(["prompts", "file"]))
     validated(Config, merged, where)
@@ -318,11 +319,12 @@ def _long(content: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a source with `model` and `benchmarks` as the keys that they are short for."""
     content = dict(content)
     if "model" in content:
-        if "models" in content:
+        if content.get("models") is not None:
             raise ConfigError(f"{name}: model: set model or models")
         content["models"] = [content.pop("model")]
-    if "benchmarks" in content:
-        content["evaluation"] = {**(content.get("evaluation") or {}), "benchmarks": content.pop("benchmarks")}
+    evaluation = content.get("evaluation") or {}
+    if "benchmarks" in content and isinstance(evaluation, Mapping):
+        content["evaluation"] = {**evaluation, "benchmarks": content.pop("benchmarks")}
     return content
 
 

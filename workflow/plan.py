@@ -276,17 +276,28 @@ class Plan(Asked):
         the runs of another specification, and what is cheap.
         """
         written = self.results.matrix
-        found = (self.states.keys() - self.valid) | set(tree.changed(self.results))
+        found = (self.states.keys() - self.valid) | set(self.edited)
+        # Also where only some files have metadata: an earlier call of the same kind was interrupted.
+        found |= {
+            self.record(planned)
+            for planned in self.planned
+            if tree.made_at(self.record(planned)) is None and self.is_of_another_specification(planned)
+        }
         if written.is_file() and tree.made_at(written) is None:
             found |= {written, self.results.scores, self.results.root / MANIFEST}
-            found |= {self.record(planned) for planned in self.planned if self._is_of_another_specification(planned)}
         elif written.is_file() and tree.recorded(self.results)[0] != parse_json(json_text(self.matrix), "plan"):
             found.add(written)
         return {path.as_posix() for path in found}
 
-    def _is_of_another_specification(self, planned: Planned) -> bool:
-        """Return whether a finished run was trained from another one than is planned, but for the tree's name."""
-        if not self.is_finished(planned):
+    @cached_property
+    def edited(self) -> list[Path]:
+        """Scores, tables, figures and pages that are not as the manifest lists them."""
+        return tree.changed(self.results)
+
+    def is_of_another_specification(self, planned: Planned) -> bool:
+        """Return whether a finished run was trained from another one than is planned, but for the tree's name, and is
+        not accepted."""
+        if self.config.get("accept_code") or not self.is_finished(planned):
             return False
         spec = json.loads(self.run_specification(planned, self.prompts(planned.run).as_posix()))
         trained: dict[str, Any] = read_json(self.record(planned), "run record").get("spec", {})
@@ -295,7 +306,10 @@ class Plan(Asked):
     @property
     def reasons(self) -> list[str]:
         """One line for each stage and kind of results that are made again, or accepted."""
-        return self._reasons(State.DAMAGED, "are damaged or lack a file, and are made whole") + self.of_other_code
+        edited = [f"{path}: is not as {MANIFEST} lists it, and is made again" for path in self.edited]
+        return (
+            edited + self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again") + self.of_other_code
+        )
 
     @property
     def of_other_code(self) -> list[str]:
@@ -416,6 +430,11 @@ def plan(
             "own: --config name=..."
         )
     made = Plan(config, results, CACHE, content, notes)
-    if config.get("accept_code") and (lines := made.of_other_code):
+    if problem and not job and any(map(made.is_of_another_specification, made.planned)):
+        raise ConfigError(
+            f"{problem}; and finished runs have another specification than is planned: restore the file, or a tree of "
+            "its own: --config name=..."
+        )
+    if not job and config.get("accept_code") and (lines := made.of_other_code):
         content["accepted_code"] = lines  # marks the tree: pages and `report.verify` show it
     return made

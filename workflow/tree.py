@@ -21,8 +21,9 @@ from models import registry
 from workflow.matrix import DRAWN, PARTS, REWARD, Matrix, base_of
 
 Recorded = Mapping[str, Any]  # the content of a matrix.json, or the part of it that stays
+LONGEST = 254  # characters of a part of a name in Snakemake's metadata
 HASHED = 2**24  # bytes: larger files are not read when a call begins
-OPTIONAL = ("prompts.template", *(f"evaluation.{key}" for key in (*DRAWN, "thoughts")))  # settings
+OPTIONAL = ("prompts.template", *(f"evaluation.{key}" for key in (*DRAWN, "thoughts")))  # settings recorded only if set
 NOTHING: Recorded = {part: [] for part in PARTS} | {"variants": {}}
 
 
@@ -64,7 +65,7 @@ def check(settings: Mapping[str, Any], before: Recorded, stays: Recorded, result
         now = [key for key in settings if key.startswith(prefix)]
         if then and now:
             old, settings = {**old, **dict.fromkeys(now), **then}, {**dict.fromkeys(then), **settings}
-    default = {"reward": [REWARD], "reward_weights": [], **dict.fromkeys(OPTIONAL)}  # recorded only where they are set
+    default = {"reward": [REWARD], "reward_weights": [], **dict.fromkeys(OPTIONAL)}
     old, settings = {**default, **old}, {**default, **settings}
     for key, value in settings.items():
         # A setting missing from the older record came with a newer version of this project and is not a difference.
@@ -95,7 +96,8 @@ def state(stage: str, record: Path, code: str, benchmarks: Iterable[str]) -> Sta
         content = read_json(record, "record")
         if stage == "training":
             made = f"{content['inputs']['code']}-{content['inputs']['method_code']}"
-            whole = sha256_file(record.with_name("curve.csv")) == content["outputs"]["curve.csv"]
+            curve = record.with_name("curve.csv")
+            whole = isinstance(content["spec"], dict) and sha256_file(curve) == content["outputs"]["curve.csv"]
         else:
             made = content["code"]
             whole = all(_is_parquet(record.with_name(f"{key}.parquet")) for key in benchmarks)
@@ -132,14 +134,17 @@ def changed(results: Results) -> list[Path]:
             found.add(path)
         elif path.stat().st_size < HASHED and sha256_file(path) != digest:
             later = written.stat().st_mtime < path.stat().st_mtime == made_at(path)
-            found |= set() if later else {path}
+            if not later:
+                found.add(path)
     return sorted(found)
 
 
 def made_at(path: Path) -> float | None:
     """Return the file's time at the end of the job that made it, from `snakemake.persistence.file`; None: unknown."""
     try:
-        note = Path(".snakemake/metadata", urlsafe_b64encode(path.as_posix().encode()).decode())
+        name = urlsafe_b64encode(path.as_posix().encode()).decode()
+        *folders, last = (name[start : start + LONGEST] for start in range(0, len(name), LONGEST))
+        note = Path(".snakemake/metadata", *(f"@{part}" for part in folders), last)
         return float(read_json(note, "Snakemake's metadata")["endtime"])
     except (BenchError, KeyError, TypeError, ValueError):
         return None

@@ -197,6 +197,8 @@ class Endpoint(Engine):
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
             progress.start = len(journal)
             asyncio.run(self._fill(journal, requests, decoding, progress))
+            before = vars(self).pop("served", None)
+            self.refuse_another(before, f"the {len(journal)} responses in {path}")  # replaced while it answered
         lines = [journal[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}
         if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):

@@ -64,7 +64,7 @@ def dry_run(clone: Path) -> Snakemake:
 
 def finish(of: Asked, records: Container[Path], **facts: object) -> None:
     """Write those of the records, with the files beside them that a plan looks at, as today's code would."""
-    benchmarks = of.config["evaluation"]["benchmarks"]
+    benchmarks, runs = of.config["evaluation"]["benchmarks"], {of.record(planned): planned for planned in of.planned}
     for _, path, code in of._codes():
         if path not in records:
             continue
@@ -72,7 +72,9 @@ def finish(of: Asked, records: Container[Path], **facts: object) -> None:
             write_text(path.with_name("curve.csv"), "rollout\n1\n")
             own = dict(zip(("code", "method_code"), code.split("-"), strict=True))
             outputs = {"curve.csv": sha256_file(path.with_name("curve.csv"))}
-            spec = {"base": "base", "prompts": "prompts"}
+            run = runs[path].run
+            base, prompts = of.base(run.model, run.seed), of.prompts(run)
+            spec = of.specification(runs[path], base.as_posix(), prompts.as_posix())
             write_json(path, {"inputs": own, "outputs": outputs, "wall_seconds": 1.0, "spec": spec} | facts)
         else:
             write_json(path, {"code": code, "benchmarks": {}} | facts)

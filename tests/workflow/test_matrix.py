@@ -368,14 +368,25 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
     needed |= {of.record(of.planned[0]), record, of.grades(last[gspo]), results.scores, results.report}
     assert again.forced == {path.as_posix() for path in needed}
     assert again.reasons == [
-        "training: 1 of 3 in results/quick are damaged or lack a file, and are made whole",
-        "grading: 1 of 4 in results/quick are damaged or lack a file, and are made whole",
+        "results/quick/report.html: is not as manifest.json lists it, and is made again",
+        "results/quick/scores.csv: is not as manifest.json lists it, and is made again",
+        "training: 1 of 3 in results/quick are damaged or lack a file, and are made again",
+        "grading: 1 of 4 in results/quick are damaged or lack a file, and are made again",
         "training: 1 of 3 in results/quick are of other code than today's, and are made again; to keep them: "
         "--config accept_code=true",
     ]
     found = cost.counts(again)
     assert [found[kind] for kind in ("train", "generate", "grade")] == [(3, 2), (4, 2), (4, 3)]
     assert [job.done for job in cost.train_jobs(again)] == [False, False, True]
+    # A run of another specification, of which Snakemake has no note.
+    other = of.record(of.planned[2])
+    write_json(other, read_json(other) | {"spec": read_json(other)["spec"] | {"base": "elsewhere"}})
+    assert other.as_posix() in made().forced - again.forced
+    assert other.as_posix() not in made(accept_code="true").forced
+    write_text(results.matrix, "{")
+    with pytest.raises(ConfigError, match=r"matrix\.json: .* finished runs have another specification than is planned"):
+        made()
+    results.matrix.unlink()
     accepted = made(accept_code="true")
     assert record.as_posix() not in accepted.forced
     assert accepted.matrix["accepted_code"] == accepted.of_other_code

@@ -299,7 +299,7 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server.models, server.answer = one, swapped
     asking = Settings(NAME, 5, endpoint=server.url, chat=True, more={"timeout": 60})
     both, out = [few(GREEDY), few(SAMPLED, 4)], tmp_path / "both"
-    with pytest.raises(ConfigError, match="that of the benchmark before has '/models/one'"):
+    with pytest.raises(ConfigError, match=r"that of the 2 responses in .* has '/models/one'"):
         generate.generate(engine("openai", asking), both, data=quick_data, out=out, limit=2, reading="system")
 
 
