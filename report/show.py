@@ -226,7 +226,9 @@ def main() -> None:
     if args.what in PAGES:
         page, module = PAGES[args.what]
         with written_by(markdown.command(module, tree)):
-            print(plain(read_text(tree.root / page, "a page of results"), width))
+            text_of_page = read_text(tree.root / page, "a page of results")
+            # Into a file or another program nothing is wrapped: a value stays beside its interval.
+            print(plain(text_of_page, max(60, shutil.get_terminal_size((1000, 24)).columns)))
         return
     if args.what == RUNS:
         print(progress(tree))

@@ -272,7 +272,10 @@ def unprinted(page: str, run: Callable[[str], str]) -> Iterator[str]:
 def printed_by(command: str) -> str:
     python, *words = shlex.split(command)
     assert (python, words[0]) == ("python", "-m"), command
-    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    variables = {**os.environ, "COLUMNS": "1000"}  # pytest's readline exports the terminal's
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, f"{command}\n{done.stderr[-4000:]}"
     return done.stdout
 

@@ -123,7 +123,7 @@ COMMANDS = [
     ("evals.graders tree --graders ours,mathverify", "'mathverify'; .*nearest: math_verify"),
     ('methods.train --spec \'{"scale": "quick"}\' --out x', "spec: model: is missing; add this key"),
     ("models.fetch --hub a/b --revision main --from nofolder --out x", "nofolder: model folder is missing"),
-    ("models.training_data --source dapo --out x", "'dapo'; allowed: dapo_math_17k, math_train"),
+    ("models.training_data --source dapo --out x", "'dapo'; allowed: dapo_math_17k, file, math_train"),
     ("paper.claims --results nope", "nope: no results there"),
     ("report.show tabel1 --results results/quick", "unknown value 'tabel1'; .*nearest: table1"),
     ("report.compare nope also", "nope: no results there"),

@@ -20,6 +20,7 @@ import tepo_bench
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
 from methods.adapters import SHORT, temporary_folder
+from methods.adapters.reward import Reward
 from methods.adapters.verl import dataset, processes
 from methods.adapters.verl.config import PROMPTS, compose, overrides
 from methods.train import STOPPED
@@ -291,7 +292,7 @@ def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
     spec = check(worlds.spec(world, trainer="verl", filter="none", passes=1))
     table, log = tmp_path / PROMPTS, tmp_path / "verl.jsonl"
     prompts = [json.loads(line) for line in Path(spec.prompts).read_text(encoding="utf-8").splitlines()]
-    dataset.write_parquet(prompts, spec.reward, table)
+    dataset.write_parquet(prompts, Reward(spec.rewards).text, table)
     rows = pyarrow.parquet.read_table(table)
     # columns for the sampler on a CPU; our own trainer adds them
     for name, value in {"run_seed": 1, "dispatch_prompts": spec.training.prompts_per_rollout}.items():

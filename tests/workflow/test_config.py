@@ -207,7 +207,13 @@ def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unloc
     assert run_snakemake(folder, *words).returncode == 0
     assert (folder / words[0]).is_file()
     write_text(folder / "which.mk", 'include Makefile\nwhich:\n\t@echo "$$PATH" | cut -d: -f1\n')
-    shown = subprocess.run(["make", "-f", "which.mk", "which"], cwd=folder, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "-f", "which.mk", "which"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert shown.stdout == f"{folder}/.venv/bin\n"
     named = folder.rename(tmp_path / "a:b")
     refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
