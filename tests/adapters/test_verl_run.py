@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,9 +165,11 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
         while f"{out}: resuming from {older}" not in said(out)[earlier:]:
             assert second.poll() is None, said(out)[-3000:]
             time.sleep(0.1)
-        until(second, out, 2 * 4 + 1)
-        own |= set(descendants(second))
-        assert second.wait(timeout=1800) == 0, said(out)[-3000:]
+        while second.poll() is None:  # all the time: on a busy machine the last rollouts pass between two looks
+            with suppress(psutil.NoSuchProcess):
+                own |= set(descendants(second))
+            time.sleep(0.1)
+        assert second.returncode == 0, said(out)[-3000:]
     assert (in_arguments, told(out)) == (set(), set())
     for process in (stopped, first, second):  # what the killed one left, too
         assert list(SHORT.glob(f"tepo-{process.pid}-*")) == []
