@@ -15,18 +15,7 @@ from shlex import quote
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
 from core.files import read_jsonl
-from evals.benchmark import (
-    OWN,
-    PAPER,
-    Benchmark,
-    Decoding,
-    Item,
-    Row,
-    benchmark,
-    keys,
-    register,
-    registered,
-)  # fmt: skip
+from evals.benchmark import OWN, PAPER, Benchmark, Decoding, Item, Row, benchmark, keys, register, registered
 from evals.scores import AVERAGES
 
 # Field names used by mirrors of other evaluation code, and ours for them.
@@ -115,8 +104,7 @@ def select(names: Iterable[str]) -> tuple[Benchmark, ...]:
 
     Raises ConfigError for none, an unknown one or a repeated one; see `own` for a file.
     """
-    parts = [part.strip() for name in names for part in name.split(",")]
-    parts = [key_of(part) for part in parts]
+    parts = [key_of(part.strip()) for name in names for part in name.split(",")]
     selected = [key for part in parts if part for key in (PAPER if part == "all" else (part,))]
     if wrong := [key for key in selected if not registered(key)]:
         raise unknown("command line", "--benchmarks", wrong[0], ("all", *keys()))

@@ -289,6 +289,17 @@ class Plan(Asked):
             found.add(written)
         return {path.as_posix() for path in found}
 
+    @property
+    def draw_options(self) -> list[str]:
+        """The options of `evals.generate` that replace each benchmark's own."""
+        return [word for key, value in self.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))]
+
+    @property
+    def grade_options(self) -> list[str]:
+        """The options of `evals.grade`."""
+        marks = self.config["evaluation"].get("thoughts")
+        return ["--thoughts", *marks] if marks else []
+
     @cached_property
     def edited(self) -> list[Path]:
         """Scores, tables, figures and pages that are not as the manifest lists them."""

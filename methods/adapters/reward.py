@@ -40,7 +40,7 @@ class Reward:
     def __init__(self, names: Sequence[str], weights: Sequence[float] = (), seconds: float | None = None):
         self.names, self.weights = tuple(names), tuple(weights) or (1.0,) * len(names)
         self.seconds = _limit() if seconds is None else seconds
-        if len(self.weights) != len(names):
+        if not names or len(self.weights) != len(names):
             raise ConfigError(
                 f"spec: reward_weights: {len(weights)} weights for {len(names)} rewards; give one for each"
             )

@@ -163,9 +163,6 @@ class Spec(Declared):
 
     @model_validator(mode="after")
     def _check_checkpoints(self) -> Spec:
-        if not self.rewards or len(self.reward_weights) not in (0, len(self.rewards)):
-            problem = f"{len(self.reward_weights)} weights for {len(self.rewards)} rewards; give one for each"
-            raise KeyProblemError("reward_weights", problem)
         rollouts = self.training.rollouts
         if not self.checkpoints:
             raise KeyProblemError("checkpoints", "names no rollout; the last one, at least, is to be evaluated")

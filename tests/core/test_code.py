@@ -229,15 +229,18 @@ def test_an_own_method_counts_with_all_that_it_computes_with(copy: Path) -> None
     assert wrong == []
 
 
-def test_what_is_printed_counts_where_printing_it_may_draw_or_assign(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def lone_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only file that counts for training."""
     monkeypatch.setattr(code, "ROOT", tmp_path)
     monkeypatch.setitem(COMPUTES, "train", ("batch.py",))
     monkeypatch.setattr(code, "_file", code._file.__wrapped__)
+    return tmp_path / "batch.py"
 
+
+def test_what_is_printed_counts_where_printing_it_may_draw_or_assign(lone_file: Path) -> None:
     def hashed(statement: str) -> str:
-        (tmp_path / "batch.py").write_text(f"def f(rng, x):\n    {statement}\n")
+        lone_file.write_text(f"def f(rng, x):\n    {statement}\n", encoding="utf-8")
         return Code("train").hash
 
     plain = hashed("print(f'{x}')")
@@ -266,13 +269,9 @@ def test_versions_of_python_agree(copy: Path) -> None:
 
 
 def test_an_edit_while_a_stage_runs_and_a_module_in_no_list_are_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lone_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code, "ROOT", tmp_path)
-    monkeypatch.setitem(COMPUTES, "train", ("batch.py",))
-    monkeypatch.setattr(code, "_file", code._file.__wrapped__)
-    file = tmp_path / "batch.py"
-    file.write_text("X = 1\n")
+    lone_file.write_text("X = 1\n", encoding="utf-8")
     stage = Code("train")
     before = stage.hash
     monkeypatch.syspath_prepend(tmp_path)
@@ -280,9 +279,9 @@ def test_an_edit_while_a_stage_runs_and_a_module_in_no_list_are_a_warning(
     (tmp_path / "hidden.py").write_text("X = 1\n")
     __import__("hidden")
     assert warning_entry((stage, before)) == {"code_warning": "hidden: imported, and in no hash"}
-    file.write_text("X = 2\n")
+    lone_file.write_text("X = 2\n", encoding="utf-8")
     edited = {"code_warning": "code of train: was edited while it ran"}
     assert warning_entry((stage, before)) == edited
-    file.write_text("X = (\n")
+    lone_file.write_text("X = (\n", encoding="utf-8")
     assert warning_entry((stage, before)) == edited
     sys.modules.pop("hidden")

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,10 +164,6 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         registry.key_of(str(save_tiny(tmp_path / "tiny_qwen2", seed=0)))
 
 
-def typed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run_snakemake(folder, *words, timeout=600)
-
-
 @pytest.mark.slow
 def test_everything_of_a_user_is_trained_drawn_graded_and_shown(tmp_path: Path) -> None:
     here = copy_of(tmp_path / "clone", "README.md")
@@ -182,7 +177,7 @@ def test_everything_of_a_user_is_trained_drawn_graded_and_shown(tmp_path: Path) 
         "evaluation.samples=2", "evaluation.max_tokens=24", "methods=grpo,tepo", "training.rollouts=3", "name=own",
     ]  # fmt: skip
     words = ["--cores", "2", "--configfile", "config/quick.yaml", "--config", *options]
-    done = typed(here, *words)
+    done = run_snakemake(here, *words, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     with open(here / "results/own/scores.csv", newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
@@ -190,8 +185,8 @@ def test_everything_of_a_user_is_trained_drawn_graded_and_shown(tmp_path: Path) 
     assert trained == {("base", "0"), ("grpo", "3"), ("tepo", "3")}
     record = json.loads((here / "results/own/runs/my-model/tepo/seed1/run.json").read_text(encoding="utf-8"))
     assert record["spec"]["reward"] == ["evals.reward:boxed", "shaped:short"]
-    assert "everything stands" in typed(here, "verify", *words[2:]).stdout
+    assert "everything stands" in run_snakemake(here, "verify", *words[2:]).stdout
     # The reward is part of the run: after an edit both runs are trained again, and nothing else is wrong.
     (here / "shaped.py").write_text(REWARD.replace("20", "30"), encoding="utf-8")
-    dry = typed(here, "-n", *words[2:])
+    dry = run_snakemake(here, "-n", *words[2:])
     assert re.search(r"^train +2$", dry.stdout, re.MULTILINE), dry.stdout + dry.stderr

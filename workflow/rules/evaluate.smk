@@ -1,5 +1,3 @@
-import shlex
-
 from evals.benchmark import benchmark
 
 # Samples, grades, scores: one generation job and one grading job per checkpoint, each for all benchmarks.
@@ -49,7 +47,7 @@ rule generate:
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=lambda wc: NAMES,
-        drawn=[word for key, value in PLAN.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))],
+        drawn=PLAN.draw_options,
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
@@ -75,12 +73,10 @@ rule grade:
         data=DATA,
         samples=subpath(input.samples, parent=True),
         folder=subpath(output.json, parent=True),
-        # a function: Snakemake would take braces in a text for wildcards
-        thoughts=lambda wc: (
-            shlex.join(["--thoughts", *marks]) if (marks := config["evaluation"].get("thoughts")) else ""
-        ),
+        # A function: Snakemake would take braces in a text for wildcards.
+        thoughts=lambda wc: PLAN.grade_options,
     shell:
-        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts} 2>&1 | tee {log}"
+        "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts:q} 2>&1 | tee {log}"
 
 
 rule score:
