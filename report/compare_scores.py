@@ -193,7 +193,7 @@ def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORREL
     out += markdown_table(HEADS, map(_cells, found), "---:")
     out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
     if any(len(line.cases) > 1 for line in found):
-        out += ["Printed scores do not tell how far problems differ. (from to): the least and most that they allow. "
+        out += ["Printed scores do not show how far problems differ. (from to): the least and most that they allow. "
                 f"Assumed: difficulties are Beta-distributed with a + b = {spread:g}; on the same problems those of A "
                 f"and B correlate at {correlation:g}."]  # fmt: skip
     return "\n".join(out)
