@@ -43,9 +43,8 @@ from evals.grading import Verdict
 from evals.grading.decide import Gold
 from evals.grading.pool import Pool, Task
 from evals.others import OTHERS
-from evals.score import policies
 from evals.scores import POOLED
-from evals.stats.estimate import Estimate, Samples, estimate, pooled
+from evals.stats.estimate import Estimate, Samples, estimate, policies, pooled
 from evals.tree import Tree, open_tree
 
 OURS, TOOL = "ours", "tool"
@@ -165,7 +164,7 @@ def judged(responses: pd.DataFrame, name: str, judges: Judges) -> pd.DataFrame:
 def accuracy(rows: pd.DataFrame, policies: Mapping[str, str]) -> dict[str, Any]:
     """Return a row of ACCURACY without its place, of one grader's rows; of several benchmarks pooled.
 
-    policies: policy for copies of a problem, by benchmark (`evals.score.policies`).
+    policies: policy for copies of a problem, by benchmark (`evals.stats.estimate.policies`).
     """
     score, agree = share(rows, "right", policies), share(rows, "agree", dict.fromkeys(policies, "keep"))
     ends, labelled = list(rows["verdict"]), rows[rows["agree"].notna()]

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from core.errors import CorruptInputError, unknown
 from core.files import read_csv
@@ -50,6 +51,10 @@ class Curve:
             values = [self._number(row, column) for row in rows for column in columns if row[column]]
             figures.append(AGGREGATES[aggregate](values) if values else None)
         return figures
+
+    def known(self, *columns: str, aggregate: str = "mean") -> list[float]:
+        """Return the figures of `series` that exist."""
+        return [value for value in self.series(columns, aggregate) if value is not None]
 
     def _number(self, row: Mapping[str, str], column: str) -> float:
         try:
@@ -141,9 +146,9 @@ class RunMeasures:
         return self.planned is not None
 
 
-def running_mean(reward: Sequence[float]) -> list[float]:
+def running_mean(reward: Sequence[Any], total: Callable[[Sequence[Any]], Any] = math.fsum) -> list[Any]:
     """Return the means of each rollout from the third on and the two before it."""
-    return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
+    return [total(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
 
 
 def _exact_running_mean(reward: Sequence[float]) -> list[Fraction]:
@@ -151,8 +156,7 @@ def _exact_running_mean(reward: Sequence[float]) -> list[Fraction]:
 
     A reward is a share of at most a million responses, so only one such fraction is next to its float.
     """
-    shares = [Fraction(share).limit_denominator(10**6) for share in reward]
-    return [sum(shares[n - WINDOW : n], Fraction()) / WINDOW for n in range(WINDOW, len(shares) + 1)]
+    return running_mean([Fraction(share).limit_denominator(10**6) for share in reward], sum)
 
 
 def _figures(
@@ -161,33 +165,28 @@ def _figures(
     """Return every measure of a finished run, or why it has none. reward: over the planned rollouts; curve: up to the
     last one trained; target: the last running mean of GRPO/DAPO's run, or why there is none."""
 
-    def reaching(share: Fraction | str) -> float | str:
+    def reaching(share: Fraction) -> float | str:
         """Return the first rollout (1-based) whose running mean is at least `share`."""
-        if isinstance(share, str):
-            return share
         means = enumerate(_exact_running_mean(reward), WINDOW)
         return next((n for n, mean in means if mean >= share), "never reached")
 
-    def known(columns: Sequence[str], aggregate: str = "mean", rollouts: slice = slice(None)) -> list[float]:
-        return [value for value in curve.series(columns, aggregate)[rollouts] if value is not None]
-
     def mean(*columns: str, aggregate: str = "mean") -> float | str:
-        values = known(columns, aggregate)
-        return math.fsum(values) / len(values) if values else UNDEFINED
+        values = curve.known(*columns, aggregate=aggregate)
+        return AGGREGATES["mean"](values) if values else UNDEFINED
 
     def movement(rollouts: slice) -> float | str:
         """Return the median KL to the policy before a rollout, of the policy after it: robust to one that diverges."""
         if "kl_step" not in curve.rollouts[0][0]:
             return "not recorded by its trainer"
-        values = known(["kl_step"], rollouts=rollouts)
+        values = [value for value in curve.series(["kl_step"])[rollouts] if value is not None]
         return median(values) if values else "no rollout was trained on"
 
-    means, entropy = running_mean(reward), known(["entropy"], rollouts=slice(-1, None))
+    means, entropy = running_mean(reward), curve.series(["entropy"])[-1]
     return {
         "area": math.fsum(reward) / len(reward),
         "to_50": reaching(Fraction(1, 2)),
         "to_80": reaching(Fraction(4, 5)),
-        "to_grpo": reaching(target),
+        "to_grpo": target if isinstance(target, str) else reaching(target),
         "final": means[-1] if means else FEW,
         "grad_norm": mean("grad_norm"),
         "clip_tokens": mean("clip_fraction_tokens"),
@@ -195,7 +194,7 @@ def _figures(
         "ratio_spread": mean("ratio_spread"),
         "movement": movement(slice(None)),
         "movement_first": movement(slice(1)),
-        "entropy_end": entropy[0] if entropy else UNDEFINED,
+        "entropy_end": UNDEFINED if entropy is None else entropy,
         "seconds_per_step": mean(*SECONDS, aggregate="sum"),
         "cpu_seconds_per_step": "not recorded" if cpu_seconds is None else cpu_seconds / len(curve.rollouts),
     }

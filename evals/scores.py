@@ -37,28 +37,21 @@ FIGURES = ("items", "responses", "correct", *NOT_CORRECT)  # never empty in a ro
 Row = Mapping[str, Any]
 
 
-def frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return rows as a sorted table in COLUMNS order: nullable integers, floats with nan for None, text."""
-    import pandas as pd
-
-    table = pd.DataFrame([[row[name] for name in COLUMNS] for row in sorted(rows, key=_place)], columns=list(COLUMNS))
-    return table.astype({n: "Int64" if n in INTEGERS else "str" if n in TEXTS else "float64" for n in COLUMNS})
-
-
 def write_scores(path: Path | str, rows: Sequence[Row]) -> None:
     """Write rows sorted by key, averages after benchmarks, floats as the shortest text that round-trips."""
-    write_text(path, to_csv(COLUMNS, sorted(rows, key=_place)))
 
+    def place(row: Row) -> tuple[Any, ...]:
+        *checkpoint, benchmark = (row[name] for name in KEYS)
+        return *checkpoint, AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0, benchmark
 
-def _place(row: Row) -> tuple[Any, ...]:
-    benchmark = row["benchmark"]
-    average = AVERAGES.index(benchmark) + 1 if benchmark in AVERAGES else 0
-    return row["model"], row["method"], row["seed"], row["step"], average, benchmark
+    write_text(path, to_csv(COLUMNS, sorted(rows, key=place)))
 
 
 def read_scores(path: Path | str) -> pd.DataFrame:
     """Return the rows of `scores.csv` as a table; errors as in `read_rows`."""
-    return frame(read_rows(path))
+    import pandas as pd
+
+    return pd.DataFrame(read_rows(path))
 
 
 def read_rows(path: Path | str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from core.files import read_csv
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import learning_curves
-from evals.learning_curves import Curve, read_curve, running_mean
+from evals.learning_curves import WINDOW, read_curve, running_mean
 from evals.stats import intervals
 from evals.stats.compare import EQUAL_SEEDS, ONE_SEED, ROUNDING, by_clean_model, compare_seeds, t_test
 from evals.stats.estimate import Comparison
@@ -28,39 +28,17 @@ UNBOUNDED, SHARE = (-math.inf, math.inf), (0.0, 1.0)  # what a measure can be
 NORMAL = 1e6  # degrees of freedom at which Student's t is the normal distribution
 
 
-def _known(curve: Curve, column: str, aggregate: str = "mean") -> list[float]:
-    return [value for value in curve.series([column], aggregate) if value is not None]
-
-
-def entropy_fall(curve: Curve) -> float | None:
-    """Return the mean entropy of the first rollout minus that of the last, nats per token."""
-    entropy = _known(curve, "entropy")
-    return entropy[0] - entropy[-1] if entropy else None
-
-
-def reward_falls(curve: Curve) -> float | None:
-    """Return the mean loss of reward from one rollout to the next, over all steps (0 where it rose)."""
-    falls = [max(0.0, before - after) for before, after in pairwise(_known(curve, "reward", "first"))]
-    return fmean(falls) if falls else None
-
-
-def reward_at_24(curve: Curve) -> float | None:
-    """Return the running mean at rollout 24, or at the end of a shorter run: a collapse ends a run."""
-    means = running_mean(_known(curve, "reward", "first")[:24])
-    return means[-1] if means else None
-
-
-def sign_agreement(curve: Curve) -> float | None:
-    """Return the share of tokens on which entropy moves against the sign of the advantage, as a mean over rollouts."""
-    shares = _known(curve, "theorem_sign_agreement")
-    return fmean(shares) if shares else None
-
-
 class Measure(NamedTuple):
     unit: str
     bounds: tuple[float, float] = UNBOUNDED
     learnt: bool = False  # learnt from the reward: a placebo reward must show less of it
-    of: Callable[[Curve], float | None] | None = None  # None: a score, or a measure of `evals.learning_curves`
+    column: str = ""  # of curve.csv; "": a score, or a measure of `evals.learning_curves`
+    of: Callable[[Sequence[float]], float] = fmean  # of the column's figures by rollout
+
+
+def falls(reward: Sequence[float]) -> float:
+    """Return the mean loss from one rollout to the next, over all steps (0 where it rose)."""
+    return fmean(max(0.0, before - after) for before, after in pairwise(reward))
 
 
 MEASURES = {
@@ -70,10 +48,12 @@ MEASURES = {
     "grad_norm": Measure(RATIO),
     "clip_tokens": Measure("fraction of tokens", SHARE),
     "entropy_end": Measure("nats per token", (0.0, math.inf)),
-    "entropy_fall": Measure("nats per token", of=entropy_fall),
-    "reward_falls": Measure("reward", SHARE, learnt=True, of=reward_falls),
-    "reward_at_24": Measure("reward", SHARE, of=reward_at_24),
-    "sign_agreement": Measure("share", SHARE, of=sign_agreement),
+    "entropy_fall": Measure("nats per token", column="entropy", of=lambda entropy: entropy[0] - entropy[-1]),
+    "reward_falls": Measure("reward", SHARE, learnt=True, column="reward", of=falls),
+    # at rollout 24, or at the end of a shorter run: a collapse ends a run
+    "reward_at_24": Measure("reward", SHARE, column="reward", of=lambda reward: running_mean(reward[:24])[-1]),
+    # of tokens on which entropy moves against the sign of the advantage
+    "sign_agreement": Measure("share", SHARE, column="theorem_sign_agreement"),
     "equal_movement": Measure("reward", SHARE),  # area, at equal movement of the policy
     "holds": Measure("share", SHARE),  # of random policies on which a formula holds
 }
@@ -222,14 +202,12 @@ class Runs:
         ((model, by_seed),) = a.items()
         if by_seed.keys() == b[model].keys():
             return compare_seeds(by_seed, b[model], bounds=bounds, clusters=self.tree.clean_models(model))
-        values = [list(side[0].values()) for side in sides]
-        (x, _), (y, _) = map(intervals.seed_mean, values)
-        sizes, value = [*map(len, values)], float(x.value - y.value)
-        se, df = intervals.welch([x.se, y.se], [x.df, y.df])
-        if min(sizes) < 2 or se < ROUNDING:
-            return Comparison(difference=value, how=ONE_SEED if min(sizes) < 2 else EQUAL_SEEDS, n=min(sizes))
-        how = "Welch's t over seeds"
-        return t_test(value, float(se), float(df), bounds=bounds, level="seed", how=how, n=min(sizes))
+        x, y = (intervals.seed_mean(list(side[0].values())) for side in sides)
+        n, value = min(len(side[0]) for side in sides), float(x.value - y.value)
+        se, df = map(float, intervals.welch([x.se, y.se], [x.df, y.df]))
+        if n < 2 or se < ROUNDING:
+            return Comparison(difference=value, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
+        return t_test(value, se, df, bounds=bounds, level="seed", how="Welch's t over seeds", n=n)
 
     def differences(self, pairs: Contrast, measure: str) -> tuple[BySeed, dict[Run, bool]]:
         """Return a - b by model and seed (without b: the mean over a's), and by run whether it is a lower bound."""
@@ -264,7 +242,7 @@ class Runs:
 
     def _value(self, run: Run, arm: Arm, measure: str) -> tuple[float, bool]:
         """Return a run's value (for a ratio its logarithm), and whether it is only a lower bound."""
-        where, unit, of = f"runs/{run.path.as_posix()}", MEASURES[measure].unit, MEASURES[measure].of
+        where, (unit, _, _, column, of) = f"runs/{run.path.as_posix()}", MEASURES[measure]
         if measure == "score":
             step = self.tree.matrix.get("long_step" if arm.steps == LONG_STEPS else "table_step")
             if step is None or Checkpoint(run, step) not in self.tree.evaluated:
@@ -276,7 +254,12 @@ class Runs:
         measures = self.tree.once(learning_curves.measure_run, run)
         if not measures.finished:
             raise Gap(f"missing {where}")
-        value = of(read_curve(self.tree.layout.run(run) / "curve.csv")) if of else measures.values[measure]
+        if column:
+            curve = read_curve(self.tree.layout.run(run) / "curve.csv")
+            values = curve.known(column, aggregate="first" if column == "reward" else "mean")
+            value = of(values) if len(values) >= WINDOW else None
+        else:
+            value = measures.values[measure]
         if never := value is None and measure == "to_grpo":
             value = measures.planned + 1.0  # the smallest number that the run does not rule out
         if value is None:

@@ -19,7 +19,6 @@ from core.errors import ConfigError, CorruptInputError, MissingInputError, real,
 from core.files import csv_lines, read_text
 from core.layout import Checkpoint
 from evals.benchmark import benchmark
-from evals.score import policies
 from evals.scores import AVERAGES
 from evals.stats.estimate import read_graded
 from evals.stats.sizes import Case, Score, compare_scores, of_answers, together
@@ -80,9 +79,8 @@ def _checkpoint(tree: Tree, name: str) -> Side:
             if s.value is not None and s.items and s.responses
         }
     keys = list(read_record(record))
-    policy, side = policies(tree.layout, keys), {}
-    for key, graded in read_graded(tree.layout, found[0], keys).items():
-        samples = graded.column(policy[key])
+    side = {}
+    for key, (samples, _) in read_graded(tree.layout, found[0], keys).items():
         rows = pd.DataFrame({"item": samples.items, "problem": samples.problem_of_row, "share": samples.right.mean(1)})
         # Indexed by the problem's first item: prompts, which identify copies of a problem, differ between models.
         problems = rows.groupby("problem").agg(item=("item", "first"), share=("share", "mean"), copies=("item", "size"))

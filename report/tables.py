@@ -336,8 +336,7 @@ def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:
 
     They are paired by seed if several are common, by problem if one is; measures of a curve always by seed.
     """
-    from evals.score import difference_of_scores
-    from evals.stats.compare import compare_seeds
+    from evals.stats.compare import compare_seeds, difference_of_scores
 
     a, b = ({checkpoint.run.seed: checkpoint for checkpoint in side["runs"]} for side in (one, other))
     common = sorted(set(a) & set(b))

@@ -10,13 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import nctdtrinc, stdtrit
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import CorruptInputError, MissingInputError
+from core.layout import Checkpoint
+from evals.scores import MACRO, POOLED
 from evals.stats import ALPHA, intervals
-from evals.stats.estimate import Comparison, Estimate, Samples
+from evals.stats.estimate import Comparison, Estimate, Samples, read_graded
+from evals.tree import Tree
 
 POWER = 0.8  # conventional
+SUMMED = 1e-9  # scores.csv and a paired comparison sum the same shares in another order
 SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)  # bounds of a score, and of the difference of two
 
 
@@ -70,11 +75,14 @@ def compare(a: Samples, b: Samples) -> Comparison:
         )
     if not np.array_equal(a.problem_of_row, b.problem_of_row):
         raise CorruptInputError("a paired comparison needs the same problems: copies are grouped differently")
-    gap_P = a.right_per_problem - b.right_per_problem
-    gap_P[np.abs(gap_P) < ROUNDING] = 0.0
-    n = len(a.rows_per_problem)
-    mean = intervals.clustered_mean(gap_P, a.rows_per_problem)
-    return of_problems(a.score - b.score, float(mean.se), float(mean.df), n, f"paired t over {n} problems")
+    return of_gaps(a.right_per_problem - b.right_per_problem, a.rows_per_problem, a.score - b.score)
+
+
+def of_gaps(gap_P: ArrayLike, rows_P: ArrayLike, difference: float | None = None) -> Comparison:
+    """Return the paired t test of problems' gaps, each the sum over a problem's rows. difference: None: their mean."""
+    gap_P = np.where(np.abs(gap_P) < ROUNDING, 0.0, gap_P)
+    n, (value, se, df) = len(gap_P), map(float, intervals.clustered_mean(gap_P, rows_P))
+    return of_problems(value if difference is None else difference, se, df, n, f"paired t over {n} problems")
 
 
 def of_problems(difference: float, se: float, df: float, n: int, how: str) -> Comparison:
@@ -128,6 +136,49 @@ def compare_average(a: Mapping[str, Samples], b: Mapping[str, Samples], *, poole
     weights = {key: samples.responses / total if pooled else 1 / len(a) for key, samples in a.items()}
     how = "pooled by responses" if pooled else f"mean of {len(a)} benchmarks"
     return combined(weights, {key: compare(a[key], b[key]) for key in a}, how)
+
+
+def paired(tree: Tree, a: Checkpoint, b: Checkpoint) -> dict[str, Comparison] | None:
+    """Return a - b, paired by problem, for every benchmark of a tree and both averages; None without stored grades.
+
+    Benchmarks without a score of either model have no entry; there is then no macro average, and the pooled one covers
+    the benchmarks that both have.
+    """
+    if not all((tree.layout.grades(checkpoint) / "grades.json").exists() for checkpoint in (a, b)):
+        return None
+    keys = [str(entry["key"]) for entry in tree.benchmarks]
+    both = [key for key in keys if None not in (tree.scores[a, key].value, tree.scores[b, key].value)]
+    sides = [read_graded(tree.layout, side, both) for side in (a, b)]
+    columns, pools = ([{key: cell[place] for key, cell in side.items()} for side in sides] for place in (0, 1))
+    comparisons = {key: compare(columns[0][key], columns[1][key]) for key in both}
+    comparisons[POOLED] = compare_average(*pools, pooled=True)
+    # A mean over fewer benchmarks would be a different average under the same name.
+    if len(both) == len(keys):
+        comparisons[MACRO] = compare_average(*columns, pooled=False)
+    return comparisons
+
+
+def difference_of_scores(tree: Tree, benchmark: str, a: Checkpoint, b: Checkpoint) -> Comparison | None:
+    """Return a - b on one benchmark or average, paired by problem; None where either score is unknown.
+
+    Without grades the difference has no interval. Raises CorruptInputError when scores.csv and the grades
+    disagree.
+    """
+    score_a, score_b = tree.scores[a, benchmark], tree.scores[b, benchmark]
+    if score_a.value is None or score_b.value is None:
+        return None
+    difference = score_a.value - score_b.value
+    comparisons = tree.once(paired, a, b)  # a table requests the same pair once per column
+    if comparisons is None:
+        how = "no grades beside the scores: no paired interval"
+        return Comparison(difference=difference, level="problem", how=how, n=int(score_a.items or 0))
+    comparison: Comparison = comparisons[benchmark]
+    if comparison.difference is None or abs(comparison.difference - difference) > SUMMED:
+        raise CorruptInputError(
+            f"{tree.layout.scores}: {benchmark}: {a.path.as_posix()} minus {b.path.as_posix()} is {difference}, "
+            f"their grades give {comparison.difference}: score again"
+        )
+    return comparison
 
 
 # Two methods. The unit is the clean model that seeds continue, or the training seed where each has one: runs that
@@ -187,11 +238,11 @@ def over_seeds(
     """
     if not by_seed:
         raise MissingInputError("seeds: no score given")
-    value_S = _values(by_seed, clusters)
-    n, value = len(value_S), float(value_S.mean())
-    mean, (low, high) = intervals.seed_score(value_S) if bounds == SHARE else intervals.seed_mean(value_S)
-    if n < 2 or mean.se < ROUNDING:
-        return Estimate(value=value, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
+    mean, n, why = _mean_over(by_seed, clusters)
+    value = float(mean.value)
+    if why:
+        return Estimate(value=value, how=why, n=n)
+    low, high = intervals.seed_score(mean) if bounds == SHARE else intervals.student(mean)
     # `value` may lie a rounding error outside
     bottom, top = max(bounds[0], min(float(low), value)), min(bounds[1], max(float(high), value))
     how = f"{'Wilson-t' if bounds == SHARE else 'Student-t'} over {units(by_seed, clusters)}"
@@ -214,20 +265,20 @@ def compare_seeds(
     gaps = {seed: a_by_seed[seed] - b_by_seed[seed] for seed in sorted(a_by_seed.keys() & b_by_seed.keys())}
     if not gaps:
         return Comparison(how=NO_SEED, n=0)
-    value_S = _values(gaps, clusters)
-    n, difference, mean = len(value_S), float(value_S.mean()), intervals.seed_mean(value_S)[0]
-    if n < 2 or mean.se < ROUNDING:
-        return Comparison(difference=difference, how=ONE_SEED if n < 2 else EQUAL_SEEDS, n=n)
+    mean, n, why = _mean_over(gaps, clusters)
+    if why:
+        return Comparison(difference=float(mean.value), how=why, n=n)
     how = f"paired t over {units(gaps, clusters)}"
-    return t_test(difference, float(mean.se), float(mean.df), bounds=bounds, level="seed", how=how, n=n)
+    return t_test(*map(float, mean), bounds=bounds, level="seed", how=how, n=n)
 
 
-def _values(by_seed: Mapping[int, float], clusters: Clusters) -> intervals.Array:
-    """Return means over the seeds of each clean model, in order."""
+def _mean_over(by_seed: Mapping[int, float], clusters: Clusters) -> tuple[intervals.Mean, int, str]:
+    """Return the mean over clean models or seeds, their number, and why it has no interval ("" where it has one)."""
     value_S = np.array(list(by_clean_model(by_seed, clusters).values()), float)
     if not np.isfinite(value_S).all():
         raise CorruptInputError(f"seeds: scores must be numbers, got {dict(by_seed)}")
-    return value_S
+    mean, n = intervals.seed_mean(value_S), len(value_S)
+    return mean, n, ONE_SEED if n < 2 else EQUAL_SEEDS if mean.se < ROUNDING else ""
 
 
 # Several methods, or one method at several values.
@@ -353,8 +404,6 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     adjusted: list[float | None] = [None] * len(p)
     worst = 0.0
     for rank, (value, place) in enumerate(tested):
-        if not 0 <= value <= 1:
-            raise ConfigError(f"holm: p[{place}] = {value} is not a probability; None stands for untested")
         worst = max(worst, min(1.0, (len(tested) - rank) * value))
         adjusted[place] = worst
     return adjusted

@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from core.errors import ConfigError, CorruptInputError
-from core.layout import Checkpoint, Results
+from core.errors import CorruptInputError
+from core.layout import BASE, Checkpoint, Results
+from evals.benchmark import benchmark, definition, registered
 from evals.grading import Verdict
 from evals.stats import intervals
-from evals.store import VERDICTS, read_pair
+from evals.store import VERDICTS, read_folder, read_pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,32 +67,18 @@ class Comparison(Uncertain):
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Right or wrong, for every row of a benchmark and each of its k samples; rows are sorted by item id.
+    """Right or wrong, for every row of a benchmark, an item, and each of its k samples."""
 
-    Raises CorruptInputError for a wrong shape, values that are not bool, or a repeated item.
-    """
-
-    items: tuple[str, ...]  # one id per row
+    items: tuple[str, ...]  # one id per row, all different
     right: NDArray[np.bool_]  # (rows, k)
-    problems: tuple[str, ...] = ()  # one label per row, equal for copies of one problem; default: the items
+    problems: tuple[str, ...]  # one label per row, equal for copies of one problem
 
-    def __post_init__(self) -> None:
-        right, problems, n = np.asarray(self.right), self.problems or self.items, len(self.items)
-        if right.dtype != np.bool_ or right.ndim != 2 or not right.size or not n == len(right) == len(problems):
-            raise CorruptInputError(
-                f"samples: {n} items of {len(problems)} problems need a table of bool, (items, k); got {right.dtype} "
-                f"{right.shape}"
-            )
-        if n != len(set(self.items)):
-            raise CorruptInputError(f"samples: item {Counter(self.items).most_common(1)[0][0]!r} occurs more than once")
-        object.__setattr__(self, "problems", problems)
-        for name, values in self._at(sorted(range(n), key=lambda row: self.items[row])).items():
-            object.__setattr__(self, name, values)
-
-    def _at(self, rows: Sequence[int]) -> dict[str, Any]:
-        """Return the fields for these rows."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {n: v[rows] if isinstance(v, np.ndarray) else tuple(v[row] for row in rows) for n, v in values.items()}
+    def _at(self, rows: Sequence[int]) -> Self:
+        """Return these rows."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, value in values.items():
+            values[name] = value[rows] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows)
+        return replace(self, **values)
 
     @property
     def k(self) -> int:
@@ -128,13 +116,13 @@ class Samples:
         rows = np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1).tolist()
         if not rows:
             raise CorruptInputError("samples: every problem occurs more than once, nothing is left for the column")
-        return replace(self, **self._at(rows))
+        return self._at(rows)
 
     def pool(self, policy: str) -> Self:
         """Return the rows of the pooled average under a policy for copies."""
         if policy != "unique":
             return self
-        return replace(self, **self._at(np.unique(self.problem_of_row, return_index=True)[1].tolist()))
+        return self._at(np.unique(self.problem_of_row, return_index=True)[1].tolist())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -156,12 +144,35 @@ class Graded(Samples):
         return dict(zip(VERDICTS, np.bincount(self.verdict.ravel(), minlength=len(VERDICTS)).tolist(), strict=True))
 
 
-def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str]) -> dict[str, Graded]:
-    """Read grades and samples of a checkpoint. Raises as `evals.store.read_pair`, and for an item with two prompts."""
-    return {key: _benchmark(results, checkpoint, key) for key in benchmarks}
+class Cell(NamedTuple):
+    """A checkpoint on a benchmark; the two differ where problems are stored twice."""
+
+    column: Graded  # the rows of the benchmark's own column
+    pool: Graded  # those of the pooled average
 
 
-def _benchmark(results: Results, checkpoint: Checkpoint, key: str) -> Graded:
+def policies(results: Results, benchmarks: Sequence[str]) -> dict[str, str]:
+    """Return the policy for copies of a problem, per benchmark: the registry's, or every row of a user's or an adopted
+    one."""
+    known = {key for key in benchmarks if registered(key) and not definition(results.data, key).is_file()}
+    return {key: benchmark(key).duplicates if key in known else "keep" for key in benchmarks}
+
+
+def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[str]) -> dict[str, Cell]:
+    """Read grades and samples of a checkpoint. Raises as `evals.store.read_pair`, and CorruptInputError for an item
+    with two prompts and for the samples of another checkpoint."""
+    graded = {key: _graded(results, checkpoint, key) for key in benchmarks}
+    run, path = checkpoint.run, results.samples(checkpoint) / "samples.json"
+    # Only the end of the model's path is compared: a tree may have been moved.
+    model = Path(str(read_folder(path).get("model")))
+    end = run.model, run.method, f"seed{run.seed}", "checkpoints", f"step{checkpoint.step}"
+    if run.method != BASE and model.parts[-len(end) :] != end:
+        raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
+    policy = policies(results, benchmarks)
+    return {key: Cell(each.column(policy[key]), each.pool(policy[key])) for key, each in graded.items()}
+
+
+def _graded(results: Results, checkpoint: Checkpoint, key: str) -> Graded:
     columns = ("verdict", "normalised"), ("prompt_sha256", "tokens")
     items, values = read_pair(results, checkpoint, key, *columns)
 
@@ -237,53 +248,39 @@ def maj_at_k(answers_PK: Sequence[Sequence[str | None]], right_PK: ArrayLike) ->
 # With the paper's seven sets the pool holds 8,844 responses, 62 % of them AMC and OMNI-MATH (`paper.printed`).
 
 
-def pooled(parts: Mapping[str, Samples | int], *, missing_as_wrong: bool = False) -> Estimate:
+def pooled(run: Mapping[str, Samples], missing: Sequence[int] = (), *, missing_as_wrong: bool = False) -> Estimate:
     """Return right responses over responses, stratified by benchmark; pass each benchmark's `pool` rows.
 
-    A benchmark that was not run, a "-" in the paper, is given as the number of responses that it would have had.
-    Benchmarks not run are left out, or count as entirely wrong (as in the paper's Mistral rows): reading E10.
-    `how` records which. Interval: MOVER over the benchmarks' intervals: Wilson's are asymmetric near 0 and 1 and
-    one SE for both sides would lose that.
+    missing: of each benchmark not run, a "-" in the paper, the number of responses that it would have had. They are
+    left out, or count as entirely wrong (as in the paper's Mistral rows): reading E10. `how` records which. The
+    interval is MOVER over the benchmarks': Wilson's are asymmetric near 0 and 1; one SE for both sides loses that.
     """
-    run, missing = _split(parts)
-    responses = sum(s.responses for s in run.values()) + (sum(missing) if missing_as_wrong else 0)
+    responses = sum(s.responses for s in run.values()) + sum(missing) * missing_as_wrong
     how, treated = "pooled by responses", "counted as wrong" if missing_as_wrong else "left out"
     if missing:
-        how += f", {len(missing)} of {len(parts)} benchmarks not run: {treated}"
+        how += f", {len(missing)} of {len(run) + len(missing)} benchmarks not run: {treated}"
     return _weighted({key: s.responses / responses for key, s in run.items()}, run, how)
 
 
-def macro(parts: Mapping[str, Samples | int]) -> Estimate:
+def macro(run: Mapping[str, Samples], missing: Sequence[int] = ()) -> Estimate:
     """Return the mean of the benchmarks' scores; pass each benchmark's `column` rows. None when one was not run."""
-    run, missing = _split(parts)
     if missing:
-        how = f"{len(missing)} of {len(parts)} benchmarks not run: no macro average"
+        how = f"{len(missing)} of {len(run) + len(missing)} benchmarks not run: no macro average"
         return Estimate(level="problem", how=how, n=sum(len(s.rows_per_problem) for s in run.values()))
-    return _weighted({key: 1 / len(run) for key in run}, run, f"mean of {len(run)} benchmarks")
-
-
-def _split(parts: Mapping[str, Samples | int]) -> tuple[dict[str, Samples], list[int]]:
-    run = {key: part for key, part in parts.items() if isinstance(part, Samples)}
-    if not run:
-        raise ConfigError(f"an average needs at least one benchmark that was run; got {', '.join(parts) or 'none'}")
-    return run, [part for part in parts.values() if isinstance(part, int)]
+    return _weighted(dict.fromkeys(run, 1 / len(run)), run, f"mean of {len(run)} benchmarks")
 
 
 def _weighted(weights: Mapping[str, float], run: Mapping[str, Samples], how: str) -> Estimate:
     one = {key: estimate(samples) for key, samples in run.items()}
     value, n = math.fsum(weights[key] * run[key].score for key in run), sum(e.n for e in one.values())
-    for key, e in one.items():
-        if e.low is None:
-            how = f"{how}; no interval: {key}: {e.how}"
-            return Estimate(value=value, level="problem", how=how, n=n)
-    # a benchmark all right or all wrong has no SE: a quarter of its interval is used
-    parts = [
-        (weights[key], run[key].score, e.low, e.high, (e.high - e.low) / 4 if e.se is None else e.se)  # type: ignore[operator]
-        for key, e in one.items()
-    ]
-    w, v, low_B, high_B, se_B = zip(*parts, strict=True)
+    if alone := [f"{key}: {e.how}" for key, e in one.items() if e.low is None]:
+        return Estimate(value=value, level="problem", how=f"{how}; no interval: {alone[0]}", n=n)
+    w, v = list(weights.values()), [samples.score for samples in run.values()]
+    low_B, high_B = np.array([(e.low, e.high) for e in one.values()], float).T
     _, (low, high) = intervals.combine(w, v, low_B, high_B)
     ends = {"low": max(0.0, min(float(low), value)), "high": min(1.0, max(float(high), value))}
+    # a benchmark all right or all wrong has no SE: a quarter of its interval is used
+    se_B = [(high_B[b] - low_B[b]) / 4 if e.se is None else e.se for b, e in enumerate(one.values())]
     total = math.hypot(*(weight * se for weight, se in zip(w, se_B, strict=True)))
     how = f"{how}; MOVER over {len(run)} strata, {n} problems"
     return Estimate(value=value, se=total, **ends, level="problem", how=how, n=n)

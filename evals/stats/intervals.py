@@ -62,6 +62,13 @@ def p_value(value: ArrayLike, se: ArrayLike, df: ArrayLike) -> Array:
     return 2.0 * stdtr(df, -np.abs(np.asarray(value, float) / np.asarray(se, float)))
 
 
+def student(mean: Mean) -> Bounds:
+    """Return mean +- t SE."""
+    with np.errstate(invalid="ignore"):
+        half = quantile(mean.df) * mean.se
+    return Bounds(mean.value - half, mean.value + half)
+
+
 def wilson(value: ArrayLike, effective: ArrayLike, factor: ArrayLike) -> Bounds:
     """Return Wilson's interval for a share observed in `effective` independent answers (E. B. Wilson, JASA 1927)."""
     p, n, t = (np.asarray(x, float) for x in (value, effective, factor))
@@ -98,12 +105,10 @@ def difference_interval(mean: Mean, problems: int) -> Bounds:
     When all problems agree (SE 0), a share h = 1 - (alpha/2)^(1/P) of unseen problems could still differ
     (Clopper and Pearson 1934 for 0 of P), each by at most 1.
     """
-    with np.errstate(invalid="ignore"):
-        half = quantile(mean.df) * mean.se
     h = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / problems)
-    low = np.where(mean.se > 0, mean.value - half, (1 - h) * mean.value - h)
-    high = np.where(mean.se > 0, mean.value + half, (1 - h) * mean.value + h)
-    return Bounds(np.clip(low, -1, 1), np.clip(high, -1, 1))
+    alike = (1 - h) * mean.value - h, (1 - h) * mean.value + h
+    ends = (np.where(mean.se > 0, *either) for either in zip(student(mean), alike, strict=True))
+    return Bounds(*(np.clip(end, -1, 1) for end in ends))
 
 
 def combine(weight_B: ArrayLike, value_B: ArrayLike, low_B: ArrayLike, high_B: ArrayLike) -> tuple[Array, Bounds]:
@@ -129,19 +134,16 @@ def welch(part_B: ArrayLike, df_B: ArrayLike) -> tuple[Array, Array]:
 # Training seeds. S seeds, or clean models with the mean over their seeds.
 
 
-def seed_mean(value_S: ArrayLike) -> tuple[Mean, Bounds]:
-    """Return the mean over seeds (last axis) and mean +- t SE, with S - 1 degrees of freedom; SE and df 0 at S = 1."""
+def seed_mean(value_S: ArrayLike) -> Mean:
+    """Return the mean over seeds (last axis), with S - 1 degrees of freedom; SE and df 0 at S = 1."""
     value_S = np.asarray(value_S, float)
     n, value = value_S.shape[-1], value_S.mean(-1)
     se = np.sqrt(((value_S - value[..., None]) ** 2).sum(-1) / max(n - 1, 1) / n)
-    mean = Mean(value, se, np.full_like(value, n - 1.0))
-    half = quantile(mean.df) * se
-    return mean, Bounds(value - half, value + half)
+    return Mean(value, se, np.full_like(value, n - 1.0))
 
 
-def seed_score(value_S: ArrayLike) -> tuple[Mean, Bounds]:
-    """Return a method's mean score over seeds in [0, 1] and Wilson's interval with Student's t, p(1-p)/SE^2 answers."""
-    mean, _ = seed_mean(value_S)
+def seed_score(mean: Mean) -> Bounds:
+    """Return the interval of a mean score over seeds in [0, 1]: Wilson's with Student's t, p(1-p)/SE^2 answers."""
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = mean.value * (1.0 - mean.value) / mean.se**2
-    return mean, wilson(mean.value, effective, quantile(mean.df))
+    return wilson(mean.value, effective, quantile(mean.df))

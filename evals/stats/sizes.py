@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import ndtri
 
 from core.errors import CorruptInputError
-from evals.stats import ALPHA, compare, intervals
+from evals.stats import ALPHA, compare
 from evals.stats.estimate import Comparison
 
 
@@ -75,15 +75,12 @@ def compare_scores(
     rows_a, rows_b = a.rows.sort_index().align(b.rows, join="inner", axis=0)
     if rows_a.empty:
         raise CorruptInputError(f"no problem in common: the first are {a.rows.index[0]!r} and {b.rows.index[0]!r}")
-    copies, n = rows_a["copies"], len(rows_a)
+    copies = rows_a["copies"]
     if (other := copies != rows_b["copies"]).any():
         raise CorruptInputError(f"{other.idxmax()!r} has copies on one side only")
-    gap_P = rows_a["share"] - rows_b["share"]
-    mean = intervals.clustered_mean(gap_P.where(gap_P.abs() >= compare.ROUNDING, 0.0) * copies, copies)
+    comparison = compare.of_gaps((rows_a["share"] - rows_b["share"]) * copies, copies)
     x, y = of_answers(rows_a), of_answers(rows_b)
-    value, se, df = map(float, mean)
-    comparison = compare.of_problems(value, se, df, n, f"paired t over {n} problems")
-    sampled = sum(score.parts(0)[1] / n for score in (x, y))
+    sampled = sum(score.parts(0)[1] / comparison.n for score in (x, y))
     floor = max(0.0, (comparison.se or 0.0) ** 2 - sampled) if x.is_measured and y.is_measured else None
     return (x, y), (_case(comparison, floor),)
 

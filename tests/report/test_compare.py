@@ -17,8 +17,9 @@ from core.errors import BenchError
 from core.files import read_csv
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
-from evals import adopt, score
+from evals import adopt
 from evals.scores import MACRO, POOLED
+from evals.stats.compare import paired
 from evals.stats.estimate import read_graded
 from evals.tree import Tree, open_tree
 from report import compare, compare_scores
@@ -244,8 +245,7 @@ def side(tree: Tree, checkpoint: Checkpoint) -> str:
 
 
 def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
-    keys = [str(entry["key"]) for entry in scored.benchmarks]
-    expected = score.paired(scored.layout, A, B, keys)
+    expected = paired(scored, A, B)
     found = {line.benchmark: line for line in by_problem(side(scored, A), side(scored, B))}
     assert found.keys() - {compare_scores.ALL} == expected.keys() - {POOLED, MACRO}
     for key, line in found.items():
@@ -260,7 +260,7 @@ def test_a_csv_of_its_problems_is_the_tree_and_sampling_leaves_what_problems_dif
 ) -> None:
     key, lines = "syn_mix3", {}
     for name, at in (("a", A), ("b", B)):
-        samples = read_graded(scored.layout, at, [key])[key]
+        samples = read_graded(scored.layout, at, [key])[key].column
         rows = [f"{item},{row.sum()},{len(row)}" for item, row in zip(samples.items, samples.right, strict=True)]
         # As a spreadsheet writes it: a mark of the encoding, carriage returns, no end of the last line; other order.
         text = "\ufeff" + "\r\n".join(["problem,correct,samples", *(rows if name == "a" else rows[::-1])])

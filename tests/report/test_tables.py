@@ -16,7 +16,6 @@ import pytest
 from core.errors import CorruptInputError
 from core.layout import BASE, Checkpoint, Run
 from core.provenance import ROOT
-from evals import score
 from evals.scores import read_scores
 from evals.stats import compare
 from evals.stats.compare import holm
@@ -180,7 +179,7 @@ def test_grades_that_contradict_the_scores_are_an_error_and_without_them_there_i
     wrong = Comparison(difference=0.9, p=0.5, level="problem", how="paired", n=20)
     keys = [b["key"] for b in scored_copy.benchmarks]
     with monkeypatch.context() as patch:
-        patch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
+        patch.setattr(compare, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
         with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
             filled(Tree(scored_copy.root), "1")
     shutil.rmtree(scored_copy.root / "grades")
@@ -222,7 +221,7 @@ def test_seeds_are_compared_one_by_one_with_the_baseline_of_the_block(embedded: 
 
 def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) -> None:
     gspo, grpo = (Checkpoint(Run(MODEL, method, 1), 12) for method in ("gspo", "grpo"))
-    expected = score.paired(scored.layout, gspo, grpo, [b["key"] for b in scored.benchmarks])
+    expected = compare.paired(scored, gspo, grpo)
     for column, benchmark in {"aime24": "syn_mix3", "avg_pooled": "avg_pooled"}.items():
         found = cell(filled(scored, "1"), "T1.7", column)
         assert_compared(found, expected[benchmark])

@@ -71,4 +71,5 @@ def beta(problems: int, k: int, mean: float, *, seed: int, spread: float = 1.0) 
 
 def samples(right: np.ndarray, start: int = 0, problems: tuple[str, ...] = ()) -> Samples:
     """Verdicts (problems, k) with the item ids p0000, p0001, ..., counted from `start`."""
-    return Samples(tuple(f"p{i + start:04d}" for i in range(len(right))), np.asarray(right, bool), problems)
+    items = tuple(f"p{i + start:04d}" for i in range(len(right)))
+    return Samples(items, np.asarray(right, bool), problems or items)

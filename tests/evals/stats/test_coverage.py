@@ -106,9 +106,9 @@ def test_scores_and_differences_of_few_seeds_are_covered(seeds: int) -> None:
         moved_RS = moved_RS + np.sqrt(0.3) * rng.standard_normal((1000, 2, seeds))
         value_RS = rng.binomial(400, sigmoid(logit_R[..., None] + sd_R[..., None] * moved_RS)) / 400
         truth_R = sum(w * sigmoid(logit_R + x * sd_R) for x, w in zip(node, weight / weight.sum(), strict=True))
-        scores.append(coverage(intervals.seed_score(value_RS[:, 0])[1], truth_R[:, 0]))
-        difference_S = value_RS[:, 0] - value_RS[:, 1]
-        differences.append(coverage(intervals.seed_mean(difference_S)[1], truth_R[:, 0] - truth_R[:, 1]))
+        score_R, difference_R = map(intervals.seed_mean, (value_RS[:, 0], value_RS[:, 0] - value_RS[:, 1]))
+        scores.append(coverage(intervals.seed_score(score_R), truth_R[:, 0]))
+        differences.append(coverage(intervals.student(difference_R), truth_R[:, 0] - truth_R[:, 1]))
     assert min(scores) > 88
     assert 93 <= sum(scores) / len(scores) <= 99.9
     assert min(differences) > 90

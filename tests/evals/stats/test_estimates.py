@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import CorruptInputError, MissingInputError
 from evals.stats import intervals
 from evals.stats.compare import (
     EQUAL_SEEDS,
@@ -62,10 +62,10 @@ def test_averages_and_the_error_of_generation_by_hand() -> None:
     never silently zero."""
     a, b = samples(np.array([[1], [1], [1], [0]], bool)), samples(np.array([[1, 1, 0, 0], [0, 0, 0, 0]], bool))
     assert (pooled({"a": a, "b": b}).value, macro({"a": a, "b": b}).value) == (pytest.approx(5 / 12, abs=1e-15), 0.5)
-    left_out, as_wrong = (pooled({"a": a, "b": 12}, missing_as_wrong=wrong) for wrong in (False, True))
+    left_out, as_wrong = (pooled({"a": a}, [12], missing_as_wrong=wrong) for wrong in (False, True))
     assert (left_out.value, as_wrong.value) == (0.75, 3 / 16)
     assert ("left out" in left_out.how, "counted as wrong" in as_wrong.how) == (True, True)
-    mean = macro({"a": a, "b": 12})
+    mean = macro({"a": a}, [12])
     assert (mean.value, mean.low, mean.se, "no macro" in mean.how) == (None, None, None, True)
     for right, se in (([[1, 0], [1, 1]], 0.25), ([[0, 0], [1, 1]], None), ([[1], [0]], None)):
         assert generation_se(samples(np.array(right, bool))) == se
@@ -249,9 +249,6 @@ def test_holm() -> None:
     ]
     for raw, adjusted in cases:
         assert [None if p is None else round(p, 12) for p in holm(raw)] == adjusted
-    for p in (-0.1, math.nan):
-        with pytest.raises(ConfigError, match=r"p\[1\]"):
-            holm([0.5, p])
 
 
 # Printed scores, and what would decide.

@@ -18,9 +18,12 @@ from core.files import read_csv, to_csv, write_json
 from core.layout import Checkpoint, Results, Run
 from core.provenance import ROOT, sha256_file
 from evals import score
-from evals.score import paired, rows
-from evals.scores import COLUMNS, NOT_CORRECT, frame, read_scores, write_scores
+from evals.score import rows
+from evals.scores import COLUMNS, NOT_CORRECT, read_scores, write_scores
+from evals.stats import estimate
+from evals.stats.compare import paired
 from evals.stats.estimate import VERDICTS
+from evals.tree import Tree
 from tests.evals.stats.fixtures import GRPO, TEPO, beta, responses, write
 
 KEYS = ["sampled", "greedy"]
@@ -29,14 +32,16 @@ SAMPLED, GREEDY = beta(12, 8, 0.4, seed=1), beta(50, 1, 0.3, seed=2)
 
 def scores(results: Results, checkpoints: list[Checkpoint], benchmarks: list[str], **how: Any) -> pd.DataFrame:
     """What scores.csv would hold, as a table."""
-    return frame(rows(results, checkpoints, benchmarks, **how))
+    path = results.root / "of_rows.csv"
+    write_scores(path, rows(results, checkpoints, benchmarks, **how))
+    return read_scores(path)
 
 
 @pytest.fixture(autouse=True)
 def policies(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """What the registry would say of copies in these benchmarks, which it does not have."""
     found = dict.fromkeys(KEYS, "keep")
-    monkeypatch.setattr(score, "policies", lambda *_: found)
+    monkeypatch.setattr(estimate, "policies", lambda *_: found)
     return found
 
 
@@ -108,7 +113,10 @@ def test_a_benchmark_not_run_is_empty_and_both_poolings_are_labelled(tmp_path: P
     assert pd.isna(mine.loc["avg_macro", "score"])
     write_scores(tmp_path / "scores.csv", rows(results, [TEPO, other], KEYS, missing=[(other, "sampled")]))
     pd.testing.assert_frame_equal(read_scores(tmp_path / "scores.csv"), found)
-    compared = paired(results, TEPO, other, KEYS, missing=[(other, "sampled")])
+    entries = [{"key": key, "title": key} for key in KEYS]
+    matrix = {"scale": "", "title": "", "table_step": 12, "models": [], "methods": [], "runs": [], "checkpoints": []}
+    write_json(results.matrix, matrix | {"benchmarks": entries})
+    compared = paired(Tree(tmp_path), TEPO, other)
     assert {key: c.difference for key, c in compared.items()} == {"greedy": 0.0, "avg_pooled": 0.0}
 
 
