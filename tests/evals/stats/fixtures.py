@@ -27,22 +27,10 @@ def responses(
         prompt = prompts[item] if prompts else f"What is {item} + {item}?"
         for sample, is_right in enumerate(samples):
             answer = str(2 * item) if is_right else "-1"
-            rows.append(
-                {
-                    "item_id": f"item{item:04d}",
-                    "sample": sample,
-                    "prompt": prompt,
-                    "prompt_sha256": sha256_bytes(prompt.encode()),
-                    "response": f"so \\boxed{{{answer}}}",
-                    "stop": "stop",
-                    "tokens": 10 + item,
-                    "seed": 7,
-                    "verdict": "correct" if is_right else "wrong",
-                    "extracted": answer,
-                    "normalised": answer,
-                    "rule": "string",
-                }
-            )
+            row = {"item_id": f"item{item:04d}", "sample": sample, "tokens": 10 + item, "seed": 7, "rule": "string"}
+            row |= {"prompt": prompt, "prompt_sha256": sha256_bytes(prompt.encode()), "stop": "stop"}
+            row |= {"response": f"so \\boxed{{{answer}}}", "extracted": answer, "normalised": answer}
+            rows.append(row | {"verdict": "correct" if is_right else "wrong"})
     return [rows[i] for i in np.random.default_rng(shuffle).permutation(len(rows))]
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from numpy.random import Generator
-from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
 from evals.stats import intervals
@@ -30,7 +29,6 @@ class Case(NamedTuple):
     spread: float = 1.0
 
 
-AIME = Case(30, 32, 0.12, 0.73)
 PAPER_LIKE = (
     Case(30, 32, 0.12), Case(30, 32, 0.07), Case(83, 32, 0.43), Case(500, 1, 0.77), Case(2821, 1, 0.27),
     Case(675, 1, 0.4), Case(272, 1, 0.35),
@@ -57,7 +55,7 @@ def score(y: Array, case: Case) -> Bounds:
     return intervals.score_interval(y, 1.0, case.problems * case.k)
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.2, 1.0), (1.0, 10.0), (10.0, 70.0), (70.0, 98.0)])
+@pytest.mark.parametrize(("low", "high"), [(0.2, 1.0), (1.0, 10.0), (10.0, 98.0)])
 def test_every_level_is_covered(low: float, high: float) -> None:
     """True scores fill the level evenly, because at a single one the coverage of a few right answers jumps."""
     truth = np.linspace(low, high, REPEATS) / 100
@@ -67,7 +65,7 @@ def test_every_level_is_covered(low: float, high: float) -> None:
         assert 92.6 <= coverage(score(y, case), truth) <= (97 if k == 1 else 98.5), case
 
 
-@pytest.mark.parametrize("case", [AIME, PAPER_LIKE[2], Case(400, 1, 0.98), Case(500, 1, 0.77)])
+@pytest.mark.parametrize("case", [Case(30, 32, 0.12, 0.73), PAPER_LIKE[2], Case(400, 1, 0.98)])
 def test_a_paired_difference_is_covered(case: Case) -> None:
     """Training moved each problem's logit by a standard deviation of 0.5, and nothing on average."""
     rng = np.random.default_rng([5, case.problems, case.k])
@@ -92,27 +90,15 @@ def test_averages_of_seven_benchmarks_are_covered(zero: bool) -> None:
 
 @pytest.mark.parametrize("seeds", [2, 4, 8])
 def test_scores_and_differences_of_few_seeds_are_covered(seeds: int) -> None:
-    """A seed moves the logits of two rows, 70 % of the variance in common; scores are shares of 400 answers. The
-    standard deviation differs between rows like a Smyth prior with 3 degrees of freedom."""
-    node, weight = np.polynomial.hermite_e.hermegauss(40)  # expectations over a normal seed, without simulation noise
-    scores, differences = [], []
-    for place, (spread, level) in enumerate((s, x) for s in (0.25, 0.8) for x in (0.02, 0.1, 0.5, 0.95)):
+    """A seed moves the scores of two methods, 70 % of the variance in common; scores are shares of 400 answers."""
+    for place, (sd, level) in enumerate((sd, level) for sd in (0.01, 0.04) for level in (0.1, 0.5, 0.9)):
         rng = np.random.default_rng([1, seeds, place])
-        level_R = rng.uniform(0.1, 0.95, (1000, 2))
-        level_R[:, 0] = level
-        logit_R = np.log(level_R / (1 - level_R))
-        sd_R = np.minimum(spread * np.sqrt(3 / rng.chisquare(3, (1000, 2))), 3.0)
-        moved_RS = np.sqrt(0.7) * rng.standard_normal((1000, 1, seeds))
-        moved_RS = moved_RS + np.sqrt(0.3) * rng.standard_normal((1000, 2, seeds))
-        value_RS = rng.binomial(400, sigmoid(logit_R[..., None] + sd_R[..., None] * moved_RS)) / 400
-        truth_R = sum(w * sigmoid(logit_R + x * sd_R) for x, w in zip(node, weight / weight.sum(), strict=True))
+        moved_RS = np.sqrt(0.7) * rng.standard_normal((REPEATS, 1, seeds))
+        moved_RS = moved_RS + np.sqrt(0.3) * rng.standard_normal((REPEATS, 2, seeds))
+        value_RS = rng.binomial(400, (level + sd * moved_RS).clip(0, 1)) / 400
         score_R, difference_R = map(intervals.seed_mean, (value_RS[:, 0], value_RS[:, 0] - value_RS[:, 1]))
-        scores.append(coverage(intervals.seed_score(score_R), truth_R[:, 0]))
-        differences.append(coverage(intervals.student(difference_R), truth_R[:, 0] - truth_R[:, 1]))
-    assert min(scores) > 88
-    assert 93 <= sum(scores) / len(scores) <= 99.9
-    assert min(differences) > 90
-    assert 92 <= sum(differences) / len(differences) <= 97
+        assert 93 <= coverage(intervals.seed_score(score_R), level) <= 99.9
+        assert 93 <= coverage(intervals.student(difference_R), 0.0) <= 97
 
 
 # Methods at equal movement.
@@ -159,39 +145,3 @@ def test_what_gives_no_interval() -> None:
     for wrong in ({1: 0.3, 3: 0.4}, {1: 0.0, 2: 0.2}, {1: math.nan, 2: 0.2}):
         with pytest.raises(CorruptInputError, match="needs the same seeds and movement above 0"):
             of_arms([movement[0], wrong], figure, 0)
-
-
-# Area against the log movement as GRPO/DAPO's sweep had it in the kept tree `tuned`: rising, then flat, then falling.
-TRUTH = PchipInterpolator([-7.5, -6.6, -5.7, -4.6, -3.4, -2.2, 0.7], [0.25, 0.34, 0.43, 0.52, 0.56, 0.57, 0.52])
-
-
-def drawn(rng: Generator, x_R: Array, own: int, effect: float, shared_S: Array, movement_S: Array) -> Frontier:
-    """A method whose frontier is `TRUTH` + effect, with seeds that differ in area and movement."""
-    shape = len(x_R), len(SEEDS)
-    k_RS = x_R[:, None] + movement_S + rng.normal(0, 0.2, shape)
-    mine_S = rng.normal(0, 0.012, len(SEEDS))  # a method's own part of a seed
-    y_RS = TRUTH(np.clip(k_RS - movement_S / 2, -7.5, 0.7)) + effect + shared_S + mine_S + rng.normal(0, 0.02, shape)
-    return Frontier(k_RS, y_RS, own, SEEDS)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("a", "b", "effect", "clean"),
-    [
-        (([-6.3, -4.95, -3.2, -1.0], 2), ([-6.58, -5.7, -4.6, -3.4, -2.2], 2), 0.03, 8),
-        (([-6.3, -4.95, -3.2, -1.0], 2), ([-6.58, -5.7, -4.6, -3.4, -2.2], 2), 0.0, 4),
-        (([-5.1, -4.0, -2.8], 1), ([-6.58, -5.7, -4.6, -3.4, -2.2], 2), 0.0, 8),  # one method at other step sizes
-        (([-6.1, -4.5, -2.9], 1), ([-6.9, -5.3, -3.7, -2.1], 2), 0.0, 4),
-    ],
-)
-def test_intervals_cover(a: tuple[list[float], int], b: tuple[list[float], int], effect: float, clean: int) -> None:
-    """95 % intervals hold the truth in 93 to 97 % of draws, also where pairs of seeds share a clean model."""
-    rng, repeats, held = np.random.default_rng([clean, round(1000 * effect)]), 600, 0
-    clusters = {seed: seed % clean for seed in SEEDS}
-    for _ in range(repeats):
-        shared_S = rng.normal(0, 0.03, 8) + rng.normal(0, 0.03, clean)[list(clusters.values())]
-        movement_S = rng.normal(0, 0.3, 8)
-        sides = [drawn(rng, np.array(x), own, e, shared_S, movement_S) for (x, own), e in ((a, effect), (b, 0.0))]
-        found, *_ = compare(sides[0], sides[1], clusters)
-        held += found.low <= effect <= found.high
-    assert 0.93 <= held / repeats <= 0.97
