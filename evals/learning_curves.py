@@ -9,11 +9,9 @@ An unfinished run has no figures; a missing figure is None.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from core.errors import CorruptInputError, unknown
 from core.files import read_csv
@@ -102,6 +100,7 @@ def read_curve(path: Path | str) -> Curve:
 # The measures of one run.
 
 WINDOW = 3  # rollouts of the running mean
+ROUNDING = 1e-9  # equal counts of right responses in another order differ less; other counts of up to 10^7 more
 FEW, UNDEFINED = f"fewer than {WINDOW} rollouts", "not defined for this method"
 
 
@@ -146,29 +145,20 @@ class RunMeasures:
         return self.planned is not None
 
 
-def running_mean(reward: Sequence[Any], total: Callable[[Sequence[Any]], Any] = math.fsum) -> list[Any]:
+def running_mean(reward: Sequence[float]) -> list[float]:
     """Return the means of each rollout from the third on and the two before it."""
-    return [total(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
-
-
-def _exact_running_mean(reward: Sequence[float]) -> list[Fraction]:
-    """Return running means as fractions: equal counts of right responses in another order would differ in the last bit.
-
-    A reward is a share of at most a million responses, so only one such fraction is next to its float.
-    """
-    return running_mean([Fraction(share).limit_denominator(10**6) for share in reward], sum)
+    return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
 
 
 def _figures(
-    reward: Sequence[float], curve: Curve, target: Fraction | str, cpu_seconds: float | None
+    reward: Sequence[float], curve: Curve, target: float | str, cpu_seconds: float | None
 ) -> dict[str, float | str]:
     """Return every measure of a finished run, or why it has none. reward: over the planned rollouts; curve: up to the
     last one trained; target: the last running mean of GRPO/DAPO's run, or why there is none."""
 
-    def reaching(share: Fraction) -> float | str:
+    def reaching(share: float) -> float | str:
         """Return the first rollout (1-based) whose running mean is at least `share`."""
-        means = enumerate(_exact_running_mean(reward), WINDOW)
-        return next((n for n, mean in means if mean >= share), "never reached")
+        return next((n for n, mean in enumerate(means, WINDOW) if mean >= share - ROUNDING), "never reached")
 
     def mean(*columns: str, aggregate: str = "mean") -> float | str:
         values = curve.known(*columns, aggregate=aggregate)
@@ -184,8 +174,8 @@ def _figures(
     means, entropy = running_mean(reward), curve.series(["entropy"])[-1]
     return {
         "area": math.fsum(reward) / len(reward),
-        "to_50": reaching(Fraction(1, 2)),
-        "to_80": reaching(Fraction(4, 5)),
+        "to_50": reaching(0.5),
+        "to_80": reaching(0.8),
         "to_grpo": target if isinstance(target, str) else reaching(target),
         "final": means[-1] if means else FEW,
         "grad_norm": mean("grad_norm"),
@@ -238,7 +228,7 @@ def _rewards(tree: Tree, run: Run) -> tuple[list[float], Curve]:
     return [*(float(value or 0.0) for value in reward), *[0.0] * (planned - trained)], curve
 
 
-def _target(tree: Tree, run: Run) -> Fraction | str:
+def _target(tree: Tree, run: Run) -> float | str:
     """Return the last running mean of GRPO/DAPO's run of the same model, settings and seed, or why there is none. That
     run had the same prompts and initial weights."""
     other = Run(run.model, reference(run.method), run.seed)
@@ -246,7 +236,7 @@ def _target(tree: Tree, run: Run) -> Fraction | str:
         return "no GRPO/DAPO run with this seed"
     if tree.record(other) is None:
         return "GRPO/DAPO's run is not finished"
-    means = _exact_running_mean(_rewards(tree, other)[0])
+    means = running_mean(_rewards(tree, other)[0])
     return means[-1] if means else FEW
 
 

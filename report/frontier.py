@@ -198,10 +198,10 @@ def _against(
     def interval(name: str, c: Any) -> dict[str, Any]:
         return {name: c.difference, f"{name}_low": c.low, f"{name}_high": c.high}
 
-    first = compare.first_of(points[0].area, clusters)
-    row: dict[str, Any] = dict.fromkeys(MATCHED) | {"measure": by, "versus": base[0].row, "seeds": tuple(first)}
+    groups = compare.by_first(points[0].area, clusters)
+    row: dict[str, Any] = dict.fromkeys(MATCHED) | {"measure": by, "versus": base[0].row, "clusters": len(groups)}
     row |= {name: getattr(points[0], name) for name in ("model", "row", "title")}
-    row |= {"clusters": len(set(first.values()))}
+    row |= {"seeds": tuple(sorted(points[0].area))}
     a, b = (next((point for point in every if point.is_own), None) for every in (points, base))
     if a and b:
         total = compare.compare_seeds(a.figures(by), b.figures(by), clusters=clusters)

@@ -88,17 +88,19 @@ def of_gaps(gap_P: ArrayLike, rows_P: ArrayLike, difference: float | None = None
 def of_problems(difference: float, se: float, df: float, n: int, how: str) -> Comparison:
     """Return the t test of a mean difference over n problems, with df that shrink when few problems differ.
 
-    SE 0 (all differ equally, usually by 0): se is None, the interval bounds the effect of unseen problems
-    (`intervals.difference_interval`), and p is 1, or the sign test's 2^(1-P) when the common difference is not 0.
+    SE 0 (all differ equally, usually by 0): se is None, the interval bounds the effect of unseen problems, and p is 1,
+    or the sign test's 2^(1-P) when the common difference is not 0.
     """
     if n < 2:
         return Comparison(difference=difference, level="problem", how="one problem: no interval", n=n)
     if se > 0:
         return t_test(difference, se, df, level="problem", how=how, n=n)
-    low, high = intervals.difference_interval(intervals.Mean(*map(np.asarray, (difference, 0.0, df))), n)
+    # A share h of unseen problems could still differ (Clopper and Pearson 1934 for 0 of n), each by at most 1.
+    h = 1.0 - ((1.0 - intervals.CONFIDENCE) / 2.0) ** (1.0 / n)
+    ends = {"low": max(-1.0, (1 - h) * difference - h), "high": min(1.0, (1 - h) * difference + h)}
     p = 1.0 if difference == 0 else 2.0 ** (1 - n)
     how = f"all {n} problems differ alike: bound by Clopper-Pearson"
-    return Comparison(difference=difference, low=float(low), high=float(high), p=p, level="problem", how=how, n=n)
+    return Comparison(difference=difference, **ends, p=p, level="problem", how=how, n=n)
 
 
 def spread_of(c: Comparison) -> float:
@@ -193,14 +195,15 @@ ROUNDING = 1e-12  # scores are ratios of counts: a smaller spread is the roundin
 Clusters = Mapping[int, object] | None  # by seed: the clean model that it continues (`evals.tree.Tree.clean_models`)
 
 
-def first_of(seeds: Iterable[int], clusters: Clusters) -> dict[int, int]:
-    """Return by seed the first one that continues the same clean model; None: each seed starts from a different one.
+def by_first(seeds: Iterable[int], clusters: Clusters) -> dict[int, list[int]]:
+    """Return the seeds that continue one clean model by the first of them, in order; None: each has a different one.
 
     If all seeds continue one clean model they stay separate: the result then holds for that one, as with a hub model.
     """
-    first: dict[object, int] = {}
-    found = {seed: first.setdefault(seed if clusters is None else clusters[seed], seed) for seed in sorted(seeds)}
-    return found if len(first) > 1 else {seed: seed for seed in found}
+    seeds, groups = sorted(seeds), dict[object, list[int]]()
+    for seed in seeds:
+        groups.setdefault(seed if clusters is None else clusters[seed], []).append(seed)
+    return {group[0]: group for group in groups.values()} if len(groups) > 1 else {seed: [seed] for seed in seeds}
 
 
 def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters) -> dict[int, float]:
@@ -208,10 +211,8 @@ def by_clean_model(by_seed: Mapping[int, float], clusters: Clusters) -> dict[int
 
     Seeds of one clean model are correlated, so only the means are independent repetitions.
     """
-    groups: dict[int, list[float]] = {}
-    for seed, first in first_of(by_seed, clusters).items():
-        groups.setdefault(first, []).append(by_seed[seed])
-    return {first: math.fsum(values) / len(values) for first, values in groups.items()}
+    groups = by_first(by_seed, clusters).items()
+    return {first: math.fsum(by_seed[seed] for seed in group) / len(group) for first, group in groups}
 
 
 def units(seeds: Iterable[int], clusters: Clusters) -> str:
@@ -220,11 +221,11 @@ def units(seeds: Iterable[int], clusters: Clusters) -> str:
     >>> units([1, 2, 5], {1: 1, 2: 2, 5: 1})
     '2 clean models, 3 seeds'
     """
-    first = first_of(seeds, clusters)
-    n = len({*first.values()})
-    if n < len(first):
-        return f"{n} clean models, {len(first)} seeds"
-    alone = clusters is not None and n > 1 and len({clusters[seed] for seed in first}) == 1
+    seeds = list(seeds)
+    n = len(by_first(seeds, clusters))
+    if n < len(seeds):
+        return f"{n} clean models, {len(seeds)} seeds"
+    alone = clusters is not None and n > 1 and len({clusters[seed] for seed in seeds}) == 1
     return f"{n} seeds" + " of one clean model" * alone
 
 
@@ -363,32 +364,7 @@ def with_choice(comparison: Comparison, sd: float) -> Comparison:
     return t_test(comparison.difference, se, comparison.df, level="seed", how=how, n=comparison.n)
 
 
-# Verdicts and corrections.
-
-VERDICTS = {"above": ("supported", "contradicted"), "below": ("contradicted", "supported"), None: ("ahead", "behind")}
-
-
-def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, p: float | None = None) -> str:
-    """Return the verdict on a difference `a - b`, by its 95 % interval.
-
-    side: where a claim places the difference, `above` or `below` 0: `supported` or `contradicted`; None, for methods:
-    `ahead` or `behind`. margin: `equal within the margin` where the interval lies inside +-margin, which is stricter
-    than two one-sided tests at 5 %. p: corrected for other tests (`holm`); None: the comparison's own. Otherwise
-    `undecided`, or `not tested` where there is no difference.
-
-    >>> judge(compare_seeds({1: 0.5, 2: 0.6, 3: 0.8}, {1: 0.1, 2: 0.2, 3: 0.3}), side="below")
-    'contradicted'
-    """
-    low, high = comparison.low, comparison.high
-    # Before the test: a significant difference that is too small to matter supports nothing.
-    if margin > 0 and low is not None and high is not None and -margin <= low and high <= margin:
-        return "equal within the margin"
-    if comparison.difference is None:
-        return "not tested"
-    p = comparison.p if p is None else p
-    if low is None or high is None or low <= 0 <= high or p is None or p >= ALPHA:
-        return "undecided"
-    return VERDICTS[side][0 if low > 0 else 1]
+# A family of tests.
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:

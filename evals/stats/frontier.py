@@ -13,7 +13,7 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from core.errors import CorruptInputError
-from evals.stats.compare import EQUAL_SEEDS, ROUNDING, Clusters, first_of, t_test, units
+from evals.stats.compare import EQUAL_SEEDS, ROUNDING, Clusters, by_first, t_test, units
 from evals.stats.estimate import Comparison
 from evals.stats.intervals import Array
 
@@ -65,7 +65,7 @@ def gap(a: Frontier, b: Frontier) -> tuple[float, float, float] | None:
 
 
 def compare(a: Frontier, b: Frontier, clusters: Clusters = None) -> tuple[Comparison, float | None, float | None]:
-    """Compare method a minus method b at equal movement, with Student's t over clean models (`compare.first_of`).
+    """Compare method a minus method b at equal movement, with Student's t over clean models (`compare.by_first`).
     Return also the range compared, in nats a token; None: no common movement.
 
     The standard error is the jackknife's (Tukey's pseudo-values; B. Efron, The Jackknife, 1982), which leaves out one
@@ -78,11 +78,10 @@ def compare(a: Frontier, b: Frontier, clusters: Clusters = None) -> tuple[Compar
     if fewest < ARMS or found is None:
         few = f"a frontier of {fewest} step sizes: at least {ARMS} are needed"
         return Comparison(how=few if fewest < ARMS else "no movement in common", n=n), None, None
-    first = first_of(a.seeds, clusters)
-    groups = [[seed for seed in first if first[seed] == one] for one in dict.fromkeys(first.values())]
+    groups = list(by_first(a.seeds, clusters).values())
     left = [gap(a.without(group), b.without(group)) for group in groups]
     value, g, ends = found[0], len(groups), (math.exp(found[1]), math.exp(found[2]))
-    how, left_G = f"jackknife over {units(first, clusters)}", [one[0] for one in left if one is not None]
+    how, left_G = f"jackknife over {units(a.seeds, clusters)}", [one[0] for one in left if one is not None]
     if g < CLUSTERS:
         return Comparison(difference=value, how=f"{g} independent seeds: no interval", n=n), *ends
     if len(left_G) < g:

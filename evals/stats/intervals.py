@@ -99,18 +99,6 @@ def score_interval(total_P: ArrayLike, weight_P: ArrayLike, responses: int) -> B
     return Bounds(np.clip(middle.low, always.low, ever.low), np.clip(middle.high, always.high, ever.high))
 
 
-def difference_interval(mean: Mean, problems: int) -> Bounds:
-    """Return the interval of a paired difference in [-1, 1]: mean +- t SE.
-
-    When all problems agree (SE 0), a share h = 1 - (alpha/2)^(1/P) of unseen problems could still differ
-    (Clopper and Pearson 1934 for 0 of P), each by at most 1.
-    """
-    h = 1.0 - ((1.0 - CONFIDENCE) / 2.0) ** (1.0 / problems)
-    alike = (1 - h) * mean.value - h, (1 - h) * mean.value + h
-    ends = (np.where(mean.se > 0, *either) for either in zip(student(mean), alike, strict=True))
-    return Bounds(*(np.clip(end, -1, 1) for end in ends))
-
-
 def combine(weight_B: ArrayLike, value_B: ArrayLike, low_B: ArrayLike, high_B: ArrayLike) -> tuple[Array, Bounds]:
     """Return a weighted sum of independent parts (last axis B) and its interval from theirs.
 

@@ -72,7 +72,7 @@ def test_a_paired_difference_is_covered(case: Case) -> None:
     chance = rng.beta(case.mean * case.spread, (1 - case.mean) * case.spread, (REPEATS, case.problems))
     logit = np.log(chance.clip(1e-12, 1 - 1e-12) / (1 - chance).clip(1e-12))
     sides = [rng.binomial(case.k, sigmoid(logit + rng.normal(0, 0.5, logit.shape))) / case.k for _ in range(2)]
-    bounds = intervals.difference_interval(intervals.clustered_mean(sides[0] - sides[1], 1.0), case.problems)
+    bounds = intervals.student(intervals.clustered_mean(sides[0] - sides[1], 1.0))
     assert 92.6 <= coverage(bounds, 0.0) <= 98.5
 
 
