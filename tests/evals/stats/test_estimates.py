@@ -58,6 +58,10 @@ def test_averages_and_the_error_of_generation_by_hand() -> None:
     assert (mean.value, mean.low, mean.se, "no macro" in mean.how) == (None, None, None, True)
     for right, se in (([[1, 0], [1, 1]], 0.25), ([[0, 0], [1, 1]], None), ([[1], [0]], None)):
         assert estimate.generation_se(samples(np.array(right, bool))) == se
+    # without an SE of its own, a quarter of the interval
+    whole, other = estimate.estimate(samples(np.ones((4, 1), bool))), estimate.estimate(b)
+    together = estimate.macro({"a": samples(np.ones((4, 1), bool)), "b": b})
+    assert together.se == pytest.approx(math.hypot((whole.high - whole.low) / 4, other.se) / 2)
     # MOVER: the squares of what lies below and above each part add up
     value, below, above, weight = (np.array(x) for x in ([0.2, 0.5], [0.03, 0.04], [0.05, 0.01], [0.25, 0.75]))
     total, (low, high) = intervals.combine(weight, value, value - below, value + above)
@@ -102,6 +106,7 @@ def test_equal_answers_prove_no_equality_and_other_problems_cannot_be_compared()
         c = compare.compare(a, a)
         assert (c.difference, c.se, c.p, c.detectable) == (0.0, None, 1.0, None)
         assert (c.low, c.high) == pytest.approx((0.025 ** (1 / n) - 1, 1 - 0.025 ** (1 / n)))
+    assert compare.compare(*(samples(np.full((6, 1), right)) for right in (True, False))).p == 2**-5, "the sign test"
     a, more = samples(beta(5, 1, 0.5, seed=0)), samples(beta(5, 2, 0.5, seed=0))
     grouped = samples(beta(5, 1, 0.5, seed=0), problems=tuple("aabcd"))
     for b, message in ((samples(a.right, 1), "p0000"), (grouped, "copies are grouped differently")):
