@@ -57,7 +57,7 @@ def judge(root: Path, id: str, runs: Mapping[tuple[str, str], Any], **how: Any) 
 
 SETS = {name: {"title": name, "changes": {"reward": name}} for name in ("coin", "shuffled")}
 FAST, SLOW = [*map(rising, (3, 4, 3))], [*map(rising, (14, 15, 14))]
-STEADY = [rising(8, w) for w in (0, 0.001, 0)], [rising(8, w) for w in (0.1, 0.11, 0.1)]
+STEADY = [rising(8, w) for w in (0, 0.001, 0)], [*map(falling, (0.05, 0.051, 0.05))]
 CLIPPED = (0.001, 0.002, 0.001), (0.010, 0.012, 0.011)
 NONE, LESS, SAME = (
     ((0.10, 0.11, 0.102), (0.101, 0.109, 0.104)),
@@ -122,6 +122,8 @@ def test_verdicts(tmp_path: Path, case: str) -> None:
     assert (row["estimate"] is None) == (verdict == "not tested")
     if verdict == UNTESTABLE:  # shown, and in no family
         assert (row["p_holm"], row["tests"]) == (None, None)
+    if case == "no run gets there":  # GRPO/DAPO does after 5 and 6 rollouts; TEPO not before one more than planned
+        assert row["estimate"] == pytest.approx((ROLLOUTS + 1) / math.sqrt(5 * 6))
     if case == "score":
         assert (row["estimate"], row["seeds"], row["n"]) == (pytest.approx(0.1, abs=0.01), (1, 2, 3), 3)
         assert {f"runs/q7/{m}/seed{s}" for m in ("tepo", "grpo") for s in (1, 2, 3)} == set(row["runs"])
@@ -239,6 +241,7 @@ def test_chance_by_hand() -> None:
     pairs = {("T4.1", "T4.2"): 0.0055, ("T4.3", "T4.4"): 0.0004, ("T4.5", "T4.6"): 0.0003}
     factor = sum((apart / generation(*pair)) ** 2 for pair, apart in pairs.items()) / 3
     half = 3.182446305284263 * math.sqrt(factor) * generation("T1.8", "T1.2")
+    assert Printed(PAPER)._sd("T1.8", "T1.2") == pytest.approx(generation("T1.8", "T1.2"), rel=1e-3)
     arms = [Arm("q7", method, 72, row) for method, row in (("tepo", "T1.8"), ("grpo", "T1.2"))]
     found = Printed(PAPER).contrast([(arms[0], arms[1])], 0.0).seen
     assert (found.difference, found.low, found.high) == pytest.approx((0.0174, 0.0174 - half, 0.0174 + half), rel=2e-3)
