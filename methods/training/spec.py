@@ -36,6 +36,7 @@ class Training(Declared):
     # KL in nats per token by which each rollout moves the policy: the change of its updates is rescaled
     kl_target: Positive | None = None
     temperature: Positive
+    sampler: Literal["vllm"] | None = None  # trl only; None: transformers' `generate`, or the same tokens faster
     max_completion_tokens: Count
     oversample: Annotated[float, Field(ge=1)] = 1.0  # ratio of prompts drawn first to kept; for filters that draw more
     # removal of groups whose rewards are all equal; see `methods.training.rollouts`

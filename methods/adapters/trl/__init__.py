@@ -16,7 +16,7 @@ from core.provenance import version
 from methods import catalog, sampling
 from methods.adapters import TRL_VERSION, Outcome, loggers, temporary_folder
 from methods.adapters.reward import Reward
-from methods.adapters.trl import shared_prefix
+from methods.adapters.trl import shared_prefix, vllm
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -64,6 +64,8 @@ def preflight(spec: Spec) -> None:
     rollouts.check_inputs(spec, prompts_drawn(spec.training))
     if spec.training.shared_prefix:
         shared_prefix.check(spec.base)
+    if spec.training.sampler == "vllm":
+        vllm.check()
 
 
 # Read once, when TRL and the hub client are imported. Without these variables TRL sends a ping.
@@ -145,7 +147,8 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
     t = spec.training
     cpu, micro_batches = t.device == "cpu", t.minibatches * t.micro_batches
     report_to = loggers(folder.parent)
-    return {
+    sampler = vllm.arguments(t, folder / "engine") if t.sampler == "vllm" else {}
+    return sampler | {
         "per_device_train_batch_size": prompts_drawn(t) * t.samples_per_prompt // micro_batches,
         "steps_per_generation": micro_batches,
         "num_iterations": t.passes,

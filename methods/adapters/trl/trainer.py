@@ -33,7 +33,7 @@ from trl.trainer import utils as trl_utils
 
 from methods import sampling
 from methods.adapters import checked, resolved
-from methods.adapters.trl import shared_prefix
+from methods.adapters.trl import shared_prefix, vllm
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.batch import Batch
 from methods.training import curve, movement, rollouts
@@ -154,6 +154,10 @@ class MethodTrainer(GRPOTrainer):
         self, prompt_ids: list[list[int]], images: Any, multimodal_fields: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """Sample with `methods.sampling`, which returns `generate`'s tokens, or with TRL's code if unsupported."""
+        if self.use_vllm:
+            tokens, logp = vllm.sample(self, prompt_ids, torch.initial_seed())
+            self.present.sampling_logp = lambda _: logp.to(self.model.device)
+            return tokens, None
         refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
         if refusal or images or multimodal_fields:
             if refusal and refusal != self._refusal:

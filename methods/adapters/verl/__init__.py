@@ -40,6 +40,7 @@ def check(t: Training, method: Method) -> None:
             t.kl_target is not None,
             f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null",
         ),
+        (t.sampler is not None, f"training.sampler: {t.sampler}: verl samples with an engine of its own; set null"),
         (t.shared_prefix, "training.shared_prefix: True: verl's engine scores whole rows; allowed: False"),
         (
             t.rows_per_minibatch % t.gpus,

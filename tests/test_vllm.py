@@ -1,0 +1,192 @@
+"""The real vLLM, on a CPU, with SmolLM2-135M: `make test-vllm`, in an environment of its own.
+
+vLLM's attention on a CPU has no kernel for heads of 16 and 20, so the tiny models cannot be its subject.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from collections import defaultdict
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from core.files import read_growing_csv, read_json
+from core.provenance import ROOT
+from evals.generation.engine import per_sample_seed
+from tests.adapters import worlds
+from tests.evals.conftest import read_responses
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed here: make test-vllm"),
+]
+EAGER = ("--engine", "enforce_eager=true")  # compiling takes minutes on a CPU
+QUESTIONS, LIMIT, SAMPLES, SEED = ("syn_q_words", "syn_q_next"), 32, 4, 3
+NEAR = 1e-3  # nats between two tokens that float32 may exchange: its rounding over 30 layers, measured below 2e-4
+
+
+def run(*command: str, mark: str = "") -> None:
+    """Run `python -m <command>` in a process of its own, which must end well, and quietly."""
+    environment = os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TEPO_TEST_MARK": mark}
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert not re.search("kill|leaked|Traceback", done.stderr), done.stderr[-3000:]
+
+
+@pytest.fixture(scope="module")
+def smollm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "smollm"
+    run("models.fetch", "--model", "smollm2_135m", "--out", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    run("evals.fetch", "--benchmarks", *QUESTIONS, "--data", str(folder))
+    return folder
+
+
+def draw(backend: str, model: Path, data: Path, out: Path, *more: str, **environment: str) -> list[SimpleNamespace]:
+    """Return the responses of a backend in float32, in the order of the files."""
+    of_backend = EAGER if backend == "vllm" else ("--device", "cpu")
+    run(
+        "evals.generate", "--backend", backend, "--model", str(model), "--benchmarks", *QUESTIONS, "--data", str(data),
+        "--out", str(out), "--dtype", "float32", *of_backend, *more, **environment,
+    )  # fmt: skip
+    return [row for key in QUESTIONS for row in read_responses(out / f"{key}.parquet")]
+
+
+# --- Evaluation -------------------------------------------------------------------------------------------------------
+
+
+def test_greedy_responses_are_those_of_transformers(smollm: Path, data: Path, tmp_path: Path) -> None:
+    """Equal texts, lengths and stop reasons. Where a text differs, the first other token must be one that float32
+    cannot tell from transformers' choice; after it the two texts have nothing in common any more."""
+    greedy = ("--temperature", "0", "--samples", "1", "--limit", str(LIMIT), "--max-tokens", "6")
+    ours, theirs = (draw(backend, smollm, data, tmp_path / backend, *greedy) for backend in ("vllm", "hf"))
+    assert len(ours) == len(theirs) == 2 * LIMIT
+    assert {row.stop for row in theirs} == {"stop", "length"}  # both ends are tested
+    other = 0
+    for own, hf in zip(ours, theirs, strict=True):
+        assert own.prompt_sha256 == hf.prompt_sha256
+        if (own.response, own.tokens, own.stop) != (hf.response, hf.tokens, hf.stop):
+            other += 1
+            assert gap_at_first_difference(smollm, hf.prompt, hf.response, own.response) < NEAR, (own, hf)
+    assert other <= LIMIT // 4
+
+
+def gap_at_first_difference(model: Path, prompt: str, one: str, other: str) -> float:
+    """Return the difference of log-probs, after their common beginning, of the first tokens that differ."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    encode = partial(tokenizer.encode, add_special_tokens=False)
+    end = [tokenizer.eos_token_id]
+    a, b = encode(one) + end, encode(other) + end
+    first = next(place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    with torch.no_grad():
+        ids = torch.tensor([encode(prompt) + a[:first]])
+        logp = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)(ids).logits[0, -1].log_softmax(-1)
+    return abs(float(logp[a[first]] - logp[b[first]]))
+
+
+def test_seeds_repeat_their_samples_and_differ_between_samples(smollm: Path, data: Path, tmp_path: Path) -> None:
+    """Afterwards no process of the engine is left."""
+    options = ("--temperature", "1", "--samples", str(SAMPLES), "--limit", "8", "--max-tokens", "12")
+    mark = uuid.uuid4().hex
+    once = draw("vllm", smollm, data, tmp_path / "once", "--seed", str(SEED), *options, mark=mark)
+    assert not [process for process in psutil.process_iter() if carries(process, mark)]
+    again = draw("vllm", smollm, data, tmp_path / "again", "--seed", str(SEED), *options)
+    other = draw("vllm", smollm, data, tmp_path / "other", "--seed", str(SEED + 1), *options)
+    texts = [[row.response for row in rows] for rows in (once, again, other)]
+    assert texts[0] == texts[1]
+    assert sum(x == y for x, y in zip(texts[0], texts[2], strict=True)) < len(once) / 2
+    assert {row.seed for row in once} == {per_sample_seed(SEED, sample) for sample in range(SAMPLES)}
+    samples = defaultdict(set)
+    for row in once:
+        samples[row.item_id].add(row.response)
+    assert sum(len(texts) > 1 for texts in samples.values()) > len(samples) / 2
+    for row in once:
+        assert (row.stop == "length") == (row.tokens == 12)
+    versions = read_json(tmp_path / "once/samples.json")["engine"]["versions"]
+    assert versions["vllm"].endswith("+cpu")
+
+
+def carries(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get("TEPO_TEST_MARK") == mark
+    except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+        return False
+
+
+# --- Training: `training.sampler: vllm` -------------------------------------------------------------------------------
+
+QUESTION = "<|im_start|>user\nName a number between {} and 99.<|im_end|>\n<|im_start|>assistant\n"
+
+
+def train(smollm: Path, out: Path, main: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+    """Train GRPO for two rollouts with `python -c main`."""
+    prompts = out.with_suffix(".jsonl")
+    lines = [json.dumps({"prompt": QUESTION.format(n), "answer": str(n)}) for n in range(12)]
+    prompts.write_text("\n".join(lines), encoding="utf-8")
+    training: dict[str, Any] = {
+        "rollouts": 2,
+        "minibatches": 1,
+        "passes": 1,
+        "oversample": 1.0,
+        "learning_rate": 1e-5,
+        "sampler": "vllm",
+    }
+    spec = worlds.spec(out, "grpo", base=str(smollm), prompts=str(prompts), filter="none", **training | changes)
+    return subprocess.run(
+        [sys.executable, "-c", main, "--spec", json.dumps(spec), "--out", str(out)], cwd=ROOT, check=False,
+        env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=900,
+    )  # fmt: skip
+
+
+MAIN = "import sys; from core import errors; from methods import train; sys.exit(errors.run(train.main))"
+# As if TRL forgot to give the engine the new weights.
+FORGETFUL = (
+    "from trl.generation import vllm_generation as v; v.VLLMGeneration.sync_weights = lambda self: None; " + MAIN
+)
+
+
+def test_a_run_sampled_by_vllm_learns_from_the_policy_it_trains(smollm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = train(smollm, out, MAIN)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    rows = read_growing_csv(out / "curve.csv")
+    assert [int(row["rollout"]) for row in rows] == [1, 2]
+    for row in rows:
+        assert float(row["kl_step"]) > 0
+        # The sampler's own log-probs, against the trainer's of the same weights: float32 apart.
+        assert float(row["sampling_gap_mean"]) < NEAR
+        assert float(row["sampling_correlation"]) > 1 - NEAR
+    assert read_json(out / "run.json")["spec"]["training"]["sampler"] == "vllm"
+
+
+def test_weights_that_do_not_reach_the_sampler_end_the_run(smollm: Path, tmp_path: Path) -> None:
+    done = train(smollm, tmp_path / "run", FORGETFUL, learning_rate=1e-4)
+    assert done.returncode == 2, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "rollout 2: the sampler has another policy than the trainer" in done.stderr
