@@ -41,7 +41,7 @@ from evals.tree import Tree, open_tree
 
 OURS, TOOL = "ours", "tool"
 GRADERS = (OURS, *OTHERS, TOOL)
-FOLDER = "graders"
+FOLDER, WORKER = "graders", "evals.others"
 PLACE = ("checkpoint", "benchmark")
 FOUND = ("verdict", "rule", "extracted")  # rule: of a third-party grader the reason for a timeout or an error
 DIFFERENCES = (*PLACE, "gold", "label", "item_id", "sample", "grader", *FOUND)
@@ -81,11 +81,6 @@ def read_labels(path: Path) -> Labels:
         if found.setdefault((str(row["gold"]).strip(), store.clean(text)), row["label"]) != row["label"]:
             raise CorruptInputError(f"{path}: row {number}: labelled both true and false")
     return found
-
-
-def start(packages: Path | None = None) -> Pool:
-    """Return the workers of third-party graders. packages: folder that they search first for modules."""
-    return Pool(module="evals.others", compiles=True, packages=str(packages.resolve()) if packages else None)
 
 
 def judge(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
@@ -230,7 +225,7 @@ def main() -> int:
     if args.packages and not args.packages.is_dir():
         raise MissingInputError(f"--packages: {args.packages}: no folder there")
     tree, out, data = open_tree(args.tree), args.out or args.tree / FOLDER, args.data or args.tree / "data"
-    with start(args.packages) as pool:
+    with Pool(module=WORKER, packages=args.packages) as pool:
         table, not_run = compare(tree, out, pool, names=names, data=data, labels=args.labels)
     print(markdown(table, not_run))
     count = len({tuple(row[name] for name in (*PLACE, "item_id", "sample")) for row in table["differences"]})

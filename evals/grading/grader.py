@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from core.code import Code
@@ -43,15 +43,12 @@ class Question:
     thoughts: tuple[str, ...] = ()  # marks before and after the model's thoughts, besides those of `boxes`
 
 
+@dataclass
 class Grader(AbstractContextManager["Grader"]):
-    """Grades responses; keep one for many calls to keep its workers warm. A context manager.
+    """Grades responses; keep one for many calls to keep its workers warm. A context manager."""
 
-    pool: limits and workers, by default `Pool()`.
-    """
-
-    def __init__(self, *, pool: Pool | None = None):
-        self.known: dict[Task, Answer] = {}  # fast comparisons, without errors: their cause may be gone
-        self.pool = pool or Pool()
+    pool: Pool = field(default_factory=Pool)  # limits and workers
+    known: dict[Task, Answer] = field(default_factory=dict)  # fast comparisons, without errors: their cause may be gone
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -18,6 +18,7 @@ from core.files import read_csv, read_jsonl
 from core.provenance import ROOT, version
 from evals import adopt, graders
 from evals.grading import Verdict
+from evals.grading.pool import Pool
 from evals.others import OTHERS
 from evals.tree import Tree
 
@@ -43,7 +44,7 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> Any:
-    with graders.start() as pool:
+    with Pool(module=graders.WORKER) as pool:
         out = tree.root / graders.FOLDER
         return graders.compare(tree, out, pool, names=names, data=tree.root / "data", labels=labels)
 
@@ -100,7 +101,7 @@ def test_each_verdict_is_what_the_package_itself_says() -> None:
         "exact_match": lambda g, t: process_results({"answer": g}, [t])["exact_match"] == 1,
     }
     responses = pd.DataFrame({"gold": [row["gold"] for row in rows], "text": [row["output"] for row in rows]})
-    with graders.start() as pool:
+    with Pool(module=graders.WORKER) as pool:
         assert graders.unavailable(pool, own) == {}
         for name, call in own.items():
             found = list(graders.judge(pool, name, responses)["verdict"] == Verdict.CORRECT)
@@ -125,7 +126,7 @@ def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pyte
         monkeypatch.setitem(OTHERS, name, dataclasses.replace(other, seconds=0.5))
     texts = [text for hostile in HOSTILE for text in (hostile, f"\\boxed{{7}} of {len(hostile)}")]
     timeouts = 0
-    with graders.start() as pool:
+    with Pool(module=graders.WORKER) as pool:
         for name in OTHERS.keys() - graders.unavailable(pool, OTHERS):
             responses = pd.DataFrame([("7", text) for text in texts], columns=["gold", "text"], dtype=object)
             found = graders.judge(pool, name, responses)
