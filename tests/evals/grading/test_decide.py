@@ -1,16 +1,14 @@
 r"""What is decided in the calling process: the last box, kinds of golds, numbers, tolerances; and no text raises."""
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core.errors import ConfigError
 from evals import placebo, reward
@@ -18,7 +16,7 @@ from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
 from evals.grading.boxes import last_box
 from evals.grading.decide import Decision, decide, gold
-from evals.grading.grader import Grade, Grader, Question, cheap_grade
+from evals.grading.grader import Grader, Question, cheap_grade
 from evals.grading.normalise import LONGEST_ANSWER, normalise
 from evals.grading.structure import DEEPEST, parse
 from evals.reward import boxed
@@ -51,18 +49,12 @@ BOXES = {
     **{
         rf"{opens} \boxed{{1}} {closes} It is \boxed{{2}}. {opens} Or \boxed{{3}}": "2"
         for opens, closes in (
-            ("<thinking>", "</thinking>"),
-            ("<reasoning>", "</reasoning>"),
-            ("<seed:think>", "</seed:think>"),
+            *((f"<{name}>", f"</{name}>") for name in ("thinking", "reasoning", "seed:think")),
             ("[THINK]", "[/THINK]"),
             ("◁think▷", "◁/think▷"),
             ("<|begin_of_thought|>", "<|end_of_thought|>"),
             ("<|START_THINKING|>", "<|END_THINKING|>"),
-            ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-            (
-                "<|channel|>commentary to=a <|constrain|>json<|message|>",
-                "<|channel|>final <|constrain|>json<|message|>",
-            ),
+            ("<|channel|>analysis<|message|>", "<|end|><|channel|>final <|constrain|>json<|message|>"),
         )
     },
     r"<|channel|>commentary<|message|> \boxed{1}": None,
@@ -124,111 +116,68 @@ def test_what_the_item_says() -> None:
             gold("4.2", tolerance=meaningless)
 
 
-@given(
-    digits=st.integers(1, 999), places=st.integers(0, 3), exponent=st.integers(-30, 30), sign=st.sampled_from(["", "-"])
-)
-def test_no_gold_accepts_a_tenth_more_or_less(digits: int, places: int, exponent: int, sign: str) -> None:
-    value = Fraction(digits, 10**places) * Fraction(10) ** exponent * (-1 if sign else 1)
-    mantissa = f"{digits:0{places + 1}d}"
-    point = len(mantissa) - places
-    stored = f"{sign}{mantissa[:point]}{'.' if places else ''}{mantissa[point:]}e{exponent}"
-    for factor in (Fraction(9, 10), Fraction(11, 10)):
-        answer = value * factor
-        found = decide(gold(stored), normalise(f"\\frac{{{answer.numerator}}}{{{answer.denominator}}}"))
-        assert found is not None
-        assert not found.equal
-    assert decide(gold(stored), normalise(f"\\frac{{{value.numerator}}}{{{value.denominator}}}")).equal  # type: ignore[union-attr]
-
-
 # Whatever is in a box, and however little stack the caller leaves.
 
 GOLDS = ("5", "1,2", "(1,2)", r"\sqrt{2}x", r"\{1,2\}", "x<2", r"(0,1)\cup(1,2)", "f(x)=x", "4:30", r"120^\circ")
-PAIRS = [("(", ")"), ("[", "]"), (r"\{", r"\}"), ("{", "}"), (r"\left(", r"\right)"), (r"\sqrt{", "}")]
-INNER = ("1,", "", "x=", "1;", "2+", r"\cup", r"\pm", "-")
+NESTED = [
+    ("(1,", ")"),
+    ("[", "]"),
+    (r"\{x=", r"\}"),
+    ("{2+", "}"),
+    (r"\left(\pm", r"\right)"),
+    (r"\sqrt{", "}"),
+    ("(", ""),
+]
 
 
-@st.composite
-def nested(draw: st.DrawFn) -> str:
-    """Brackets in brackets, up to the longest answer, closed or not."""
-    depth = draw(st.integers(1, 900))
-    layers = draw(st.lists(st.tuples(st.sampled_from(PAIRS), st.sampled_from(INNER)), min_size=1, max_size=3))
-    opening = "".join(pair[0] + inner for pair, inner in layers)
-    closing = "".join(pair[1] for pair, _ in reversed(layers))
-    return opening * depth + "1" + closing * draw(st.sampled_from([depth, depth // 2]))
-
-
-def plain(text: str) -> object:
+def plain(text: str) -> list[object]:
     """Verdict, text and rule of the cheap stages for every gold; the task where they leave one."""
     return [cheap_grade(Question(gold(stored), f"\\boxed{{{text}}}")) for stored in GOLDS]
 
 
-@given(text=nested())
-@settings(max_examples=25, deadline=None)
-def test_the_depth_left_to_recursion_decides_nothing(text: str) -> None:
+@pytest.mark.parametrize(("opening", "closing"), NESTED)
+def test_the_depth_left_to_recursion_decides_nothing(opening: str, closing: str) -> None:
     """The caches are emptied between the two, and the second has the least stack that a caller could leave."""
-    first = plain(text)
-    for cached in (parse, normalise, gold):
-        cached.cache_clear()
-    assert _at_depth(500, lambda: plain(text)) == first
+    for depth in (DEEPEST - 1, DEEPEST + 1, 100, 331, 600, 900):
+        text = opening * depth + "1" + closing * depth
+        first = plain(text)
+        for cached in (parse, normalise, gold):
+            cached.cache_clear()
+        assert _at_depth(500, partial(plain, text)) == first
+        if (opening, depth > DEEPEST) == ("(1,", True):
+            assert decide(gold("(1,2)"), text) == Decision(False, Rule.LENGTH)
 
 
 def _at_depth(frames: int, work: Callable[[], object]) -> object:
     return work() if frames == 0 else _at_depth(frames - 1, work)
 
 
-def test_lists_nested_too_deeply_are_wrong() -> None:
-    for depth in (DEEPEST + 1, 100, 331, 332, 400, 600, 1000):  # no crash of a training
-        text = "(1," * depth + "1" + ")" * depth
-        assert decide(gold("(1,2)"), text) == Decision(False, Rule.LENGTH)
-        assert boxed([""] * 3, [f"\\boxed{{{text}}}"] * 3, ["7", "(1,2)", r"\{1\}"]) == [0.0] * 3, depth
-
-
 def test_an_unexpected_exception_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(question: Question) -> Grade:
-        if "6" in question.response:
-            raise ZeroDivisionError
-        return cheap_grade(question)  # type: ignore[return-value]
+    def fail(question: Question) -> Any:
+        return 1 / 0 if "6" in question.response else cheap_grade(question)
 
     monkeypatch.setattr(grader_module, "cheap_grade", fail)
     with Grader() as grader:
         grades = grader.grade([Question(gold("5"), text) for text in (r"\boxed{5}", r"\boxed{6}", r"\boxed{7}")])
-    assert [(grade.verdict, grade.rule) for grade in grades] == [
-        (Verdict.CORRECT, Rule.STRING),
-        (Verdict.ERROR, "ZeroDivisionError"),
-        (Verdict.WRONG, Rule.NUMBER),
-    ]
-
-
-SIGNS = [*"0123456789+-*=;?,x()#", "\\boxed{", "}", " "]
-
-
-def _scribble(rng: random.Random) -> str:
-    """What a model that cannot calculate yet writes into its box."""
-    return "".join(rng.choice(SIGNS) for _ in range(rng.randrange(12)))
+    assert [grade.verdict for grade in grades] == [Verdict.CORRECT, Verdict.ERROR, Verdict.WRONG]
+    assert grades[1].rule == "ZeroDivisionError"
 
 
 def test_integer_answers_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a worker was started")
-
-    monkeypatch.setattr("evals.grading.pool.Pool._start", refuse)
-    rng = random.Random(1)
-    responses = [f"so \\boxed{{{_scribble(rng)}}}" for _ in range(1000)]
-    answers = [str(rng.randrange(200)) for _ in responses]
-    assert set(boxed(answers, responses, answers)) <= {0.0, 1.0}
+    """Nor does anything that a model which cannot calculate yet writes into its box."""
+    monkeypatch.setattr("evals.grading.pool.Pool._start", lambda pool: pytest.fail("a worker was started"))
+    rng, signs = random.Random(1), [*"0123456789+-*=;?,x()#", "\\boxed{", "}", " "]
+    scribbles = ["".join(rng.choices(signs, k=rng.randrange(12))) for _ in range(1000)]
+    answers = [str(rng.randrange(200)) for _ in scribbles]
+    assert set(boxed(answers, [f"so \\boxed{{{text}}}" for text in scribbles], answers)) <= {0.0, 1.0}
 
 
 def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
-    found: list[list[float]] = []
+    def work() -> list[float | None]:
+        return boxed(["", ""], [r"\boxed{\sqrt{8}}", r"\boxed{\sqrt{7}}"], [r"2\sqrt{2}"] * 2)
 
-    def work() -> None:
-        found.append(boxed(["", ""], [r"\boxed{\sqrt{8}}", r"\boxed{\sqrt{7}}"], [r"2\sqrt{2}"] * 2))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        found = [thread.result() for thread in [threads.submit(work) for _ in range(2)]]
     assert found == [[1.0, 0.0]] * 2
     for grader in reward._GRADER.values():
         grader.close()
@@ -236,30 +185,25 @@ def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
 
 # Placebos
 
-SIZE = 8  # responses of a group
-draws = st.lists(st.sampled_from([0.0, 1.0]), min_size=SIZE, max_size=20 * SIZE)
-seeds = st.integers(0, 2**63 - 1)
 
-
-@given(rewards=draws, seed=seeds)
-def test_what_each_placebo_makes_of_the_rewards(rewards: list[float], seed: int) -> None:
+def test_what_each_placebo_makes_of_the_rewards() -> None:
     """A number for each response, which depends on nothing but the arguments; of the coin's, not on the rewards."""
-    before, other, texts = list(rewards), [1.0 - reward for reward in rewards], [r"\boxed{1}"] * len(rewards)
-    for name, function in placebo.CATALOG.items():
-        random.seed(1)
-        first = function(rewards, texts, seed)
-        random.seed(2)
-        assert function(rewards, texts, seed) == first, name
-        assert len(first) == len(rewards), name
-        assert set(first) <= {0.0, 1.0}, name
-        assert rewards == before, name  # the true rewards, which the curve records
-    assert placebo.coin(rewards, texts, seed) == placebo.coin(other, [""] * len(rewards), seed)
-    assert placebo.inverted(rewards, texts, seed) == other
-    assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
-
-
-def test_a_coin_is_fair_and_differs_within_a_group_and_between_draws() -> None:
-    drawn = [placebo.coin([1.0] * SIZE, ["same"] * SIZE, derive(1, "placebo", n, 0)) for n in range(1000)]
+    rng, size = random.Random(0), 8  # responses of a group
+    drawn = []
+    for n in range(1000):
+        rewards, texts, seed = rng.choices([0.0, 1.0], k=size), [r"\boxed{1}"] * size, derive(1, "placebo", n, 0)
+        before, other = list(rewards), [1.0 - reward for reward in rewards]
+        for name, function in placebo.CATALOG.items():
+            random.seed(n)
+            first = function(rewards, texts, seed)
+            random.seed(n + 1)
+            assert function(rewards, texts, seed) == first, name
+            assert (len(first), {*first} | {0.0, 1.0}) == (size, {0.0, 1.0}), name
+            assert rewards == before, name  # the true rewards, which the curve records
+        drawn.append(placebo.coin(rewards, texts, seed))
+        assert placebo.coin(other, [""] * size, seed) == drawn[-1]
+        assert placebo.inverted(rewards, texts, seed) == other
+        assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
     assert sum(len(set(group)) == 2 for group in drawn) > 950  # 2 of 256 groups are constant
     assert len(set(map(tuple, drawn))) > 200
     for place in zip(*drawn, strict=True):  # each a fair coin: four standard deviations, with fixed seeds

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.errors import BenchError
+from core.errors import BenchError, ConfigError
 from core.files import write_json, write_text
 from core.provenance import ROOT, sha256_file
 from evals import data
-from evals.benchmark import benchmark, definition
+from evals.benchmark import definition
 from evals.grade import grade
 from evals.grading import Verdict
 from evals.grading.decide import gold
@@ -54,9 +55,8 @@ def test_every_death_has_its_reason_and_other_comparisons_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process is left, and workers got no secret of the environment."""
-    for name, value in planted.ENVIRONMENT.items():
+    for name, value in (planted.ENVIRONMENT | {"LC_TIME": "C"}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("LC_TIME", "C")
     bad = [answer.format(tmp_path) for answer in ENDINGS]
     with Pool(workers=2, cpu_seconds=0.4, module=FRAGILE) as pool:
         first, *found, last = pool.compare(tasks(["fine 1", *bad, "fine 2"]))
@@ -65,8 +65,7 @@ def test_every_death_has_its_reason_and_other_comparisons_go_on(
         assert worker.children() == []
     assert not worker.is_running()
     assert not list(tmp_path.iterdir())
-    endings = {asked: (answer.outcome, answer.reason) for asked, answer in zip(ENDINGS, found, strict=True)}
-    assert endings == ENDINGS
+    assert [(answer.outcome, answer.reason) for answer in found] == [*ENDINGS.values()]
     assert first.outcome == last.outcome == "correct"
     assert planted.told(given, planted.WORDS) == set()
     assert {b"LC_TIME=C", f"PATH={os.environ['PATH']}".encode()} <= set(given.split(b"\0"))
@@ -86,14 +85,12 @@ def test_a_killed_comparison_is_tried_once_more(whole: bool) -> None:
             time.sleep(0.01)
         (_worker(pool) if whole else comparing[0]).kill()
 
-    seen: list[tuple[int, str]] = []
     with Pool(workers=2, module=FRAGILE) as pool:
         thread = threading.Thread(target=kill)
         thread.start()
-        found = pool.compare(tasks(["sleep 1.0"]), report=lambda index, answer: seen.append((index, answer.outcome)))
+        found = pool.compare(tasks(["sleep 1.0"]))
         thread.join()
     assert [answer.outcome for answer in found] == ["correct"]
-    assert seen == [(0, "correct")]
 
 
 def _worker(pool: Pool) -> psutil.Process:
@@ -173,7 +170,7 @@ def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
         for stored in (*HOSTILE_GOLDS, "1,2", "(1,2)"):
             cheap_grade(Question(gold(stored), text))  # without a limit: this comes to an end
     questions = [Question(gold(stored), text) for text in HOSTILE.values() for stored in HOSTILE_GOLDS]
-    with Grader(pool=Pool(cpu_seconds=1.0)) as grader:
+    with Grader(Pool(cpu_seconds=1.0)) as grader:
         *grades, next_one = grader.grade([*questions, Question(gold(r"\sqrt{8}"), _box(r"2\sqrt{2}"))])
     found = {name: {grade.verdict for grade in grades[2 * n : 2 * n + 2]} for n, name in enumerate(HOSTILE)}
     allowed = {Verdict.WRONG, Verdict.NO_ANSWER, Verdict.TIMEOUT, Verdict.ERROR}
@@ -189,70 +186,68 @@ def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
 
 # The command
 
-KEY = "syn_mix3"
-Rows = dict[str, Any]
+
+def _data(folder: Path, golds: Sequence[str], **facts: Any) -> list[str]:
+    """Define a benchmark with these golds, and return its item ids."""
+    items = data.items([{"problem": f"Problem {n}", "answer": gold} | facts for n, gold in enumerate(golds)])
+    write_text(folder / "mine.jsonl", data.text(items))
+    digest = data.content_sha256(items)
+    write_json(definition(folder, "mine"), {"title": "", "tool": "", "sha256": digest, "n": len(items)})
+    return [item.item_id for item in items]
 
 
-def _write(folder: Path, rows: Rows, key: str = KEY, **facts: Any) -> Path:
+def _samples(folder: Path, ids: Sequence[str], texts: Sequence[bytes], stops: Sequence[str] = ()) -> Path:
+    """Write samples of items, one of each; the texts may be broken."""
     folder.mkdir(exist_ok=True)
-    path = folder / f"{key}.parquet"
-    pq.write_table(pa.table(rows), path)
-    entry = {"sha256": sha256_file(path), "rows": len(rows["item_id"])} | facts
-    (folder / "samples.json").write_text(json.dumps({"benchmarks": {key: entry}}))
+    count, path = len(texts), folder / "mine.parquet"
+    response = pa.Array.from_buffers(pa.string(), count, pa.array(texts, pa.binary()).buffers())
+    stop = [*stops, *["stop"] * (count - len(stops))]
+    pq.write_table(pa.table({"item_id": ids, "sample": [0] * count, "response": response, "stop": stop}), path)
+    write_json(folder / "samples.json", {"benchmarks": {"mine": {"sha256": sha256_file(path), "rows": count}}})
     return folder
 
 
-def test_the_command_gives_one_verdict_per_response(quick_data: Path, tmp_path: Path) -> None:
+def test_the_command_gives_one_verdict_per_response(tmp_path: Path) -> None:
     """Broken text is graded, not refused."""
-    items = data.load(benchmark(KEY), quick_data)
-    texts = [f"so \\boxed{{{item.answer}}}".encode() for item in items for _ in range(2)]
-    texts[:5] = b"It is 5.", rb"so \boxed{", rb"\boxed{y}", rb"\boxed{1+", b"\xff\xfe \x00 \\boxed{\xc3}"
-    stops = ["stop", "length", *["stop"] * (len(texts) - 2)]
-    response = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
-    rows = {"item_id": [item.item_id for item in items for _ in range(2)], "sample": [0, 1] * len(items)}
-    samples, out = _write(tmp_path / "samples", {**rows, "response": response, "stop": stops}), tmp_path / "grades"
-    done = subprocess.run(
-        [sys.executable, "-m", "evals.grade", "--samples", samples, "--data", quick_data, "--out", out],
-        cwd=ROOT, capture_output=True, text=True, timeout=1800,
-    )  # fmt: skip
+    texts = [b"It is 5.", rb"so \boxed{", rb"\boxed{y}", rb"\boxed{1+", b"\xff\xfe \x00 \\boxed{\xc3}", rb"\boxed{5}"]
+    ids, out = _data(tmp_path, ["5"] * 6), tmp_path / "grades"
+    samples = _samples(tmp_path / "samples", ids, texts, ["stop", "length"])
+    words = ["--samples", samples, "--data", tmp_path, "--out", out]
+    done = subprocess.run([sys.executable, "-m", "evals.grade", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert f"{KEY}: correct 35" in done.stdout
-    assert "40/40" in done.stderr
-    table = pq.read_table(out / f"{KEY}.parquet").to_pydict()
-    assert (table["item_id"], table["sample"]) == (rows["item_id"], rows["sample"])
-    assert table["verdict"] == ["no_answer", "truncated", "wrong", "no_answer", "wrong", *["correct"] * 35]
-    assert table["extracted"][:2] == [None, None]
-    entry = json.loads((out / "grades.json").read_text())["benchmarks"][KEY]
-    assert entry["sha256"] == sha256_file(out / f"{KEY}.parquet")
-    assert entry["samples_sha256"] == sha256_file(samples / f"{KEY}.parquet")
+    assert ("mine: correct 1, wrong 2" in done.stdout, "6/6" in done.stderr) == (True, True)
+    table = pq.read_table(out / "mine.parquet").to_pydict()
+    assert table["item_id"] == ids
+    assert table["verdict"] == ["no_answer", "truncated", "wrong", "no_answer", "wrong", "correct"]
+    assert table["extracted"][:3] == [None, None, "y"]
+    entry = json.loads((out / "grades.json").read_text())["benchmarks"]["mine"]
+    assert entry["sha256"] == sha256_file(out / "mine.parquet")
+    assert entry["samples_sha256"] == sha256_file(samples / "mine.parquet")
     assert entry["verdicts"] == {str(v): table["verdict"].count(str(v)) for v in Verdict}
 
 
 def test_other_golds_other_samples_and_damaged_grades_are_graded_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, out = tmp_path / "data", tmp_path / "grades"
-    rows: Rows = {"item_id": [data.item_id(f"Problem {n}") for n in range(2)], "sample": [0, 0]}
-    rows |= {"response": [r"\boxed{3}"] * 2, "stop": ["stop"] * 2}
+    out = tmp_path / "grades"
 
-    def define(*golds: str) -> None:
-        items = data.items([{"problem": f"Problem {n}", "answer": gold} for n, gold in enumerate(golds)])
-        write_text(folder / "mine.jsonl", data.text(items))
-        facts = {"title": "Mine", "tool": "none", "sha256": data.content_sha256(items), "n": len(items)}
-        write_json(definition(folder, "mine"), facts)
-
-    def verdicts() -> list[str] | None:
+    def verdicts(golds: Sequence[str], *texts: bytes) -> list[str] | None:
         """Of the responses, or None where the grades that are there stay."""
-        grade(_write(tmp_path / "samples", rows, "mine"), folder, out)
+        grade(_samples(tmp_path / "samples", _data(tmp_path, golds), texts), tmp_path, out)
         stay = "grades are there" in capsys.readouterr().out
         return None if stay else pq.read_table(out / "mine.parquet")["verdict"].to_pylist()
 
-    define("3", "4")
-    assert verdicts() == ["correct", "wrong"]
-    assert verdicts() is None
-    define("4", "3")
-    assert verdicts() == ["wrong", "correct"]
-    rows["response"][1] = r"\boxed{0}"
-    assert verdicts() == ["wrong", "wrong"]
+    three, zero = rb"\boxed{3}", rb"\boxed{0}"
+    assert verdicts("34", three, three) == ["correct", "wrong"]
+    assert verdicts("34", three, three) is None
+    assert verdicts("43", three, three) == ["wrong", "correct"]
+    assert verdicts("43", three, zero) == ["wrong", "wrong"]
     (out / "mine.parquet").write_bytes(b"PAR1")
-    assert verdicts() == ["wrong", "wrong"]
+    assert verdicts("43", three, zero) == ["wrong", "wrong"]
+
+
+def test_a_gold_that_cannot_be_read_is_named_with_its_benchmark_and_item(tmp_path: Path) -> None:
+    (id,) = _data(tmp_path, ["2"], tolerance="much")
+    samples = _samples(tmp_path / "samples", [id], [b""])
+    with pytest.raises(ConfigError, match=f"^mine: item {id}: item: tolerance: 'much' is not a number$"):
+        grade(samples, tmp_path, tmp_path / "grades")
