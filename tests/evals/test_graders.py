@@ -15,27 +15,17 @@ import pytest
 
 from core.errors import BenchError
 from core.files import read_csv, read_jsonl
-from core.provenance import ROOT, version
+from core.provenance import ROOT
 from evals import adopt, graders
 from evals.grading import Verdict
 from evals.grading.pool import Pool
 from evals.others import OTHERS
 from evals.tree import Tree
+from tests.evals.grading.test_pool import HOSTILE, PROOF
 
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
 HELD_OUT = read_jsonl(LABELS)
 KEY = "mine"
-
-
-def write_tree(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Tree:
-    """The tree that `evals.adopt` makes of rows with problem, gold, output and correct: the tool's verdict."""
-    write_lines(folder / "model.jsonl", rows)
-    words = ["--from", "jsonl", str(folder / "model.jsonl"), "--benchmark", KEY, "--out", str(folder / "tree")]
-    words += ["--fields", "response=output,sample=@order,correct=correct"]
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sys.argv", ["adopt", *words])
-        adopt.main()
-    return Tree(folder / "tree")
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
@@ -43,23 +33,28 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def compared(tree: Tree, names: Sequence[str], labels: Path | None = None) -> Any:
-    with Pool(module=graders.WORKER) as pool:
-        out = tree.root / graders.FOLDER
-        return graders.compare(tree, out, pool, names=names, data=tree.root / "data", labels=labels)
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The held-out responses; the tool is right on 31 and has no verdict on the last."""
+    """The held-out responses as `evals.adopt` writes them; the tool is right on 31 and has no verdict on the last."""
+    folder = tmp_path_factory.mktemp("graders")
     rows = [row | {"correct": row["label"]} for row in HELD_OUT[:-1]] + [HELD_OUT[-1] | {"correct": None}]
-    return write_tree(tmp_path_factory.mktemp("graders"), rows)
+    path = str(write_lines(folder / "model.jsonl", rows))
+    fields = "response=output,sample=@order,correct=correct"
+    words = ["--from", "jsonl", path, "--benchmark", KEY, "--out", str(folder / "tree"), "--fields", fields]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sys.argv", ["adopt", *words])
+        adopt.main()
+    return Tree(folder / "tree")
 
 
 def test_files_agree_with_labels_and_with_a_count_by_hand(tree: Tree) -> None:
-    table, not_run = compared(tree, ("ours", "exact_match", "tool"), LABELS)
+    with Pool(module=graders.WORKER) as pool:
+        out, data, names = tree.root / "graders", tree.root / "data", ("ours", "exact_match", "tool")
+        table, not_run = graders.compare(tree, out, pool, names=names, data=data, labels=LABELS)
+        for reason in graders.unavailable(pool, ["minerva"]).values():  # it needs another antlr4 than ours
+            assert "antlr4-python3-runtime==4.11" in reason
     accuracy, differences = (
-        read_csv(tree.root / graders.FOLDER / f"{name}.csv", name, columns)
+        read_csv(out / f"{name}.csv", name, columns)
         for name, columns in (("accuracy", graders.ACCURACY), ("differences", graders.DIFFERENCES))
     )
     rows = {row["grader"]: [row[name] for name in ("right", "score", *graders.COUNTS)] for row in accuracy}
@@ -74,17 +69,6 @@ def test_files_agree_with_labels_and_with_a_count_by_hand(tree: Tree) -> None:
     text = graders.markdown(table, not_run)
     assert f"| ours |  | {missed} | 0 |" in text
     assert f"| exact_match | 32 | {missed} | 0 | 53.1 |" in text
-
-
-def test_what_cannot_run_is_named(tmp_path: Path) -> None:
-    tree = write_tree(tmp_path, [HELD_OUT[n] | {"correct": None} for n in [10] * 6 + [18] * 6])
-    found, not_run = compared(tree, ("ours", "minerva", "exact_match", "tool"))
-    assert {row["responses"] for row in found["accuracy"]} == {12}
-    assert not_run.pop("tool") == "no verdicts in the column tool_correct of the samples"
-    wanted = {} if str(version("antlr4-python3-runtime")).startswith("4.11") else {"minerva"}
-    assert not_run.keys() == set(wanted)
-    assert all("antlr4-python3-runtime==4.11" in reason for reason in not_run.values())
-    assert {row["grader"] for row in found["accuracy"]} == {"ours", "minerva", "exact_match"} - set(wanted)
 
 
 @pytest.mark.slow
@@ -109,32 +93,20 @@ def test_each_verdict_is_what_the_package_itself_says() -> None:
             assert 0 < sum(found) < len(found)
 
 
-HOSTILE = (
-    r"\boxed{" + "(" * 30000 + "}",
-    r"\boxed{\frac{" * 5000,
-    r"\boxed{9^{9^{9^{9^{9}}}}}",
-    r"\boxed{\int_0^7 e^{x^{x}}dx + \sum_{n=1}^{10^{9}} \frac{1}{n^n}}",
-    "$" * 20000 + r"\text{" * 5000,
-    "9**9**9**9**9**9 " * 20,
-    "\x00\u202e\ud800\\boxed{7",
-)
-
-
 @pytest.mark.slow
 def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, other in OTHERS.items():
         monkeypatch.setitem(OTHERS, name, dataclasses.replace(other, seconds=0.5))
-    texts = [text for hostile in HOSTILE for text in (hostile, f"\\boxed{{7}} of {len(hostile)}")]
-    timeouts = 0
+    texts = [text for name, hostile in HOSTILE.items() for text in (f"\\boxed{{{hostile}}}", rf"{name}: \boxed{{7}}")]
+    responses = pd.DataFrame([("7", text) for text in texts], columns=["gold", "text"], dtype=object)
     with Pool(module=graders.WORKER) as pool:
         for name in OTHERS.keys() - graders.unavailable(pool, OTHERS):
-            responses = pd.DataFrame([("7", text) for text in texts], columns=["gold", "text"], dtype=object)
             found = graders.judge(pool, name, responses)
             assert set(found["verdict"][1::2]) == {"wrong" if name == "minerva" else "correct"}
             assert not set(found["verdict"][::2]) & {"correct"}, name
             assert all(found["rule"][found["verdict"].isin(("timeout", "error"))])
-            timeouts += list(found["verdict"]).count("timeout")
-    assert timeouts
+            assert "timeout" in set(found["verdict"]) or name != "math_verify"
+    assert not PROOF.exists()
 
 
 def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
