@@ -13,17 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from evals.grading.boxes import balanced, last_box
-from evals.grading.quantities import (
-    AND_PART,
-    FACTORS,
-    NO_ANNOUNCEMENT,
-    NOT_A_UNIT,
-    PART_WORD,
-    PARTS,
-    REMARK,
-    counted,
-    proper,
-)  # fmt: skip
+from evals.grading.quantities import AND_PART, FACTORS, NO_LEAD, NO_UNIT, PART_WORD, PARTS, REMARK, counted, proper
 from evals.grading.spellings import SPELLINGS, SYMBOLS
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
@@ -71,8 +61,8 @@ _NUMBER_AHEAD = re.compile(r"\.?\d|\\(?:frac|sqrt|pi|text)")
 # Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}
 _ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
 _LEAD = re.compile(
-    rf"^(?:{WRAPPER}\s*\{{{NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
-    rf"|({WRAPPER}\s*\{{){NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
+    rf"^(?:{WRAPPER}\s*\{{{NO_LEAD}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"|({WRAPPER}\s*\{{){NO_LEAD}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _REMARK = re.compile(rf"({WRAPPER}\s*\{{[^{{}}()]*){REMARK}(?=[\s.]*\}}\s*$)")
@@ -83,11 +73,11 @@ _RELATION = re.compile(r"[<>]|\\[lgn]eq(?![A-Za-z])")
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
     rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}?\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
-    rf"{NOT_A_UNIT}[^{{}}]*)\}}"
+    rf"{NO_UNIT}[^{{}}]*)\}}"
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     # \mathrm{e} and \mathrm{i} are numbers
-    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{NOT_A_UNIT}[^{{}}]{{2,}})\}}"
+    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{NO_UNIT}[^{{}}]{{2,}})\}}"
     # m s^{-2}: with an exponent in braces; not of a letter that is not a unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
     r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
@@ -140,16 +130,6 @@ _TAIL = re.compile(
 )
 _TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
 _STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
-_SETS = tuple(
-    (re.compile(pattern, re.IGNORECASE), statement)
-    for pattern, statement in (
-        (r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
-        (r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
-        (r"natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
-        (r"integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
-        ("", r"\in\mathbb{R}"),  # carries no information
-    )
-)
 # Words for a number or a set.
 _SAID = {
     r"none|(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*"
@@ -169,6 +149,13 @@ def rules(*texts: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
     return tuple((re.compile(pattern), made) for pattern, made in texts)
 
 
+_SETS = rules(
+    (r"(?i)non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
+    (r"(?i)positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
+    (r"(?i)natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
+    (r"(?i)integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
+    ("", r"\in\mathbb{R}"),  # carries no information
+)
 _TYPESETTING = rules(
     (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
     (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),

@@ -126,10 +126,8 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
     names = [side[0] for side in named if len(side) == 2 and NAMES.fullmatch(side[0])]
     letters = tuple(dict.fromkeys(names))
     size = len(letters)
-    different = (
-        len({letter.partition("_")[0] for letter in letters}) == size > 1
-    )  # x_1 and x_2 are values of one letter
-    if not different or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
+    apart = {letter.partition("_")[0] for letter in letters}  # x_1 and x_2 are values of one letter
+    if not len(apart) == size > 1 or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
         return Structure(form=LIST, members=members)
     values = [Structure(side[1]) for side in named]
     points = [Structure("", "()", tuple(values[at : at + size]), letters) for at in range(0, len(values), size)]
@@ -295,24 +293,14 @@ def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None
     # bounds the number of comparisons, each of which may need algebra; more than double is not a repetition of roots
     if len(answers) > 2 * len(golds) + SPARE_MEMBERS:
         return False
-    met: list[bool | None] = [False] * len(answers)
-    undecided = False
+    table: list[list[bool | None]] = []
     for g in golds:
-        matched: bool | None = False
-        for index, a in enumerate(answers):
-            if matched and met[index]:
-                continue  # both are already matched: one comparison fewer
-            equal = compare(g, a, leaf)
-            matched, met[index] = (
-                True if before or equal else None if None in (before, equal) else False
-                for before in (matched, met[index])
-            )
-        if matched is False:
+        table.append([compare(g, a, leaf) for a in answers])
+        if not {True, None} & {*table[-1]}:
             return False
-        undecided |= matched is None
-    if False in met:
-        return False
-    return None if undecided or None in met else True
+    lines = [*table, *([row[at] for row in table] for at in range(len(answers)))]
+    ends = [True if True in line else None if None in line else False for line in lines]
+    return False if False in ends else None if None in ends else True
 
 
 def _ordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:
