@@ -14,9 +14,8 @@ from evals.grading import Rule, structure
 from evals.grading.boxes import balanced, last_box
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, choice, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
-from evals.grading.readings import beside_number
 
-_NUMERIC = ("integer", "decimal", "scientific", "exact")
+NUMERIC = ("integer", "decimal", "scientific", "exact")
 # 2,500, 1,234,567 and, as in India, 12,34,567; not 1,25
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+|(?:,\d{2})+,\d{3})(?![\d,])")
 _ROW = re.compile(r"\\begin\{([pbB]?matrix)\}([^\\]*&[^\\]*)\\end\{\1\}")
@@ -151,15 +150,9 @@ def decide(gold: Gold, answer: str) -> Decision | None:
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
 
 
-def reading(gold: Gold, answer: str) -> str | None:
-    """Return the normalised reading of a raw answer beside a gold that is a number (`readings`); None without one."""
-    rest = beside_number(answer) if gold.kind in _NUMERIC else None
-    return None if rest is None else normalise(rest)
-
-
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """Compare `gold` with every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
-    numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
+    numeric = gold.kind in NUMERIC  # then 2,500 is not a list
     if structure.integers(gold.text, answer) is None:
         return False
     gold_text, answer = as_intervals(gold.text, answer)
@@ -186,7 +179,7 @@ def _readings(answer: str, kind: str, *, ordered: bool) -> list[str]:
     else:
         readings += [answer, re.sub(r"^(-?\d*\.\d+)\((\d+)\)$", r"\1\\overline{\2}", answer)]  # 0.1(6); or a product
         readings += ordinal.groups() if (ordinal := _ORDINAL.fullmatch(answer)) else ()
-    if kind in _NUMERIC and (unit := _BARE_UNIT.search(answer)) and unit.end() == len(answer):
+    if kind in NUMERIC and (unit := _BARE_UNIT.search(answer)) and unit.end() == len(answer):
         readings.append(answer[: unit.start()])
     if ordered and (point := _as_point(answer)):
         readings.append(point)

@@ -12,9 +12,10 @@ from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
 from evals.grading.boxes import last_box
-from evals.grading.decide import Gold, angles, decide, reading
-from evals.grading.normalise import LONGEST_ANSWER, clean
+from evals.grading.decide import NUMERIC, Gold, angles, decide
+from evals.grading.normalise import LONGEST_ANSWER, clean, normalise
 from evals.grading.pool import QUICK, Answer, Pool, Task
+from evals.grading.readings import beside_number
 
 # Packages that can change a verdict; those on percentages differ between versions of antlr4.
 PACKAGES = ("math-verify", "latex2sympy2-extended", "sympy", "mpmath", "antlr4-python3-runtime")
@@ -111,8 +112,9 @@ def cheap_grade(question: Question) -> Grade | Task:
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
     # an answer that is right unchanged stays right
-    if (decision is None or not decision.equal) and (other := reading(gold, box)) is not None:
-        answer, decision = other, decide(gold, other)
+    if gold.kind in NUMERIC and not (decision and decision.equal) and (other := beside_number(box)) is not None:
+        answer = normalise(other)
+        decision = decide(gold, answer)
     if decision is None:
         if gold.kind == "unparsed":
             return Grade(Verdict.UNPARSED_GOLD, box, answer, Rule.STRING)

@@ -64,9 +64,16 @@ def number(text: str) -> Number | None:
         scale = Fraction(10) ** exponent
         value = Fraction(mantissa.rstrip(".")) * scale
         return Number(-value if sign == "-" else value, "scientific", _last_digit(mantissa) * scale)
-    repeating = _REPEATING.fullmatch(text)
-    exact = _repeating(*repeating.groups()) if repeating else arithmetic(text)
-    return None if exact is None else Number(exact, "exact")
+    if repeating := _REPEATING.fullmatch(text):
+        return Number(_repeating(*repeating.groups()), "exact")
+    if text.count(":") > 1:  # 3:4:5 is not a quotient
+        return None
+    try:
+        reader = Reader(text)
+        exact = reader.sum(0)
+    except (NotArithmeticError, ArithmeticError):
+        return None
+    return Number(exact, "exact") if reader.at == len(reader.tokens) else None
 
 
 def _last_digit(decimal: str) -> Fraction:
@@ -80,18 +87,6 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
     value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
     value /= 10 ** len(start)
     return -value if sign == "-" else value
-
-
-def arithmetic(text: str) -> Fraction | None:
-    """Return the value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is not a quotient
-        return None
-    try:
-        reader = Reader(text)
-        value = reader.sum(0)
-        return value if reader.at == len(reader.tokens) else None
-    except (NotArithmeticError, ArithmeticError):
-        return None
 
 
 class NotArithmeticError(Exception):
