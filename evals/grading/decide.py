@@ -5,7 +5,7 @@ microseconds and starts no process.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -86,16 +86,15 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
         text = ordinal[1]
     try:
         bound = None if tolerance is None else Fraction(str(tolerance))
-    except ValueError as error:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
+    except ValueError:
+        bound = Fraction(0)
     if bound is not None and bound <= 0:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
     if _malformed(str(answer)):
         return Gold(text, "unparsed", bound, multiple)
-    radians = normalise(str(answer), radians=True) if in_degrees(str(answer)) else None
-    return Gold(text, _kind(text, multiple), bound, multiple, radians)
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
 
 
 def _malformed(answer: str) -> bool:
@@ -385,9 +384,10 @@ _TURN = re.compile(r"(?:\\circ|\\degree|°|(?<![A-Za-z])deg(?:ree)?s?(?![A-Za-z]
 _TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc|cis)(?![A-Za-z])")
 
 
-def in_degrees(text: str) -> bool:
-    """Return whether a raw text has an angle in degrees."""
-    return _TURN.search(text) is not None and normalise(text, radians=True) != normalise(text)
+def _in_radians(answer: str) -> str | None:
+    """Return a raw text normalised with degrees as radians; None where it has no angle in degrees."""
+    radians = normalise(answer, radians=True) if _TURN.search(answer) else None
+    return None if radians == normalise(answer) else radians
 
 
 def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
@@ -400,16 +400,15 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
         return gold, answer
     if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
         return gold, letter
-    text = normalise(answer)
-    degrees = _TURN.search(answer) is not None and in_degrees(answer)
-    if not degrees and gold.radians is None:
+    text, radians = normalise(answer), _in_radians(answer)
+    if radians is None and gold.radians is None:
         return gold, text
     pi = "\\pi" in text or "\\pi" in gold.text
-    functions = _TRIGONOMETRY.search(text if degrees else gold.text) is not None
+    functions = _TRIGONOMETRY.search(gold.text if radians is None else text) is not None
     # a function of bare numbers next to one of degrees lacks its sign: sin 80 means sin 80 degrees
-    lost = functions and not (degrees and gold.radians) and _TRIGONOMETRY.search(gold.text if degrees else text)
+    lost = None in (radians, gold.radians) and _TRIGONOMETRY.search(text if radians is None else gold.text)
     if not pi and (lost or not functions):
         return gold, text
     if gold.radians is not None:
-        gold = Gold(gold.radians, _kind(gold.radians, gold.multiple), gold.tolerance, gold.multiple, gold.radians)
-    return gold, normalise(answer, radians=True) if degrees else text
+        gold = replace(gold, text=gold.radians, kind=_kind(gold.radians, gold.multiple))
+    return gold, text if radians is None else radians

@@ -4,8 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from core.code import Code
@@ -14,12 +13,11 @@ from evals.grading import Grade, Rule, Verdict
 from evals.grading.boxes import last_box
 from evals.grading.decide import NUMERIC, Gold, angles, decide
 from evals.grading.normalise import LONGEST_ANSWER, clean, normalise
-from evals.grading.pool import QUICK, Answer, Pool, Task
+from evals.grading.pool import Answer, Pool, Task
 from evals.grading.readings import beside_number
 
 # Packages that can change a verdict; those on percentages differ between versions of antlr4.
 PACKAGES = ("math-verify", "latex2sympy2-extended", "sympy", "mpmath", "antlr4-python3-runtime")
-MOST_IN_MEMORY = 100_000  # comparisons kept: a training run requests rewards for days
 
 
 @cache
@@ -44,19 +42,8 @@ class Question:
     thoughts: tuple[str, ...] = ()  # marks before and after the model's thoughts, besides those of `boxes`
 
 
-@dataclass
-class Grader(AbstractContextManager["Grader"]):
-    """Grades responses; keep one for many calls to keep its workers warm. A context manager."""
-
-    pool: Pool = field(default_factory=Pool)  # limits and workers
-    known: dict[Task, Answer] = field(default_factory=dict)  # fast comparisons, without errors: their cause may be gone
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        self.pool.close()
+class Grader(Pool):
+    """Grades responses; keep one for many calls to keep its workers warm. Close it, or use it as a context manager."""
 
     def grade(
         self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda done: None
@@ -66,8 +53,6 @@ class Grader(AbstractContextManager["Grader"]):
         `report(n)` is called whenever n questions have their grade. An unexpected exception is the verdict `error`: no
         response may end a training or evaluation.
         """
-        if len(self.known) >= MOST_IN_MEMORY:
-            self.known.clear()
         grades: list[Grade | Task] = []
         for question in questions:
             try:
@@ -76,21 +61,17 @@ class Grader(AbstractContextManager["Grader"]):
                 grades.append(Grade(Verdict.ERROR, None, None, type(error).__name__))
         # Equal comparisons run once: samples of one problem often give the same answer.
         waiting = Counter(grade for grade in grades if isinstance(grade, Task))
-        new = [task for task in waiting if task not in self.known]
-        done = len(questions) - sum(waiting[task] for task in new)
+        tasks, done = list(waiting), len(questions) - waiting.total()
 
         def count(number: int, _: Answer) -> None:
             nonlocal done
-            done += waiting[new[number]]
+            done += waiting[tasks[number]]
             report(done)
 
         report(done)
-        answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
-        # Slower comparisons run again: their share of a budget must not depend on earlier batches.
-        passing = (Verdict.ERROR, Verdict.TIMEOUT)
-        self.known |= {task: a for task, a in answers.items() if a.outcome not in passing and a.seconds <= QUICK}
+        answers = dict(zip(tasks, self.compare(tasks, batch=len(tasks), report=count), strict=True))
         return [
-            _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
+            _grade_of(question, grade, answers[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)
         ]
 

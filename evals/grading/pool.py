@@ -15,10 +15,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Self
 
 from core.errors import BenchError
 from core.provenance import ROOT, cores
@@ -31,7 +32,6 @@ TOO_SLOW = "CPU seconds"  # the reason of an answer that exhausted them
 # grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds
 # 30 take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
 FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
-QUICK = FIRST_SECONDS / SHARING  # a budget never cuts a faster comparison short
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 # The only variables of the caller that a worker inherits. It reads text that a model wrote, and others may hold tokens
 # and keys, or change Python's imports.
@@ -75,7 +75,7 @@ Report = Callable[[int, Answer], object]
 
 
 @dataclass
-class Pool(AbstractContextManager["Pool"]):
+class Pool:
     """Started on the first task; `close` it, or use it as a context manager."""
 
     workers: int | None = None  # parallel comparing processes, by default one per core available to this process
@@ -84,6 +84,9 @@ class Pool(AbstractContextManager["Pool"]):
     module: str = "evals.grading.worker"
     packages: Path | None = None  # folder that workers search first for modules
     worker: tuple[subprocess.Popen[bytes], Connection] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

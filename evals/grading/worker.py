@@ -218,11 +218,9 @@ def _restrict(compiles: bool) -> None:
     sys.addaudithook(refuse)
 
 
-def _is_library(path: Any, mode: Any, flags: Any) -> bool:
+def _is_library(path: Any, _: Any, flags: Any) -> bool:
     """Return whether an `open` reads a file of the installation, as a late import does."""
-    if isinstance(mode, str) and set(mode) & set("wax+"):
-        return False
-    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+    if not isinstance(flags, int) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return False
     return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(tuple(_READABLE))
 

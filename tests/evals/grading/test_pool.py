@@ -147,7 +147,7 @@ def test_hostile_outputs_are_never_right_and_run_nothing() -> None:
     questions = [
         Question(gold(stored), f"\\boxed{{{text}}}") for text in HOSTILE.values() for stored in ("5", r"\sqrt{2}x")
     ]
-    with Grader(Pool(cpu_seconds=1.0)) as grader:
+    with Grader(cpu_seconds=1.0) as grader:
         *grades, next_one = grader.grade([*questions, Question(gold(r"\sqrt{8}"), r"\boxed{2\sqrt{2}}")])
     verdicts = [grade.verdict for grade in grades]
     assert set(verdicts) <= {Verdict.WRONG, Verdict.NO_ANSWER, Verdict.TIMEOUT, Verdict.ERROR}
@@ -218,5 +218,5 @@ def test_other_golds_other_samples_and_damaged_grades_are_graded_anew(tmp_path: 
 def test_a_gold_that_cannot_be_read_is_named_with_its_benchmark_and_item(tmp_path: Path) -> None:
     (id,) = _data(tmp_path, ["2"], tolerance="much")
     samples = _samples(tmp_path / "samples", [id], [b""])
-    with pytest.raises(ConfigError, match=f"^mine: item {id}: item: tolerance: 'much' is not a number$"):
+    with pytest.raises(ConfigError, match=f"^mine: item {id}: item: tolerance: 'much' is not a positive number$"):
         grade(samples, tmp_path, tmp_path / "grades")
