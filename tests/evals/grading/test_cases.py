@@ -2,13 +2,11 @@
 
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from core.files import read_jsonl
 from core.provenance import ROOT
 from evals.benchmark import PAPER
 from evals.grading import Rule, Verdict
@@ -67,19 +65,13 @@ ENDINGS = {
 def test_every_way_to_end_has_its_verdict_and_rule(grader: Grader) -> None:
     grades = grader.grade([Question(gold("5"), *asked) for asked in ENDINGS])
     assert {asked: (g.verdict, g.rule) for asked, g in zip(ENDINGS, grades, strict=True)} == ENDINGS
-    for found in grades:
-        assert (found.extracted is None) == (found.verdict in (Verdict.NO_ANSWER, Verdict.TRUNCATED))
 
 
 FOLDER = Path(__file__).with_name("cases")
 
 
-Key = tuple[str, str, str]
-"""(set, gold, answer)"""
-
-
-def cases() -> dict[Key, tuple[bool, Question]]:
-    """Every case: whether it is right, as mathematics and the problem say, and what the grader is asked."""
+def cases() -> dict[tuple[str, str, str], tuple[bool, Question]]:
+    """By set, gold and answer: whether it is right, as mathematics and the problem say, and the grader's question."""
     found = {}
     for name, right in (("equal.tsv", True), ("different.tsv", False)):
         for row in rows(FOLDER / name, ("set", "kind", "gold", "answer", "item", "note")):
@@ -95,12 +87,3 @@ def rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     header, *lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     assert header == list(columns), path
     return [dict(zip(columns, line, strict=True)) for line in lines]
-
-
-def test_real_outputs_agree_with_their_labels(shared: Path, grader: Grader) -> None:
-    outputs = read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
-    grades = grader.grade([Question(gold(str(row["gold"])), str(row["output"])) for row in outputs])
-    right = [grade.verdict is Verdict.CORRECT for grade in grades]
-    count = Counter((bool(row["label"]), verdict) for row, verdict in zip(outputs, right, strict=True))
-    # the one is a thousands separator that the label counts as wrong
-    assert count == {(True, True): 176, (False, True): 1, (False, False): 23}

@@ -108,10 +108,8 @@ def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(monkeypatc
         found = []
         with Pool(workers=workers, cpu_seconds=0.5, module=FRAGILE) as pool:
             for batch in (few, many):
-                order, seen = batch[::step], set[int]()
-                answers = pool.compare(tasks(order), batch=len(order), report=lambda n, _, seen=seen: seen.add(n))
-                assert seen == set(range(len(order)))
-                found.append(dict(zip(order, answers, strict=True)))
+                answers = pool.compare(tasks(batch[::step]), batch=len(batch))
+                found.append(dict(zip(batch[::step], answers, strict=True)))
         assert [found[0][answer].outcome for answer in few] == ["correct"] * 11 + ["timeout"], workers
         assert [found[1][answer].outcome for answer in many] == ["correct"] + ["timeout"] * 11, workers
         assert found[0]["burn 9"].seconds > 0.3 > 0.1 > found[1]["burn 9"].seconds
@@ -126,7 +124,6 @@ HOSTILE = {
     "endless sum": r"\sum_{n=1}^{10^{12}} \frac{1}{n^{2}+\sin n}",
     "integral": r"\int_0^1 \sin(\cos(\tan(x^x))) e^{x^{x}} dx",
     "a million digits": "9" * 10**6,
-    "e-notation": "1e999999999",
     "deep braces": "{" * 10**5 + "1" + "}" * 10**5,
     "open boxes": "\\boxed{" * 10**5,
     "deep roots": r"\sqrt{" * 300 + "x" + "}" * 300,
