@@ -94,6 +94,7 @@ class NotArithmeticError(Exception):
 
 
 _CLOSING = {"(": ")", "{": "}"}
+TIMES, OVER = ("*", "\\cdot", "\\times"), ("/", "\\div", ":")
 
 
 class Reader:
@@ -129,32 +130,27 @@ class Reader:
         return token
 
     def sum(self, depth: int) -> Any:
-        value = self.signed_product(depth)
-        while self.peek() in ("+", "-"):
-            sign = self.next()
+        value: Any = 0
+        sign = self.next() if self.peek() in ("+", "-") else "+"
+        while True:
             term = self.product(depth)
             value = self.bounded(value + term if sign == "+" else value - term)
-        return value
-
-    def signed_product(self, depth: int) -> Any:
-        if self.peek() in ("+", "-"):
-            return -self.product(depth) if self.next() == "-" else self.product(depth)
-        return self.product(depth)
+            if self.peek() not in ("+", "-"):
+                return value
+            sign = self.next()
 
     def product(self, depth: int) -> Any:
         value = self.mixed(depth)
-        while True:
-            token = self.peek()
-            if token in ("*", "\\cdot", "\\times"):
+        while (token := self.peek()) in (*TIMES, *OVER) or self.begins_factor():
+            if token in (*TIMES, *OVER):
                 self.next()
-                value = self.bounded(value * self.power(depth))
-            elif token in ("/", "\\div", ":"):
-                self.next()
-                value = self.bounded(value / self.power(depth))
-            elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = self.bounded(value * self.power(depth))
-            else:
-                return value
+            other = self.power(depth)
+            value = self.bounded(value / other if token in OVER else value * other)
+        return value
+
+    def begins_factor(self) -> bool:
+        """Return whether the next token begins a factor without a sign before it."""
+        return self.peek() == "(" or (self.peek() == "\\frac" and self.tokens[self.at - 1] in (")", "}"))
 
     def mixed(self, depth: int) -> Any:
         """Parse a mixed number: `1\\frac{4}{5}` is 9/5, an integer directly before a fraction."""

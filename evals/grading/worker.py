@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn
+from typing import Any
 
 from evals.grading.decide import gold
 from evals.grading.pool import TOO_SLOW, Batch
@@ -61,6 +61,8 @@ def work(load: Callable[[], Mapping[str, Compare]] = algebra) -> None:
     channel = Connection(os.dup(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides when to stop
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
+    sys.setrecursionlimit(RECURSION)
+    threading.stack_size(STACK)  # of new threads
     gc.disable()  # until everything is loaded, and rarely afterwards: parsing makes many short-lived objects
     try:
         graders = load()
@@ -110,7 +112,10 @@ def _round(graders: Mapping[str, Compare], batch: Batch, places: Sequence[int], 
             for other in (channel, *processes):  # else it would not detect the worker's end
                 other.close()
             _restrict(compiles="ours" not in graders)  # others evaluate text
-            _on_a_large_stack(lambda: _answer_all(graders, batch, share, cpu_seconds, inside))
+            thread = threading.Thread(target=_answer_all, args=(graders, batch, share, cpu_seconds, inside))
+            thread.start()  # on a stack too large to overflow; the main thread's was fixed when the process began
+            thread.join()
+            os._exit(0)
         inside.close()
         processes[channel] = process, share
 
@@ -155,16 +160,6 @@ def _ending(code: int, cpu_seconds: float) -> tuple[str, float, str]:
 # In a comparing process
 
 
-def _on_a_large_stack(work: Callable[[], None]) -> NoReturn:
-    """Run `work` on a stack too large to overflow, and exit the process."""
-    sys.setrecursionlimit(RECURSION)
-    threading.stack_size(STACK)  # of a new thread; the main thread's was fixed when the process began
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    os._exit(1)
-
-
 def _answer_all(
     graders: Mapping[str, Compare], batch: Batch, share: Iterable[int], cpu_seconds: float, channel: Connection
 ) -> None:
@@ -188,7 +183,6 @@ def _answer_all(
         _send(channel, (outcome, time.process_time() - began, reason))
         if reason:
             break
-    os._exit(0)
 
 
 _FORBIDDEN_EVENTS = (
