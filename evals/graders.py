@@ -48,9 +48,6 @@ DIFFERENCES = (*PLACE, "gold", "label", "item_id", "sample", "grader", *FOUND)
 COUNTS = ("labelled", "right_called_wrong", "wrong_called_right")
 ACCURACY = (*PLACE, "grader", "responses", "right", "timeout", "error", "score", "low", "high", "how", *COUNTS)
 
-Labels = Mapping[tuple[str, str], bool]
-"""By gold and response."""
-
 
 def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame:
     """Read the responses of a checkpoint to a benchmark by item and sample. data: folder of the problems.
@@ -71,8 +68,8 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
     return frame.assign(gold=frame["item_id"].map(golds))
 
 
-def read_labels(path: Path) -> Labels:
-    """Read labels. Lines hold gold, label, and the response as `output` or `response`."""
+def read_labels(path: Path) -> dict[tuple[str, str], bool]:
+    """Read labels by gold and response. Lines hold gold, label, and the response as `output` or `response`."""
     found: dict[tuple[str, str], bool] = {}
     for number, row in enumerate(read_jsonl(path, "labels"), 1):
         text = row.get("output", row.get("response"))

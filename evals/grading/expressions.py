@@ -11,7 +11,7 @@ from typing import Any
 import mpmath
 import sympy
 
-from evals.grading.numbers import DEEPEST, MOST_BITS, OVER, TIMES, NotArithmeticError, Reader
+from evals.grading.numbers import DEEPEST, MOST_BITS, OVER, SIGNS, NotArithmeticError, Reader
 
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
@@ -76,10 +76,10 @@ class Latex(Reader):
 
     def product(self, depth: int) -> Any:
         value = self.factors(depth)
-        while (sign := self.peek()) in (*TIMES, *OVER):
+        while (sign := self.peek()) in SIGNS:
             self.next()
             other = self.factors(depth)
-            value = value * other if sign in TIMES else value / other
+            value = value / other if sign in OVER else value * other
         return value
 
     def factors(self, depth: int, functions: bool = True) -> Any:

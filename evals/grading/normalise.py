@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from evals.grading.boxes import balanced, last_box
 from evals.grading.quantities import AND_PART, FACTORS, NO_LEAD, NO_UNIT, PART_WORD, PARTS, REMARK, counted, proper
@@ -29,6 +29,7 @@ _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵�
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _SUBSCRIPT = re.compile("[₀-₉]+")
 _FRACTION_SIGN = re.compile("[¼-¾⅐-⅞]")  # ⅔
+_ascii = partial(unicodedata.normalize, "NFKC")
 _ROOT_SIGN = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
 # Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
 # `\le` does not match inside `\left`.
@@ -296,8 +297,8 @@ def normalise(text: str, radians: bool = False) -> str:
         return text
     text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     if not text.isascii():
-        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m)}}}", text)
-        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m).split("⁄")), text)
+        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m[0])}}}", text)
+        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄")), text)
         text = _ROOT_SIGN.sub(r"\1{\2}", text)
     text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
@@ -359,10 +360,6 @@ def _built(match: re.Match[str]) -> str:
     if match[1]:  # a blank ends the name of a command before it, such as `\cup`
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
-
-
-def _ascii(match: re.Match[str]) -> str:
-    return unicodedata.normalize("NFKC", match[0])
 
 
 def _system(match: re.Match[str]) -> str:

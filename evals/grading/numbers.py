@@ -94,7 +94,8 @@ class NotArithmeticError(Exception):
 
 
 _CLOSING = {"(": ")", "{": "}"}
-TIMES, OVER = ("*", "\\cdot", "\\times"), ("/", "\\div", ":")
+OVER = ("/", "\\div", ":")
+SIGNS = ("*", "\\cdot", "\\times", *OVER)  # of products and quotients
 
 
 class Reader:
@@ -130,19 +131,19 @@ class Reader:
         return token
 
     def sum(self, depth: int) -> Any:
-        value: Any = 0
-        sign = self.next() if self.peek() in ("+", "-") else "+"
-        while True:
+        negative = self.peek() in ("+", "-") and self.next() == "-"
+        value = self.product(depth)
+        value = -value if negative else value
+        while self.peek() in ("+", "-"):
+            sign = self.next()
             term = self.product(depth)
             value = self.bounded(value + term if sign == "+" else value - term)
-            if self.peek() not in ("+", "-"):
-                return value
-            sign = self.next()
+        return value
 
     def product(self, depth: int) -> Any:
         value = self.mixed(depth)
-        while (token := self.peek()) in (*TIMES, *OVER) or self.begins_factor():
-            if token in (*TIMES, *OVER):
+        while (token := self.peek()) in SIGNS or self.begins_factor():
+            if token in SIGNS:
                 self.next()
             other = self.power(depth)
             value = self.bounded(value / other if token in OVER else value * other)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -73,13 +74,10 @@ def work(load: Callable[[], Mapping[str, Compare]] = algebra) -> None:
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
     _send(channel, None)  # ready
-    while True:
-        try:
-            batch = channel.recv()
-        except EOFError:
-            return
-        for answer in _answers(graders, batch):
-            _send(channel, answer)
+    with suppress(EOFError):  # the caller has closed the channel
+        while True:
+            for ending in _answers(graders, channel.recv()):
+                _send(channel, ending)
 
 
 def _send(channel: Connection, message: object) -> None:
