@@ -43,11 +43,10 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
     with Grader() as grader:
         for key, drawn in sampled.items():
             benchmark, source, target = defined(key, folder), samples / f"{key}.parquet", out / f"{key}.parquet"
-            facts = {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
-            facts["data_sha256"] = sha256_file(data.found_in(folder, benchmark))
+            facts = {"data_sha256": sha256_file(data.found_in(folder, benchmark)), "thoughts": [*thoughts]}
+            facts |= {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
             graded = entries.get(key, {})
-            same = graded.get("thoughts", []) == [*thoughts] and graded.items() >= facts.items()
-            if same and target.is_file() and graded["sha256"] == sha256_file(target):
+            if graded | facts == graded and target.is_file() and graded["sha256"] == sha256_file(target):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue
             rows = store.read_samples(source, drawn)
@@ -62,12 +61,7 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
             places = zip(rows["item_id"], rows["response"], rows["stop"], strict=True)
             questions = [Question(golds[id], response, stop, tuple(thoughts)) for id, response, stop in places]
             grades = grader.grade(questions, report=Progress(f"grade {key}", len(questions)).update)
-            entries[key] = {
-                **store.write_grades(target, rows, drawn["sha256"], grades, grader_version()),
-                "data_sha256": facts["data_sha256"],
-                **({"thoughts": [*thoughts]} if thoughts else {}),
-                "unparsed_gold_candidates": sorted(item for item, g in golds.items() if g.kind == "unparsed"),
-            }
+            entries[key] = store.write_grades(target, rows, drawn["sha256"], grades, grader_version()) | facts
             record = {"schema": SCHEMA, "grader_version": grader_version(), "versions": versions()}
             record |= {"benchmarks": entries, "code": began, **warning_entry((code, began))}
             write_json(out / "grades.json", record)  # after each benchmark: a killed run keeps the finished ones

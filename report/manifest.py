@@ -68,7 +68,7 @@ def located(tree: Tree, name: str) -> Path:
 
 
 def entries(tree: Tree) -> Iterator[Entry]:
-    """Yield what run.json, samples.json, grades.json and graders.json list. Raises BenchError for a broken record."""
+    """Yield what run.json, samples.json and grades.json list. Raises BenchError for a broken record."""
     bases: dict[Checkpoint | None, Path] = {}
     for run in tree.finished:
         record, value = tree.layout.run(run) / "run.json", tree.record(run) or {}
@@ -84,8 +84,7 @@ def entries(tree: Tree) -> Iterator[Entry]:
         samples, grades = tree.layout.samples(checkpoint), tree.layout.grades(checkpoint)
         weights = bases.get(checkpoint) if checkpoint.run.method == BASE else tree.layout.weights(checkpoint)
         data: dict[str, str] = {}  # benchmark -> file of its problems
-        graders = tree.root / "graders" / checkpoint.path / "graders.json"
-        for record in (samples / "samples.json", grades / "grades.json", graders):
+        for record in (samples / "samples.json", grades / "grades.json"):
             if not record.is_file():
                 continue
             value = store.read_folder(record)

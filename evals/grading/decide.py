@@ -5,7 +5,7 @@ microseconds and starts no process.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,9 +14,8 @@ from evals.grading import Rule, structure
 from evals.grading.boxes import balanced, last_box
 from evals.grading.normalise import LONGEST_ANSWER, WHERE, choice, normalise, words
 from evals.grading.numbers import PLAIN, Number, number
-from evals.grading.readings import beside_number
 
-_NUMERIC = ("integer", "decimal", "scientific", "exact")
+NUMERIC = ("integer", "decimal", "scientific", "exact")
 # 2,500, 1,234,567 and, as in India, 12,34,567; not 1,25
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,\d{3})+|(?:,\d{2})+,\d{3})(?![\d,])")
 _ROW = re.compile(r"\\begin\{([pbB]?matrix)\}([^\\]*&[^\\]*)\\end\{\1\}")
@@ -87,16 +86,15 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
         text = ordinal[1]
     try:
         bound = None if tolerance is None else Fraction(str(tolerance))
-    except ValueError as error:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not a number") from error
+    except ValueError:
+        bound = Fraction(0)
     if bound is not None and bound <= 0:
-        raise ConfigError(f"item: tolerance: {tolerance!r} is not positive")
+        raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
     if _malformed(str(answer)):
         return Gold(text, "unparsed", bound, multiple)
-    radians = normalise(str(answer), radians=True) if in_degrees(str(answer)) else None
-    return Gold(text, _kind(text, multiple), bound, multiple, radians)
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
 
 
 def _malformed(answer: str) -> bool:
@@ -151,15 +149,9 @@ def decide(gold: Gold, answer: str) -> Decision | None:
     return Decision(equal, next(rule for rule in (Rule.TOLERANCE, Rule.NUMBER, Rule.STRING) if rule in used))
 
 
-def reading(gold: Gold, answer: str) -> str | None:
-    """Return the normalised reading of a raw answer beside a gold that is a number (`readings`); None without one."""
-    rest = beside_number(answer) if gold.kind in _NUMERIC else None
-    return None if rest is None else normalise(rest)
-
-
 def compare(gold: Gold, answer: str, leaf: structure.Compare) -> bool | None:
     """Compare `gold` with every reading of `answer`, member by member with `leaf`: True if one reading is equal."""
-    numeric = gold.kind in _NUMERIC  # then 2,500 is not a list
+    numeric = gold.kind in NUMERIC  # then 2,500 is not a list
     if structure.integers(gold.text, answer) is None:
         return False
     gold_text, answer = as_intervals(gold.text, answer)
@@ -186,7 +178,7 @@ def _readings(answer: str, kind: str, *, ordered: bool) -> list[str]:
     else:
         readings += [answer, re.sub(r"^(-?\d*\.\d+)\((\d+)\)$", r"\1\\overline{\2}", answer)]  # 0.1(6); or a product
         readings += ordinal.groups() if (ordinal := _ORDINAL.fullmatch(answer)) else ()
-    if kind in _NUMERIC and (unit := _BARE_UNIT.search(answer)) and unit.end() == len(answer):
+    if kind in NUMERIC and (unit := _BARE_UNIT.search(answer)) and unit.end() == len(answer):
         readings.append(answer[: unit.start()])
     if ordered and (point := _as_point(answer)):
         readings.append(point)
@@ -392,9 +384,10 @@ _TURN = re.compile(r"(?:\\circ|\\degree|°|(?<![A-Za-z])deg(?:ree)?s?(?![A-Za-z]
 _TRIGONOMETRY = re.compile(r"(?:sin|cos|tan|cot|sec|csc|cis)(?![A-Za-z])")
 
 
-def in_degrees(text: str) -> bool:
-    """Return whether a raw text has an angle in degrees."""
-    return _TURN.search(text) is not None and normalise(text, radians=True) != normalise(text)
+def _in_radians(answer: str) -> str | None:
+    """Return a raw text normalised with degrees as radians; None where it has no angle in degrees."""
+    radians = normalise(answer, radians=True) if _TURN.search(answer) else None
+    return None if radians == normalise(answer) else radians
 
 
 def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
@@ -407,16 +400,15 @@ def angles(gold: Gold, answer: str) -> tuple[Gold, str]:
         return gold, answer
     if _CHOICE.fullmatch(gold.text) and (letter := choice(answer)):
         return gold, letter
-    text = normalise(answer)
-    degrees = _TURN.search(answer) is not None and in_degrees(answer)
-    if not degrees and gold.radians is None:
+    text, radians = normalise(answer), _in_radians(answer)
+    if radians is None and gold.radians is None:
         return gold, text
     pi = "\\pi" in text or "\\pi" in gold.text
-    functions = _TRIGONOMETRY.search(text if degrees else gold.text) is not None
+    functions = _TRIGONOMETRY.search(gold.text if radians is None else text) is not None
     # a function of bare numbers next to one of degrees lacks its sign: sin 80 means sin 80 degrees
-    lost = functions and not (degrees and gold.radians) and _TRIGONOMETRY.search(gold.text if degrees else text)
+    lost = None in (radians, gold.radians) and _TRIGONOMETRY.search(text if radians is None else gold.text)
     if not pi and (lost or not functions):
         return gold, text
     if gold.radians is not None:
-        gold = Gold(gold.radians, _kind(gold.radians, gold.multiple), gold.tolerance, gold.multiple, gold.radians)
-    return gold, normalise(answer, radians=True) if degrees else text
+        gold = replace(gold, text=gold.radians, kind=_kind(gold.radians, gold.multiple))
+    return gold, text if radians is None else radians

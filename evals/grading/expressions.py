@@ -11,10 +11,9 @@ from typing import Any
 import mpmath
 import sympy
 
-from evals.grading.numbers import DEEPEST, MOST_BITS, NotArithmeticError, Reader
+from evals.grading.numbers import DEEPEST, MOST_BITS, OVER, SIGNS, NotArithmeticError, Reader
 
 _CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-_TIMES, _OVER = ("*", "\\cdot", "\\times"), ("/", "\\div", ":")
 _RELATIONS = {"=": sympy.Eq, "<": sympy.Lt, ">": sympy.Gt, "\\leq": sympy.Le, "\\geq": sympy.Ge, "\\neq": sympy.Ne}
 _FUNCTIONS = {
     f"\\{name}": getattr(sympy, name.replace("arc", "a").replace("ln", "log").replace("lg", "log"))
@@ -77,10 +76,10 @@ class Latex(Reader):
 
     def product(self, depth: int) -> Any:
         value = self.factors(depth)
-        while (sign := self.peek()) in (*_TIMES, *_OVER):
+        while (sign := self.peek()) in SIGNS:
             self.next()
             other = self.factors(depth)
-            value = value * other if sign in _TIMES else value / other
+            value = value / other if sign in OVER else value * other
         return value
 
     def factors(self, depth: int, functions: bool = True) -> Any:

@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,13 +11,13 @@ from core.code import Code
 from core.provenance import version
 from evals.grading import Grade, Rule, Verdict
 from evals.grading.boxes import last_box
-from evals.grading.decide import Gold, angles, decide, reading
-from evals.grading.normalise import LONGEST_ANSWER, clean
-from evals.grading.pool import QUICK, Answer, Pool, Task
+from evals.grading.decide import NUMERIC, Gold, angles, decide
+from evals.grading.normalise import LONGEST_ANSWER, clean, normalise
+from evals.grading.pool import Answer, Pool, Task
+from evals.grading.readings import beside_number
 
 # Packages that can change a verdict; those on percentages differ between versions of antlr4.
 PACKAGES = ("math-verify", "latex2sympy2-extended", "sympy", "mpmath", "antlr4-python3-runtime")
-MOST_IN_MEMORY = 100_000  # comparisons kept: a training run requests rewards for days
 
 
 @cache
@@ -43,22 +42,8 @@ class Question:
     thoughts: tuple[str, ...] = ()  # marks before and after the model's thoughts, besides those of `boxes`
 
 
-class Grader(AbstractContextManager["Grader"]):
-    """Grades responses; keep one for many calls to keep its workers warm. A context manager.
-
-    pool: limits and workers, by default `Pool()`.
-    """
-
-    def __init__(self, *, pool: Pool | None = None):
-        self.known: dict[Task, Answer] = {}  # fast comparisons, without errors: their cause may be gone
-        self.pool = pool or Pool()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the workers."""
-        self.pool.close()
+class Grader(Pool):
+    """Grades responses; keep one for many calls to keep its workers warm. Close it, or use it as a context manager."""
 
     def grade(
         self, questions: Sequence[Question], *, report: Callable[[int], object] = lambda done: None
@@ -68,8 +53,6 @@ class Grader(AbstractContextManager["Grader"]):
         `report(n)` is called whenever n questions have their grade. An unexpected exception is the verdict `error`: no
         response may end a training or evaluation.
         """
-        if len(self.known) >= MOST_IN_MEMORY:
-            self.known.clear()
         grades: list[Grade | Task] = []
         for question in questions:
             try:
@@ -78,21 +61,17 @@ class Grader(AbstractContextManager["Grader"]):
                 grades.append(Grade(Verdict.ERROR, None, None, type(error).__name__))
         # Equal comparisons run once: samples of one problem often give the same answer.
         waiting = Counter(grade for grade in grades if isinstance(grade, Task))
-        new = [task for task in waiting if task not in self.known]
-        done = len(questions) - sum(waiting[task] for task in new)
+        tasks, done = list(waiting), len(questions) - waiting.total()
 
         def count(number: int, _: Answer) -> None:
             nonlocal done
-            done += waiting[new[number]]
+            done += waiting[tasks[number]]
             report(done)
 
         report(done)
-        answers = dict(zip(new, self.pool.compare(new, batch=len(waiting), report=count), strict=True)) if new else {}
-        # Slower comparisons run again: their share of a budget must not depend on earlier batches.
-        passing = (Verdict.ERROR, Verdict.TIMEOUT)
-        self.known |= {task: a for task, a in answers.items() if a.outcome not in passing and a.seconds <= QUICK}
+        answers = dict(zip(tasks, self.compare(tasks, batch=len(tasks), report=count), strict=True))
         return [
-            _grade_of(question, grade, answers.get(grade) or self.known[grade]) if isinstance(grade, Task) else grade
+            _grade_of(question, grade, answers[grade]) if isinstance(grade, Task) else grade
             for question, grade in zip(questions, grades, strict=True)
         ]
 
@@ -114,8 +93,9 @@ def cheap_grade(question: Question) -> Grade | Task:
     gold, answer = angles(question.gold, box)
     decision = decide(gold, answer)
     # an answer that is right unchanged stays right
-    if (decision is None or not decision.equal) and (other := reading(gold, box)) is not None:
-        answer, decision = other, decide(gold, other)
+    if gold.kind in NUMERIC and not (decision and decision.equal) and (other := beside_number(box)) is not None:
+        answer = normalise(other)
+        decision = decide(gold, answer)
     if decision is None:
         if gold.kind == "unparsed":
             return Grade(Verdict.UNPARSED_GOLD, box, answer, Rule.STRING)

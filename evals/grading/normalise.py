@@ -10,20 +10,10 @@ import re
 import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from evals.grading.boxes import balanced, last_box
-from evals.grading.quantities import (
-    AND_PART,
-    FACTORS,
-    NO_ANNOUNCEMENT,
-    NOT_A_UNIT,
-    PART_WORD,
-    PARTS,
-    REMARK,
-    counted,
-    proper,
-)  # fmt: skip
+from evals.grading.quantities import AND_PART, FACTORS, NO_LEAD, NO_UNIT, PART_WORD, PARTS, REMARK, counted, proper
 from evals.grading.spellings import SPELLINGS, SYMBOLS
 
 Rules = tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
@@ -39,6 +29,7 @@ _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]{2,}|[⁰¹⁴⁵�
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _SUBSCRIPT = re.compile("[₀-₉]+")
 _FRACTION_SIGN = re.compile("[¼-¾⅐-⅞]")  # ⅔
+_ascii = partial(unicodedata.normalize, "NFKC")
 _ROOT_SIGN = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?)")
 # Commands that only change size or font, and synonyms of other commands. Each is matched whole, so that
 # `\le` does not match inside `\left`.
@@ -71,8 +62,8 @@ _NUMBER_AHEAD = re.compile(r"\.?\d|\\(?:frac|sqrt|pi|text)")
 # Words that announce a value: \text{Answer: } 23, \text{There are } 359, \text{The answer is 7}
 _ANNOUNCED = r"[A-Za-z' ]*?(?::|(?<![A-Za-z])(?:is|are|equals)(?![A-Za-z]))\s*"
 _LEAD = re.compile(
-    rf"^(?:{WRAPPER}\s*\{{{NO_ANNOUNCEMENT}\s*{_ANNOUNCED}\}}\s*(?=\S)"
-    rf"|({WRAPPER}\s*\{{){NO_ANNOUNCEMENT}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
+    rf"^(?:{WRAPPER}\s*\{{{NO_LEAD}\s*{_ANNOUNCED}\}}\s*(?=\S)"
+    rf"|({WRAPPER}\s*\{{){NO_LEAD}\s*{_ANNOUNCED}(?=[-+]?\.?\d)"
     r"|(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?::| is)\s*(?=\S))"
 )
 _REMARK = re.compile(rf"({WRAPPER}\s*\{{[^{{}}()]*){REMARK}(?=[\s.]*\}}\s*$)")
@@ -83,11 +74,11 @@ _RELATION = re.compile(r"[<>]|\\[lgn]eq(?![A-Za-z])")
 _UNIT_TEXT = re.compile(
     r"(?<=[\d})!a-zA-Z|])\s*(?:\\cdot|/)?\s*"
     rf"(?:\\(?:text|textrm|textbf|textnormal|mbox|hbox)\s*\{{(?:\s*{_UNIT_LETTER}?\s*|(?!\s*(?:.|[xyz]+|pi|\\[a-z]+)\s*\}})"
-    rf"{NOT_A_UNIT}[^{{}}]*)\}}"
+    rf"{NO_UNIT}[^{{}}]*)\}}"
     # a quotient of them: \frac{\text{m}}{\text{s}^2}
     r"|\\frac\s*(?:\{\s*\\(?:text|mathrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?\s*\}\s*){2}"
     # \mathrm{e} and \mathrm{i} are numbers
-    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{NOT_A_UNIT}[^{{}}]{{2,}})\}}"
+    rf"|\\mathrm\s*\{{(?:\s*[mgsNJKVWACFhlLTH]\s*|{NO_UNIT}[^{{}}]{{2,}})\}}"
     # m s^{-2}: with an exponent in braces; not of a letter that is not a unit alone
     r"|\\(?:text|mathrm)\s*\{(?=[^{}]*\^\{)(?!\s*[a-fijkn-rt-z]\s*\^)"
     r"(?:[A-Za-z\s/.*]|\\cdot|\\mu|\^\{\s*-?\d\s*\}|\^-?\d)+\})"
@@ -140,16 +131,6 @@ _TAIL = re.compile(
 )
 _TELLING = re.compile(r"all|any|every|each|some|arbitrary|integer|real|natural|constant|positive", re.IGNORECASE)
 _STATED = re.compile(rf"([A-Za-z])\s*({_STATES})\s*(.*?)[\s)]*$", re.DOTALL)
-_SETS = tuple(
-    (re.compile(pattern, re.IGNORECASE), statement)
-    for pattern, statement in (
-        (r"non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
-        (r"positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
-        (r"natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
-        (r"integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
-        ("", r"\in\mathbb{R}"),  # carries no information
-    )
-)
 # Words for a number or a set.
 _SAID = {
     r"none|(?:there(?:is|are)|(?:the(?:equation|system))?has)?no(?:real|integer|such|valid)*"
@@ -169,6 +150,13 @@ def rules(*texts: tuple[str, str | Callable[[re.Match[str]], str]]) -> Rules:
     return tuple((re.compile(pattern), made) for pattern, made in texts)
 
 
+_SETS = rules(
+    (r"(?i)non-?\s?negative (?:integer|whole)|\\mathbb\{[ZN]\}_(?:\{\\geq ?0\}|0)", r"\geq0"),
+    (r"(?i)positive (?:integer|whole)|\\mathbb\{[ZN]\}[_^](?:\{?\+\}?|\*|\{>0\}|\{\\geq ?1\})", r"\geq1"),
+    (r"(?i)natural|\\mathbb\{N\}", r"\in\mathbb{N}"),
+    (r"(?i)integer|\\mathbb\{Z\}", r"\in\mathbb{Z}"),
+    ("", r"\in\mathbb{R}"),  # carries no information
+)
 _TYPESETTING = rules(
     (rf"(?<=\d)(?:{_THIN}\s*)+(?=\d{{3}}(?!\d))", ""),  # 10{,}000 and 10\,000; then 10'000, 10_000 and 1.000.000
     (r"(?<![\w.'])\d{1,3}(?:(?:'\d{3})+|(?:\\?_\d{3})+|(?:\.\d{3}){2,})(?![\d.'_])", lambda m: re.sub(r"\D", "", m[0])),
@@ -309,8 +297,8 @@ def normalise(text: str, radians: bool = False) -> str:
         return text
     text = _SUPERSCRIPT.sub(lambda m: f"^{{{m.group().translate(_SUPERSCRIPTS)}}}", clean(text))
     if not text.isascii():
-        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m)}}}", text)
-        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m).split("⁄")), text)
+        text = _SUBSCRIPT.sub(lambda m: f"_{{{_ascii(m[0])}}}", text)
+        text = _FRACTION_SIGN.sub(lambda m: "\\frac{{{}}}{{{}}}".format(*_ascii(m[0]).split("⁄")), text)
         text = _ROOT_SIGN.sub(r"\1{\2}", text)
     text = text.translate(SYMBOLS).strip()[: 3 * LONGEST_ANSWER]  # signs become commands; some rules are quadratic
     if text.endswith("\\") and not text.endswith("\\\\"):
@@ -372,10 +360,6 @@ def _built(match: re.Match[str]) -> str:
     if match[1]:  # a blank ends the name of a command before it, such as `\cup`
         return (" " if match.start() else "") + normalise(match[3])
     return f"{match[2]}{WHERE}{match[3]}" if match.group() == match.string else match.group()
-
-
-def _ascii(match: re.Match[str]) -> str:
-    return unicodedata.normalize("NFKC", match[0])
 
 
 def _system(match: re.Match[str]) -> str:

@@ -64,9 +64,16 @@ def number(text: str) -> Number | None:
         scale = Fraction(10) ** exponent
         value = Fraction(mantissa.rstrip(".")) * scale
         return Number(-value if sign == "-" else value, "scientific", _last_digit(mantissa) * scale)
-    repeating = _REPEATING.fullmatch(text)
-    exact = _repeating(*repeating.groups()) if repeating else arithmetic(text)
-    return None if exact is None else Number(exact, "exact")
+    if repeating := _REPEATING.fullmatch(text):
+        return Number(_repeating(*repeating.groups()), "exact")
+    if text.count(":") > 1:  # 3:4:5 is not a quotient
+        return None
+    try:
+        reader = Reader(text)
+        exact = reader.sum(0)
+    except (NotArithmeticError, ArithmeticError):
+        return None
+    return Number(exact, "exact") if reader.at == len(reader.tokens) else None
 
 
 def _last_digit(decimal: str) -> Fraction:
@@ -82,23 +89,13 @@ def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
     return -value if sign == "-" else value
 
 
-def arithmetic(text: str) -> Fraction | None:
-    """Return the value of a sum of products of powers of numbers, or None when `text` is anything else or too large."""
-    if len(text) > LONGEST_TEXT or text.count(":") > 1:  # 3:4:5 is not a quotient
-        return None
-    try:
-        reader = Reader(text)
-        value = reader.sum(0)
-        return value if reader.at == len(reader.tokens) else None
-    except (NotArithmeticError, ArithmeticError):
-        return None
-
-
 class NotArithmeticError(Exception):
     """The tokens are not arithmetic, or a bound is exceeded."""
 
 
 _CLOSING = {"(": ")", "{": "}"}
+OVER = ("/", "\\div", ":")
+SIGNS = ("*", "\\cdot", "\\times", *OVER)  # of products and quotients
 
 
 class Reader:
@@ -134,32 +131,27 @@ class Reader:
         return token
 
     def sum(self, depth: int) -> Any:
-        value = self.signed_product(depth)
+        negative = self.peek() in ("+", "-") and self.next() == "-"
+        value = self.product(depth)
+        value = -value if negative else value
         while self.peek() in ("+", "-"):
             sign = self.next()
             term = self.product(depth)
             value = self.bounded(value + term if sign == "+" else value - term)
         return value
 
-    def signed_product(self, depth: int) -> Any:
-        if self.peek() in ("+", "-"):
-            return -self.product(depth) if self.next() == "-" else self.product(depth)
-        return self.product(depth)
-
     def product(self, depth: int) -> Any:
         value = self.mixed(depth)
-        while True:
-            token = self.peek()
-            if token in ("*", "\\cdot", "\\times"):
+        while (token := self.peek()) in SIGNS or self.begins_factor():
+            if token in SIGNS:
                 self.next()
-                value = self.bounded(value * self.power(depth))
-            elif token in ("/", "\\div", ":"):
-                self.next()
-                value = self.bounded(value / self.power(depth))
-            elif token == "(" or (token == "\\frac" and self.tokens[self.at - 1] in (")", "}")):
-                value = self.bounded(value * self.power(depth))
-            else:
-                return value
+            other = self.power(depth)
+            value = self.bounded(value / other if token in OVER else value * other)
+        return value
+
+    def begins_factor(self) -> bool:
+        """Return whether the next token begins a factor without a sign before it."""
+        return self.peek() == "(" or (self.peek() == "\\frac" and self.tokens[self.at - 1] in (")", "}"))
 
     def mixed(self, depth: int) -> Any:
         """Parse a mixed number: `1\\frac{4}{5}` is 9/5, an integer directly before a fraction."""

@@ -15,9 +15,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
 
 from core.errors import BenchError
 from core.provenance import ROOT, cores
@@ -30,15 +32,12 @@ TOO_SLOW = "CPU seconds"  # the reason of an answer that exhausted them
 # grow with the comparisons beyond 512. So 10 in 512 may take CPU_SECONDS, where of 2602 on the seven benchmarks' golds
 # 30 take more than their first share of 0.04 s, and 6 more than 0.4 s (measured).
 FIRST_SECONDS, SLOW_SECONDS, SHARING = 20.0, 20.0, 512
-QUICK = FIRST_SECONDS / SHARING  # a budget never cuts a faster comparison short
-MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 START_SECONDS = 180.0  # importing the algebra is slow on a busy machine or network file system
 # The only variables of the caller that a worker inherits. It reads text that a model wrote, and others may hold tokens
 # and keys, or change Python's imports.
 PASSED_ON = frozenset(
     ("PATH", "HOME", "TMPDIR", "LANG", "LANGUAGE", "TZ", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH")
 )
-TASKS_PER_PROCESS = 8  # tasks per additional comparing process
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,18 @@ class Task:
     gold: Gold
     answer: str
     grader: str = "ours"  # a grader's name: ours, or one of `evals.others`
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tasks for a worker, and their limits."""
+
+    tasks: list[Task]
+    processes: int  # at most this many compare at a time
+    first: float  # CPU seconds of each comparison; those that need more share slow_seconds, up to cpu_seconds each
+    cpu_seconds: float
+    slow_seconds: float
+    wall_seconds: float
 
 
 @dataclass(frozen=True)
@@ -63,30 +74,19 @@ Report = Callable[[int, Answer], object]
 """(index of the task, its answer), when that is final."""
 
 
-class Pool(AbstractContextManager["Pool"]):
-    """Started on the first task; `close` it, or use it as a context manager.
+@dataclass
+class Pool:
+    """Started on the first task; `close` it, or use it as a context manager."""
 
-    workers: parallel comparing processes, by default one per core available to this process. cpu_seconds: limit of one
-    comparison, on its process's CPU clock. wall_seconds: for a process that does not run at all. memory_bytes: address
-    space. module: the worker's module. compiles: whether text may be evaluated, as third-party graders do. packages:
-    folder searched first for modules.
-    """
+    workers: int | None = None  # parallel comparing processes, by default one per core available to this process
+    cpu_seconds: float = CPU_SECONDS  # of one comparison, on its process's CPU clock
+    wall_seconds: float = WALL_SECONDS  # for a process that does not run at all
+    module: str = "evals.grading.worker"
+    packages: Path | None = None  # folder that workers search first for modules
+    worker: tuple[subprocess.Popen[bytes], Connection] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        *,
-        workers: int | None = None,
-        cpu_seconds: float = CPU_SECONDS,
-        wall_seconds: float = WALL_SECONDS,
-        memory_bytes: int = MEMORY_BYTES,
-        module: str = "evals.grading.worker",
-        compiles: bool = False,
-        packages: str | None = None,
-    ):
-        self.most = workers or cores()
-        self.cpu_seconds, self.wall_seconds, self.module = cpu_seconds, wall_seconds, module
-        self.limits = {"memory_bytes": memory_bytes, "compiles": compiles, "packages": packages}
-        self.worker: tuple[subprocess.Popen[bytes], Connection] | None = None
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -112,32 +112,16 @@ class Pool(AbstractContextManager["Pool"]):
         """
         growth = max(1.0, (batch or 0) / SHARING)
         first = min(self.cpu_seconds, FIRST_SECONDS * growth / batch) if batch else self.cpu_seconds
-        answers = self._round(
-            tasks, range(len(tasks)), first, lambda n, answer: answer.reason == TOO_SLOW or report(n, answer)
-        )
-        slow = [index for index, answer in answers.items() if answer.reason == TOO_SLOW]
-        limit = min(self.cpu_seconds, SLOW_SECONDS * growth / max(1, len(slow)))
-        if limit >= 2 * first:  # less would decide few of them
-            answers |= self._round(tasks, slow, limit, report)
-        else:
-            for index in slow:
-                report(index, answers[index])
-        return list(answers.values())
-
-    def _round(
-        self, tasks: Sequence[Task], indices: Sequence[int], cpu_seconds: float, report: Report
-    ) -> dict[int, Answer]:
-        """Return the answers to some of the tasks, by index and in order, with one limit for all."""
+        limits = (self.workers or cores(), first, self.cpu_seconds, SLOW_SECONDS * growth, self.wall_seconds)
         answers: dict[int, Answer] = {}
         lost = False
         try:
-            while left := [index for index in indices if index not in answers]:
-                processes = min(self.most, 1 + len(left) // TASKS_PER_PROCESS)
-                batch = {"processes": processes, "cpu_seconds": cpu_seconds, "wall_seconds": self.wall_seconds}
+            while left := [index for index in range(len(tasks)) if index not in answers]:
                 try:
                     channel = self._start()
-                    send(channel, batch | {"tasks": [asdict(tasks[index]) for index in left]})
+                    channel.send(Batch([tasks[index] for index in left], *limits))
                     for _ in left:
+                        # JSON, because unpickling could run what a process that has read model text sends
                         place, *answer = json.loads(channel.recv_bytes())
                         answers[left[place]] = Answer(*answer)
                         report(left[place], answers[left[place]])
@@ -149,16 +133,17 @@ class Pool(AbstractContextManager["Pool"]):
         except BaseException:  # an interrupt as well: no process may outlive the call that failed
             self.close()
             raise
-        return {index: answers[index] for index in indices}
+        return [answers[index] for index in range(len(tasks))]
 
     def _start(self) -> Connection:
         """Return the channel to the worker, starting it if necessary."""
         if self.worker:
             return self.worker[1]
+        searched = [*filter(None, [self.packages and self.packages.resolve()]), ROOT]
         # One hash seed, and integers in Python: equal verdicts on every machine.
         environment = {
             **{name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")},
-            "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(map(str, searched)), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
             "SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "OMP_NUM_THREADS": "1",
         }  # fmt: skip
         ours, theirs = socket.socketpair()
@@ -168,18 +153,12 @@ class Pool(AbstractContextManager["Pool"]):
                 stderr=subprocess.DEVNULL, cwd=ROOT, env=environment,
                 start_new_session=True,  # `close` ends its processes by their group
             )  # fmt: skip
-        channel = Connection(ours.detach())
-        self.worker = process, channel
+        self.worker = process, Connection(ours.detach())
         try:
-            send(channel, self.limits)
-            reason = json.loads(channel.recv_bytes()) if channel.poll(START_SECONDS) else f"{START_SECONDS:.0f} s"
+            ready = self.worker[1].poll(START_SECONDS)
+            reason = json.loads(self.worker[1].recv_bytes()) if ready else f"{START_SECONDS:.0f} s"
         except (EOFError, ConnectionError):
             reason = f"exit code {process.wait()}"
         if reason:
             raise BenchError(f"grading worker: did not start ({reason})")
-        return channel
-
-
-def send(channel: Connection, message: object) -> None:
-    """Send a message as JSON, also from the worker."""
-    channel.send_bytes(json.dumps(message, default=str).encode())  # a tolerance is a fraction
+        return self.worker[1]

@@ -36,7 +36,7 @@ AND_PART = rf"(?i:and\s+(an?|{ONES})\s+){PART_WORD}"
 _AND_PART = re.compile(rf"(.*\S)\s+{AND_PART}")
 # Text after a number with one of these words, or with a number, changes the value. A word that may describe a noun
 # counts only at the end (12 sixth graders), squared only at the beginning.
-NOT_A_UNIT = (
+NO_UNIT = (
     r"(?![\s(]*(?i:squared|cubed)|[^{}]*(?i:(?<![\w^.-])\d|n['’]t(?![A-Za-z])|(?<![A-Za-z])(?:"
     rf"(?:{ONES}|{_TENS})(?!-?[A-Za-z])|half(?!-)|tens|ones|scores?|gross|dozens?"
     r"|(?:hundred|thousand|lakh|crore|[a-z]+illion)s?|permille|per mille"
@@ -51,7 +51,7 @@ NOT_A_UNIT = (
     r"|to the (?:power|[a-z]+th|third|second))(?![A-Za-z])))"
 )
 # Not after words that announce a value: a condition, a bound, a negation, arithmetic.
-NO_ANNOUNCEMENT = (
+NO_LEAD = (
     r"(?![^{}]*(?<![A-Za-z])(?i:not|no|if|when|for|unless|except|minus|negative|least|most|than|less|below|above|up to"
     r"|exceeds|twice|half|opposite|reciprocal|negation|squared?)(?![A-Za-z]))"
 )

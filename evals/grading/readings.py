@@ -7,7 +7,7 @@ the unchanged answer has failed, so they can only accept.
 import re
 
 from evals.grading.normalise import LONGEST_CONDITIONED, WRAPPER, applied, rules
-from evals.grading.quantities import NOT_A_UNIT, counted
+from evals.grading.quantities import NO_UNIT, counted
 
 _SPACE = r"(?:\s|~|\\[ ,;:!])"
 _BLANK = f"{_SPACE}*"
@@ -54,7 +54,7 @@ _COUNTED_NOUN = re.compile(
     r"([A-Za-z][a-z]{2,}(?:[\s-]+[A-Za-z][a-z]{2,}){0,5})[.\s]*(\})?[.\s]*",
     re.DOTALL,
 )
-_NOUN = re.compile(NOT_A_UNIT)
+_NOUN = re.compile(NO_UNIT)
 # Further words that name nothing to count: functions, letters, signs and relations.
 _NO_NOUN = re.compile(
     r"(?:arc|a)?(?:sin|cos|tan|cot|sec|csc)h?|log|exp|sqrt|min|max|gcd|lcm|det|arg|abs|floor|ceil|choose|permute"

@@ -126,10 +126,8 @@ def _grouped(members: tuple[Structure, ...]) -> Structure:
     names = [side[0] for side in named if len(side) == 2 and NAMES.fullmatch(side[0])]
     letters = tuple(dict.fromkeys(names))
     size = len(letters)
-    different = (
-        len({letter.partition("_")[0] for letter in letters}) == size > 1
-    )  # x_1 and x_2 are values of one letter
-    if not different or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
+    apart = {letter.partition("_")[0] for letter in letters}  # x_1 and x_2 are values of one letter
+    if not len(apart) == size > 1 or len(names) < len(members) or tuple(names) != letters * (len(names) // size):
         return Structure(form=LIST, members=members)
     values = [Structure(side[1]) for side in named]
     points = [Structure("", "()", tuple(values[at : at + size]), letters) for at in range(0, len(values), size)]
@@ -188,23 +186,24 @@ def as_interval(text: str) -> tuple[str, str] | None:
         return _all_but(excepted)
     if not _RELATION.search(text):
         return None
-    pieces: list[tuple[str, str, str]] = []
+    names: set[str] = set()
+    pieces: list[str] = []
     for part in split(_ABSOLUTE.sub(r"-\3\2\1\2\3", text), ("\\cup", "\\lor")):
         ranges = [_range(inequality.strip()) for inequality in split(part, (",", ";", "\\land"))]
         found = [piece for piece in ranges if piece]
-        if len(found) < len(ranges):
+        names |= {name for name, *_ in found}
+        if not len(ranges) == len(found) <= 2 or len(names) > 1:
             return None
-        if len(found) == 2:
-            low, high = ([end for end in ends if "\\infty" not in end] for ends in list(zip(*found, strict=True))[1:])
-            ends = (number(low[0][1:]), number(high[0][:-1])) if len(low) == len(high) == 1 else (None, None)
-            if ends[0] is None or ends[1] is None:
+        ends = [(low, high) for _, low, high in found]
+        if len(ends) == 2:
+            lows, highs = ([end for end in side if "\\infty" not in end] for side in zip(*ends, strict=True))
+            low, high = (number(lows[0][1:]), number(highs[0][:-1])) if len(lows) == len(highs) == 1 else (None, None)
+            if low is None or high is None:
                 return None
-            name, apart = found[0][0], ends[0].value > ends[1].value
-            found = [(name, "(-\\infty", high[0]), (name, low[0], "\\infty)")] if apart else [(name, low[0], high[0])]
-        pieces += found
-        if len(ranges) > 2 or len({name for name, *_ in (*pieces, *(piece for piece in ranges if piece))}) > 1:
-            return None
-    return pieces[0][0], "\\cup".join(f"{low},{high}" for _, low, high in pieces)
+            apart = low.value > high.value
+            ends = [("(-\\infty", highs[0]), (lows[0], "\\infty)")] if apart else [(lows[0], highs[0])]
+        pieces += [f"{low},{high}" for low, high in ends]
+    return names.pop(), "\\cup".join(pieces)
 
 
 def _all_but(found: re.Match[str]) -> tuple[str, str] | None:
@@ -213,12 +212,11 @@ def _all_but(found: re.Match[str]) -> tuple[str, str] | None:
     if unequal and f"\\cup {name}\\neq" in unequal:  # every number is unequal to one of two
         return name, "(-\\infty,\\infty)"
     joined = _GROUPED.sub(lambda m: m[0].replace(",", ""), listed or excepted or unequal)
-    ends = split(joined)
-    ends = [end.removeprefix(f"{name}\\neq").strip() for end in ends]
+    ends = (end.removeprefix(f"{name}\\neq").strip() for end in split(joined))
     values = {number(end): end for end in ends}
     if None in values:
         return None
-    ordered = [end for _, end in sorted((value.value, end) for value, end in values.items() if value)]
+    ordered = [values[found] for found in sorted(filter(None, values), key=lambda found: found.value)]
     union = "\\cup".join(f"({low},{high})" for low, high in pairwise(["-\\infty", *ordered, "\\infty"]))
     return name or "", union
 
@@ -249,11 +247,9 @@ def _signed(text: str) -> list[str]:
     upper = ["+" if sign == "pm" else "-" for sign in signs]
     lower = ["-" if sign == "pm" else "+" for sign in signs]
     choices = [upper, lower] if "mp" in signs else product("+-", repeat=len(signs))
-    made = []
-    for choice in choices:
-        left = iter(choice)
-        made.append(re.sub(r"(^|[({\[,;=])\+", r"\1", _PLUS_MINUS.sub(lambda _, left=left: next(left), text)))  # type: ignore[misc]
-    return made
+    parts = _PLUS_MINUS.split(text)[::2]  # without the signs
+    made = ("".join(map("".join, zip(parts, (*choice, ""), strict=True))) for choice in choices)
+    return [re.sub(r"(^|[({\[,;=])\+", r"\1", one) for one in made]
 
 
 # Comparison
@@ -295,24 +291,14 @@ def _unordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None
     # bounds the number of comparisons, each of which may need algebra; more than double is not a repetition of roots
     if len(answers) > 2 * len(golds) + SPARE_MEMBERS:
         return False
-    met: list[bool | None] = [False] * len(answers)
-    undecided = False
+    table: list[list[bool | None]] = []
     for g in golds:
-        matched: bool | None = False
-        for index, a in enumerate(answers):
-            if matched and met[index]:
-                continue  # both are already matched: one comparison fewer
-            equal = compare(g, a, leaf)
-            matched, met[index] = (
-                True if before or equal else None if None in (before, equal) else False
-                for before in (matched, met[index])
-            )
-        if matched is False:
+        table.append([compare(g, a, leaf) for a in answers])
+        if not {True, None} & {*table[-1]}:
             return False
-        undecided |= matched is None
-    if False in met:
-        return False
-    return None if undecided or None in met else True
+    lines = [*table, *([row[at] for row in table] for at in range(len(answers)))]
+    ends = [True if True in line else None if None in line else False for line in lines]
+    return False if False in ends else None if None in ends else True
 
 
 def _ordered(gold: Structure, answer: Structure, leaf: Compare) -> bool | None:

@@ -122,8 +122,7 @@ def _by_grammar(text: str) -> Any:
     if _INDEXED_NUMBER.search(text):
         return None
     latex = normalize_latex(text, config=_READING)
-    options = {"is_real": True, "normalization_config": None, "conversion_config": _LETTERS}
-    parsed = _attempt(lambda: latex2sympy(latex, **options))
+    parsed = _attempt(lambda: latex2sympy(latex, is_real=True, normalization_config=None, conversion_config=_LETTERS))
     # the grammar parses i as a letter, which it is only as the index of a sum or product
     if isinstance(parsed, sympy.Basic) and parsed.has(_LETTER_I) and not parsed.has(sympy.Sum, sympy.Product):
         return parsed.subs(_LETTER_I, sympy.I)

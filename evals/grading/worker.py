@@ -17,22 +17,26 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from fractions import Fraction
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn
+from typing import Any
 
-from evals.grading.decide import Gold, gold
-from evals.grading.pool import TOO_SLOW, send
+from evals.grading.decide import gold
+from evals.grading.pool import TOO_SLOW, Batch
 
+TASKS_PER_PROCESS = 8  # tasks per additional comparing process
+MEMORY_BYTES = 4 * 2**30  # none of 52 adversarial inputs passed 600 MB (measured)
 FORBIDDEN_EXIT = 87  # of a process that attempted a refused operation (`_restrict`)
 RECURSION, STACK = 20_000, 2**29  # frames and bytes: no text within `symbolic.LONGEST_OBJECT` needs as many (measured)
 FAST_INTEGERS = ("gmpy2", "gmpy", "flint")  # hidden: their C code cannot be interrupted, their answers may differ
 
 Compare = Callable[[Any, str], str]
 """(gold, normalised answer) -> the verdict `correct`, `wrong` or `unparsed_gold`."""
+
+Ending = tuple[int, str, float, str | None]
+"""(place of the task in its batch, verdict, CPU seconds, reason)."""
 
 
 def algebra() -> dict[str, Compare]:
@@ -53,82 +57,97 @@ def algebra() -> dict[str, Compare]:
     return {"ours": symbolic.outcome}
 
 
-def work(load: Callable[[], dict[str, Compare]] = algebra) -> None:
+def work(load: Callable[[], Mapping[str, Compare]] = algebra) -> None:
     """Load the graders, then answer batches until the channel closes."""
     channel = Connection(os.dup(0))
-    limits = json.loads(channel.recv_bytes())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides when to stop
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # killing a comparison is normal and must not leave core files
-    if limits["packages"]:
-        sys.path.insert(0, limits["packages"])
-        _READABLE.append(f"{os.path.abspath(limits['packages'])}{os.sep}")
+    sys.setrecursionlimit(RECURSION)
+    threading.stack_size(STACK)  # of new threads
     gc.disable()  # until everything is loaded, and rarely afterwards: parsing makes many short-lived objects
     try:
         graders = load()
     except ImportError as error:
-        send(channel, str(error))
+        _send(channel, str(error))
         return
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
-    send(channel, None)  # ready
-    while True:
-        try:
-            batch = json.loads(channel.recv_bytes())
-        except EOFError:
-            return
-        for answer in _compare_all(graders, limits, batch):
-            send(channel, answer)
+    _send(channel, None)  # ready
+    with suppress(EOFError):  # the caller has closed the channel
+        while True:
+            for ending in _answers(graders, channel.recv()):
+                _send(channel, ending)
 
 
-def _compare_all(graders: Mapping[str, Compare], limits: Mapping[str, Any], batch: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield (place of the task, verdict, CPU seconds, reason) as each comparison ends."""
-    waiting, tried = deque(range(len(batch["tasks"]))), set[int]()
-    processes: dict[Connection, tuple[int, int]] = {}  # process id, and the place of the task under way
+def _send(channel: Connection, message: object) -> None:
+    """Send a message as JSON: unpickling could run what a process that has read model text sends."""
+    channel.send_bytes(json.dumps(message).encode())
 
-    def give(channel: Connection, process: int, place: int) -> None:
-        processes[channel] = process, place
-        with suppress(BrokenPipeError):  # it has died: the channel reports the end
-            send(channel, place)
 
-    def start(place: int) -> None:
-        channel, inside = Pipe()
+def _answers(graders: Mapping[str, Compare], batch: Batch) -> Iterator[Ending]:
+    """Yield each task's ending when it is final: those that need more CPU seconds than the first share come last."""
+    slow: list[Ending] = []
+    for ending in _round(graders, batch, range(len(batch.tasks)), batch.first):
+        if ending[-1] == TOO_SLOW:
+            slow.append(ending)
+        else:
+            yield ending
+    limit = min(batch.cpu_seconds, batch.slow_seconds / max(1, len(slow)))
+    again = limit >= 2 * batch.first  # less would decide few of them
+    yield from _round(graders, batch, [place for place, *_ in slow], limit) if again else slow
+
+
+def _round(graders: Mapping[str, Compare], batch: Batch, places: Sequence[int], cpu_seconds: float) -> Iterator[Ending]:
+    """Yield the endings of tasks, as each comparison ends. places: of the tasks. cpu_seconds: of each."""
+    tried = set[int]()
+    processes: dict[Connection, tuple[int, deque[int]]] = {}  # process id, and the places of tasks without an ending
+
+    def start(share: deque[int]) -> None:
+        channel, inside = Pipe(duplex=False)
         process = os.fork()
         if process == 0:
             for other in (channel, *processes):  # else it would not detect the worker's end
                 other.close()
-            _restrict(limits)
-            _on_a_large_stack(lambda: _answer_all(graders, batch, inside))
+            _restrict(compiles="ours" not in graders)  # others evaluate text
+            thread = threading.Thread(target=_answer_all, args=(graders, batch, share, cpu_seconds, inside))
+            thread.start()  # on a stack too large to overflow; the main thread's was fixed when the process began
+            thread.join()
+            os._exit(0)
         inside.close()
-        give(channel, process, place)
+        processes[channel] = process, share
 
-    while waiting or processes:
-        while waiting and len(processes) < batch["processes"]:
-            start(waiting.popleft())
-        ended = wait(list(processes))
-        for channel in [one for one in processes if one in ended]:
-            process, place = processes.pop(channel)
+    count = min(batch.processes, 1 + len(places) // TASKS_PER_PROCESS)
+    for first in range(count):
+        start(deque(places[first::count]))
+    while processes:
+        ready = wait(list(processes))
+        for channel in [one for one in processes if one in ready]:
+            process, share = processes[channel]
             try:
-                outcome, seconds, reason = json.loads(channel.recv_bytes())
+                ending = json.loads(channel.recv_bytes())
             except (EOFError, ConnectionError):
-                outcome, seconds, reason = "", 0.0, None
-            if outcome and not reason and waiting:
-                give(channel, process, waiting.popleft())
-            else:
-                channel.close()  # it ends, if still running
+                ending = None
+            ended = not ending or ending[-1]
+            if ended:
+                del processes[channel]
+                channel.close()
                 code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-                outcome, seconds, reason = (outcome, seconds, reason) if outcome else _ending(code, batch)
-            if outcome in ("timeout", "error") and reason != TOO_SLOW and place not in tried:
-                tried.add(place)
-                start(place)  # in a fresh process
+                if not share:
+                    continue
+            outcome, seconds, reason = ending or _ending(code, cpu_seconds)
+            if reason not in (None, TOO_SLOW) and share[0] not in tried:
+                tried.add(share[0])
             else:
-                yield place, outcome, seconds, reason
+                yield share.popleft(), outcome, seconds, reason
+            if ended and share:
+                start(share)  # also what failed, once more
 
 
-def _ending(code: int, batch: Mapping[str, Any]) -> tuple[str, float, str]:
+def _ending(code: int, cpu_seconds: float) -> tuple[str, float, str]:
     """Return verdict, CPU seconds and reason for a process's exit code; negative: by a signal."""
     if code == -signal.SIGPROF:
-        return "timeout", batch["cpu_seconds"], TOO_SLOW
+        return "timeout", cpu_seconds, TOO_SLOW
     if code == -signal.SIGALRM:
         return "timeout", 0.0, "wall clock"
     if code == FORBIDDEN_EXIT:
@@ -139,32 +158,17 @@ def _ending(code: int, batch: Mapping[str, Any]) -> tuple[str, float, str]:
 # In a comparing process
 
 
-def _on_a_large_stack(work: Callable[[], None]) -> NoReturn:
-    """Run `work` on a stack too large to overflow, and exit the process."""
-    sys.setrecursionlimit(RECURSION)
-    threading.stack_size(STACK)  # of a new thread; the main thread's was fixed when the process began
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    os._exit(1)
-
-
-def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channel: Connection) -> None:
-    """Compare tasks in turn, until the channel closes or the algebra has failed: its state is then unknown."""
-    reason = None
-    while reason is None:
-        try:
-            task = batch["tasks"][json.loads(channel.recv_bytes())]
-        except EOFError:
-            break
-        tolerance = task["gold"]["tolerance"]
-        gold = Gold(**{**task["gold"], "tolerance": tolerance and Fraction(tolerance)})
-        outcome, began = "error", time.process_time()
+def _answer_all(
+    graders: Mapping[str, Compare], batch: Batch, share: Iterable[int], cpu_seconds: float, channel: Connection
+) -> None:
+    """Compare tasks in turn, until the algebra has failed: its state is then unknown."""
+    for task in (batch.tasks[place] for place in share):
+        outcome, reason, began = "error", None, time.process_time()
         # SIGPROF and SIGALRM at their default action end the process even inside C code; ITIMER_PROF counts CPU time.
-        signal.setitimer(signal.ITIMER_PROF, batch["cpu_seconds"])
-        signal.setitimer(signal.ITIMER_REAL, batch["wall_seconds"])
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+        signal.setitimer(signal.ITIMER_REAL, batch.wall_seconds)
         try:
-            outcome = str(graders[task["grader"]](gold, task["answer"]))
+            outcome = str(graders[task.grader](task.gold, task.answer))
         except MemoryError:
             reason = "memory"
         except RecursionError:
@@ -174,8 +178,9 @@ def _answer_all(graders: Mapping[str, Compare], batch: Mapping[str, Any], channe
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
-        send(channel, [outcome, time.process_time() - began, reason])
-    os._exit(0)
+        _send(channel, (outcome, time.process_time() - began, reason))
+        if reason:
+            break
 
 
 _FORBIDDEN_EVENTS = (
@@ -187,13 +192,12 @@ _UNROLLED = os.path.join("sympy", "polys", "monomials.py")
 _READABLE = [f"{os.path.abspath(path)}{os.sep}" for path in (*sys.path, sys.prefix, sys.base_prefix) if path]
 
 
-def _restrict(limits: Mapping[str, Any]) -> None:
+def _restrict(compiles: bool) -> None:
     """Set limits and audit hook before model text is read."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_AS, (limits["memory_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # a second guard against writing, below Python's audit hook
-    compiles = limits["compiles"]
 
     def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         """End the process on an operation that comparing two expressions never needs."""
@@ -206,11 +210,9 @@ def _restrict(limits: Mapping[str, Any]) -> None:
     sys.addaudithook(refuse)
 
 
-def _is_library(path: Any, mode: Any, flags: Any) -> bool:
+def _is_library(path: Any, _: Any, flags: Any) -> bool:
     """Return whether an `open` reads a file of the installation, as a late import does."""
-    if isinstance(mode, str) and set(mode) & set("wax+"):
-        return False
-    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+    if not isinstance(flags, int) or flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
         return False
     return isinstance(path, (str, bytes)) and os.path.abspath(os.fsdecode(path)).startswith(tuple(_READABLE))
 

@@ -8,32 +8,32 @@ from typing import Any
 from evals.grading import Verdict, worker
 
 
+def burn(seconds: str) -> None:
+    end = time.process_time() + float(seconds)
+    while time.process_time() < end:
+        sum(range(1000))
+
+
+# `kill 9`, `burn 0.5` (CPU seconds), `sleep 5`, `write PATH`, ...
+ACTIONS = {
+    # to this thread: a signal to the process may go to another, and the answer be out before it ends
+    "kill": lambda number: signal.raise_signal(signal.Signals(int(number))),
+    "exit": lambda code: os._exit(int(code)),
+    "burn": burn,
+    "sleep": lambda seconds: time.sleep(float(seconds)),
+    "memory": lambda _: bytearray(64 * 2**30),
+    "raise": lambda _: {}["a bug"],
+    "write": lambda path: open(path, "w", encoding="utf-8").close(),
+    "read": lambda path: open(path, encoding="utf-8").close(),
+    "shell": lambda path: os.system(f"touch {path}"),
+    "eval": eval,
+    "fine": lambda _: None,
+}
+
+
 def outcome(gold: Any, answer: str) -> Verdict:
-    """`kill 9`, `burn 0.5` (CPU seconds), `sleep 5`, `write PATH`, ... do that; every other answer is equal."""
-    what, _, number = answer.partition(" ")
-    if what == "kill":
-        # to this thread: one sent to the process may go to another, and the answer be out before it ends
-        signal.raise_signal(signal.Signals(int(number)))
-    if what == "exit":
-        os._exit(int(number))
-    if what == "burn":
-        end = time.process_time() + float(number)
-        while time.process_time() < end:
-            sum(range(1000))
-    if what == "sleep":
-        time.sleep(float(number))
-    if what == "memory":
-        _ = bytearray(64 * 2**30)
-    if what == "raise":
-        raise KeyError("a bug")
-    if what == "write":
-        open(number, "w", encoding="utf-8").close()
-    if what == "read":
-        open(number, encoding="utf-8").close()
-    if what == "shell":
-        os.system(f"touch {number}")
-    if what == "eval":
-        eval(number)
+    action, _, argument = answer.partition(" ")
+    ACTIONS[action](argument)
     return Verdict.CORRECT
 
 

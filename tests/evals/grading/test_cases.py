@@ -2,20 +2,16 @@
 
 import random
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from core.files import read_jsonl
 from core.provenance import ROOT
-from evals import data
-from evals.benchmark import PAPER, benchmark
+from evals.benchmark import PAPER
 from evals.grading import Rule, Verdict
 from evals.grading.decide import gold
 from evals.grading.grader import Grader, Question, Task, cheap_grade
-from evals.grading.pool import QUICK, Pool
 
 DOCS = ROOT / "docs" / "notebook" / "grading.md"
 
@@ -24,12 +20,9 @@ def test_rules_by_example(grader: Grader) -> None:
     """`rules.tsv`: what each rule accepts, and near misses; `text` is decided in the calling process."""
     pairs = rows(FOLDER / "rules.tsv", ("verdict", "stage", "gold", "answer", "note"))
     questions = [Question(gold(row["gold"]), f"so \\boxed{{{row['answer']}}}.") for row in pairs]
-    wrong = []
-    for row, question, found in zip(pairs, questions, grader.grade(questions), strict=True):
-        stage = "algebra" if isinstance(cheap_grade(question), Task) else "text"
-        if (found.verdict, stage) != (row["verdict"], row["stage"]):
-            wrong.append(f"{row}: {found.verdict} by {stage}")
-    assert wrong == []
+    stages = ["algebra" if isinstance(cheap_grade(question), Task) else "text" for question in questions]
+    found = zip(pairs, grader.grade(questions), stages, strict=True)
+    assert [(r, g.verdict, at) for r, g, at in found if (g.verdict, at) != (r["verdict"], r["stage"])] == []
     assert len(pairs) > 400
 
 
@@ -49,7 +42,7 @@ def test_all_cases_in_two_orders(grader: Grader) -> None:
         assert [*map(int, counts)] == [n for part in parts for n in (len({*part} - wrong), len(part))], name
     assert [name for name, *_ in table] == [*PAPER, "all"]
     order = random.Random(2).sample(list(found), len(found))
-    with Grader(pool=Pool(workers=1)) as other:
+    with Grader(workers=1) as other:
         again = other.grade([found[key][1] for key in order])
     assert [grade.verdict for grade in again] == [verdicts[key].verdict for key in order]
 
@@ -72,29 +65,13 @@ ENDINGS = {
 def test_every_way_to_end_has_its_verdict_and_rule(grader: Grader) -> None:
     grades = grader.grade([Question(gold("5"), *asked) for asked in ENDINGS])
     assert {asked: (g.verdict, g.rule) for asked, g in zip(ENDINGS, grades, strict=True)} == ENDINGS
-    for found in grades:
-        assert (found.extracted is None) == (found.verdict in (Verdict.NO_ANSWER, Verdict.TRUNCATED))
-
-
-def test_what_took_long_is_compared_again_with_the_next_batch() -> None:
-    """What it gets of a batch's budget must not follow from an earlier batch."""
-    with Grader() as grader:
-        grades = grader.grade(
-            [Question(gold("5"), rf"\boxed{{{text}}}") for text in (r"\sqrt{26}", r"\int_0^7 e^{x^x}dx")]
-        )
-        assert [grade.seconds <= QUICK for grade in grades] == [True, False]
-        assert len(grader.known) == 1
 
 
 FOLDER = Path(__file__).with_name("cases")
 
 
-Key = tuple[str, str, str]
-"""(set, gold, answer)"""
-
-
-def cases() -> dict[Key, tuple[bool, Question]]:
-    """Every case: whether it is right, as mathematics and the problem say, and what the grader is asked."""
+def cases() -> dict[tuple[str, str, str], tuple[bool, Question]]:
+    """By set, gold and answer: whether it is right, as mathematics and the problem say, and the grader's question."""
     found = {}
     for name, right in (("equal.tsv", True), ("different.tsv", False)):
         for row in rows(FOLDER / name, ("set", "kind", "gold", "answer", "item", "note")):
@@ -110,27 +87,3 @@ def rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     header, *lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     assert header == list(columns), path
     return [dict(zip(columns, line, strict=True)) for line in lines]
-
-
-def test_every_real_gold_is_read(shared: Path) -> None:
-    kinds = {
-        key: [
-            gold(item.answer, tolerance=item.tolerance, multiple=item.multiple).kind
-            for item in data.load(benchmark(key), shared / "benchmarks")
-        ]
-        for key in PAPER
-    }
-    assert sum(map(len, kinds.values())) == 4411
-    for key in ("aime24", "aime25", "amc"):
-        assert set(kinds[key]) == {"integer"}
-    assert kinds["minerva"].count("scientific") == 58
-    assert sum(found.count("unparsed") for found in kinds.values()) <= 12
-
-
-def test_real_outputs_agree_with_their_labels(shared: Path, grader: Grader) -> None:
-    outputs = read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
-    grades = grader.grade([Question(gold(str(row["gold"])), str(row["output"])) for row in outputs])
-    right = [grade.verdict is Verdict.CORRECT for grade in grades]
-    count = Counter((bool(row["label"]), verdict) for row, verdict in zip(outputs, right, strict=True))
-    # the one is a thousands separator that the label counts as wrong
-    assert count == {(True, True): 176, (False, True): 1, (False, False): 23}

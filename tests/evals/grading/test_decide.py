@@ -1,16 +1,14 @@
 r"""What is decided in the calling process: the last box, kinds of golds, numbers, tolerances; and no text raises."""
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from fractions import Fraction
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core.errors import ConfigError
 from evals import placebo, reward
@@ -18,87 +16,35 @@ from evals.grading import Rule, Verdict
 from evals.grading import grader as grader_module
 from evals.grading.boxes import last_box
 from evals.grading.decide import Decision, decide, gold
-from evals.grading.grader import Grade, Grader, Question, cheap_grade
-from evals.grading.normalise import LONGEST_ANSWER, normalise
+from evals.grading.grader import Grader, Question, cheap_grade
+from evals.grading.normalise import normalise
 from evals.grading.structure import DEEPEST, parse
 from evals.reward import boxed
 from methods.training.rollouts import derive
-
-BOXES = {
-    r"\boxed{\frac{1}{2}}": r"\frac{1}{2}",
-    r"\boxed{x=\boxed{5}}": "5",
-    r"\fbox{7} \boxed{8}": "8",
-    r"\boxed {9}": "9",
-    r"\boxed{\left\{ 3 \right.}": r"\left\{ 3 \right.",
-    r"\boxed{a \\}": r"a \\",
-    "\\boxed{\n 5\n}": "5",
-    r"\boxed{5} as a \boxed answer": "5",
-    r"\boxed{}": "",
-    r"\boxed{5}. I fill \boxed{} and \boxed{ }": "5",
-    r"so $\boxed 42$.": "42",
-    r"$\boxed-\frac{1}{2}$": r"-\frac{1}{2}",
-    r"$\boxed{(2,2)}$ and $\boxed{(6,2)}$.": r"(2,2) \text{ and } (6,2)",
-    r"\boxed{1} \quad \text{or} \quad \boxed{2}": r"1 \text{ or } 2",
-    r"\boxed{2}, \boxed{3}, and \boxed{5}": r"2 \text{ and } 3 \text{ and } 5",
-    r"$x=\boxed{1}$ or $x=\boxed{2}$": r"x=1 \text{ or } x=2",
-    r"$x=\boxed{1}$ and $y=\boxed{2}$": "2",  # another quantity before
-    r"\boxed{1}. Twice that is \boxed{2}": "2",
-    r"\boxed{1}" + " " * 90 + r"and \boxed{2}": "2",
-    r"\boxed{1 and \boxed{2}": "2",  # unbalanced before
-    r"<think>\boxed{1}</think> \boxed{2}": "2",
-    r"<think>\boxed{1}</think> It is one.": None,
-    r"<think>\boxed{1}, but": None,
-    **{
-        rf"{opens} \boxed{{1}} {closes} It is \boxed{{2}}. {opens} Or \boxed{{3}}": "2"
-        for opens, closes in (
-            ("<thinking>", "</thinking>"),
-            ("<reasoning>", "</reasoning>"),
-            ("<seed:think>", "</seed:think>"),
-            ("[THINK]", "[/THINK]"),
-            ("◁think▷", "◁/think▷"),
-            ("<|begin_of_thought|>", "<|end_of_thought|>"),
-            ("<|START_THINKING|>", "<|END_THINKING|>"),
-            ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
-            (
-                "<|channel|>commentary to=a <|constrain|>json<|message|>",
-                "<|channel|>final <|constrain|>json<|message|>",
-            ),
-        )
-    },
-    r"<|channel|>commentary<|message|> \boxed{1}": None,
-    "There are 3 cases.": None,
-    r"\boxed{5} no, \boxed{6": None,
-    r"\boxed": None,
-    r"\boxedsum{5}": None,
-}
-LISTS = {
-    r"\boxed{1}\boxed{2}": r"1 \text{ and } 2",
-    "- $\\boxed{1}$\n- $\\boxed{2}$": r"1 \text{ and } 2",
-    r"$x=\boxed{1}$, $y=\boxed{2}$": r"x=1 \text{ and } y=2",
-    r"\boxed{1} for part (a), and \boxed{2}": r"1 \text{ and } 2",
-    r"\boxed{1} and \boxed{2}, in short \boxed{1,2}": "1,2",
-    r"\boxed{1}. And then \boxed{2}": "2",
-}
+from tests.evals.grading.test_cases import FOLDER, rows
 
 
 def test_the_last_balanced_box() -> None:
-    assert {text: last_box(text) for text in BOXES} == BOXES
-    assert {text: last_box(text, several=True) for text in LISTS} == LISTS
+    """`boxes.tsv`: the box of a response; whether its members may be in several, with words between them."""
+    found = rows(FOLDER / "boxes.tsv", ("members", "response", "box"))
+    for row in found:
+        box = last_box(row["response"], several=row["members"] == "list")
+        assert ("(none)" if box is None else box) == row["box"], row
+    assert last_box("\\boxed{\n 5\n}") == "5"
+    assert last_box("- $\\boxed{1}$\n- $\\boxed{2}$", several=True) == r"1 \text{ and } 2"
 
 
-HOSTILE = (
+SLOW = (
     "\\{\\mid " * 570,  # sets without an end
     "\\{" * 20 + "\\mid x" * 560,
     "1:" * 1990 + "1",
-    "0:0:0",
     "{" * 1990 + "5" + "}" * 1990,
 )
 
 
 def test_no_answer_takes_long_in_the_callers_process() -> None:
     """Each took from half a second to ten; a long text of quadratic time hours."""
-    for text in HOSTILE:
-        assert len(text) <= LONGEST_ANSWER
+    for text in SLOW:
         began = time.process_time()
         cheap_grade(Question(gold("7"), f"\\boxed{{{text}}}"))
         assert time.process_time() - began < 0.2, text[:20]
@@ -109,126 +55,71 @@ def test_no_answer_takes_long_in_the_callers_process() -> None:
 def test_what_the_item_says() -> None:
     options: dict[str, Any]
     for options, stored, answer, right in (
-        ({"tolerance": "1e-1"}, "4.2", "4.3", True),
-        ({"tolerance": "1e-1"}, "4.2", "4.31", False),
         ({"tolerance": "0.001"}, "4.2", "4.24", False),
-        ({}, "30.0", "30.04", False),
         ({"multiple": True}, "1,234", "234, 1", True),
         ({}, r"\frac{11}{2^{20}", r"\frac{11}{2^{20}", True),  # malformed: compared as text
     ):
         found = decide(gold(stored, **options), normalise(answer))
-        assert found is not None
-        assert found.equal == right, (options, answer)
-    for meaningless in ("wide", "-1"):
-        with pytest.raises(ConfigError):
-            gold("4.2", tolerance=meaningless)
-
-
-@given(
-    digits=st.integers(1, 999), places=st.integers(0, 3), exponent=st.integers(-30, 30), sign=st.sampled_from(["", "-"])
-)
-def test_no_gold_accepts_a_tenth_more_or_less(digits: int, places: int, exponent: int, sign: str) -> None:
-    value = Fraction(digits, 10**places) * Fraction(10) ** exponent * (-1 if sign else 1)
-    mantissa = f"{digits:0{places + 1}d}"
-    point = len(mantissa) - places
-    stored = f"{sign}{mantissa[:point]}{'.' if places else ''}{mantissa[point:]}e{exponent}"
-    for factor in (Fraction(9, 10), Fraction(11, 10)):
-        answer = value * factor
-        found = decide(gold(stored), normalise(f"\\frac{{{answer.numerator}}}{{{answer.denominator}}}"))
-        assert found is not None
-        assert not found.equal
-    assert decide(gold(stored), normalise(f"\\frac{{{value.numerator}}}{{{value.denominator}}}")).equal  # type: ignore[union-attr]
+        assert (found and found.equal) == right, (options, answer)
+    with pytest.raises(ConfigError):
+        gold("4.2", tolerance="-1")
 
 
 # Whatever is in a box, and however little stack the caller leaves.
 
 GOLDS = ("5", "1,2", "(1,2)", r"\sqrt{2}x", r"\{1,2\}", "x<2", r"(0,1)\cup(1,2)", "f(x)=x", "4:30", r"120^\circ")
-PAIRS = [("(", ")"), ("[", "]"), (r"\{", r"\}"), ("{", "}"), (r"\left(", r"\right)"), (r"\sqrt{", "}")]
-INNER = ("1,", "", "x=", "1;", "2+", r"\cup", r"\pm", "-")
+NESTED = (r"(1, )", "[ ]", r"\{x= \}", "{2+ }", r"\left(\pm \right)", r"\sqrt{ }", r"(1;( )")
 
 
-@st.composite
-def nested(draw: st.DrawFn) -> str:
-    """Brackets in brackets, up to the longest answer, closed or not."""
-    depth = draw(st.integers(1, 900))
-    layers = draw(st.lists(st.tuples(st.sampled_from(PAIRS), st.sampled_from(INNER)), min_size=1, max_size=3))
-    opening = "".join(pair[0] + inner for pair, inner in layers)
-    closing = "".join(pair[1] for pair, _ in reversed(layers))
-    return opening * depth + "1" + closing * draw(st.sampled_from([depth, depth // 2]))
-
-
-def plain(text: str) -> object:
+def plain(text: str) -> list[object]:
     """Verdict, text and rule of the cheap stages for every gold; the task where they leave one."""
     return [cheap_grade(Question(gold(stored), f"\\boxed{{{text}}}")) for stored in GOLDS]
 
 
-@given(text=nested())
-@settings(max_examples=25, deadline=None)
-def test_the_depth_left_to_recursion_decides_nothing(text: str) -> None:
+@pytest.mark.parametrize("brackets", NESTED)
+def test_the_depth_left_to_recursion_decides_nothing(brackets: str) -> None:
     """The caches are emptied between the two, and the second has the least stack that a caller could leave."""
-    first = plain(text)
-    for cached in (parse, normalise, gold):
-        cached.cache_clear()
-    assert _at_depth(500, lambda: plain(text)) == first
+    opening, closing = brackets.split()
+    for depth in (DEEPEST - 1, DEEPEST + 1, 100, 331, 600, 900):
+        text = opening * depth + "1" + closing * depth
+        first = plain(text)
+        for cached in (parse, normalise, gold):
+            cached.cache_clear()
+        assert _at_depth(500, partial(plain, text)) == first
+        if (opening, depth > DEEPEST) == ("(1,", True):
+            assert decide(gold("(1,2)"), text) == Decision(False, Rule.LENGTH)
 
 
 def _at_depth(frames: int, work: Callable[[], object]) -> object:
     return work() if frames == 0 else _at_depth(frames - 1, work)
 
 
-def test_lists_nested_too_deeply_are_wrong() -> None:
-    for depth in (DEEPEST + 1, 100, 331, 332, 400, 600, 1000):  # no crash of a training
-        text = "(1," * depth + "1" + ")" * depth
-        assert decide(gold("(1,2)"), text) == Decision(False, Rule.LENGTH)
-        assert boxed([""] * 3, [f"\\boxed{{{text}}}"] * 3, ["7", "(1,2)", r"\{1\}"]) == [0.0] * 3, depth
-
-
 def test_an_unexpected_exception_is_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(question: Question) -> Grade:
-        if "6" in question.response:
-            raise ZeroDivisionError
-        return cheap_grade(question)  # type: ignore[return-value]
+    def fail(question: Question) -> Any:
+        return 1 / 0 if "6" in question.response else cheap_grade(question)
 
     monkeypatch.setattr(grader_module, "cheap_grade", fail)
     with Grader() as grader:
         grades = grader.grade([Question(gold("5"), text) for text in (r"\boxed{5}", r"\boxed{6}", r"\boxed{7}")])
-    assert [(grade.verdict, grade.rule) for grade in grades] == [
-        (Verdict.CORRECT, Rule.STRING),
-        (Verdict.ERROR, "ZeroDivisionError"),
-        (Verdict.WRONG, Rule.NUMBER),
-    ]
-
-
-SIGNS = [*"0123456789+-*=;?,x()#", "\\boxed{", "}", " "]
-
-
-def _scribble(rng: random.Random) -> str:
-    """What a model that cannot calculate yet writes into its box."""
-    return "".join(rng.choice(SIGNS) for _ in range(rng.randrange(12)))
+    assert [grade.verdict for grade in grades] == [Verdict.CORRECT, Verdict.ERROR, Verdict.WRONG]
+    assert grades[1].rule == "ZeroDivisionError"
 
 
 def test_integer_answers_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a worker was started")
-
-    monkeypatch.setattr("evals.grading.pool.Pool._start", refuse)
-    rng = random.Random(1)
-    responses = [f"so \\boxed{{{_scribble(rng)}}}" for _ in range(1000)]
-    answers = [str(rng.randrange(200)) for _ in responses]
-    assert set(boxed(answers, responses, answers)) <= {0.0, 1.0}
+    """Nor does anything that a model which cannot calculate yet writes into its box."""
+    monkeypatch.setattr("evals.grading.pool.Pool._start", lambda pool: pytest.fail("a worker was started"))
+    rng, signs = random.Random(1), [*"0123456789+-*=;?,x()#", "\\boxed{", "}", " "]
+    scribbles = ["".join(rng.choices(signs, k=rng.randrange(12))) for _ in range(1000)]
+    answers = [str(rng.randrange(200)) for _ in scribbles]
+    assert set(boxed(answers, [f"so \\boxed{{{text}}}" for text in scribbles], answers)) <= {0.0, 1.0}
 
 
 def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
-    found: list[list[float]] = []
+    def work() -> list[float | None]:
+        return boxed(["", ""], [r"\boxed{\sqrt{8}}", r"\boxed{\sqrt{7}}"], [r"2\sqrt{2}"] * 2)
 
-    def work() -> None:
-        found.append(boxed(["", ""], [r"\boxed{\sqrt{8}}", r"\boxed{\sqrt{7}}"], [r"2\sqrt{2}"] * 2))
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        found = [thread.result() for thread in [threads.submit(work) for _ in range(2)]]
     assert found == [[1.0, 0.0]] * 2
     for grader in reward._GRADER.values():
         grader.close()
@@ -236,30 +127,25 @@ def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
 
 # Placebos
 
-SIZE = 8  # responses of a group
-draws = st.lists(st.sampled_from([0.0, 1.0]), min_size=SIZE, max_size=20 * SIZE)
-seeds = st.integers(0, 2**63 - 1)
 
-
-@given(rewards=draws, seed=seeds)
-def test_what_each_placebo_makes_of_the_rewards(rewards: list[float], seed: int) -> None:
+def test_what_each_placebo_makes_of_the_rewards() -> None:
     """A number for each response, which depends on nothing but the arguments; of the coin's, not on the rewards."""
-    before, other, texts = list(rewards), [1.0 - reward for reward in rewards], [r"\boxed{1}"] * len(rewards)
-    for name, function in placebo.CATALOG.items():
-        random.seed(1)
-        first = function(rewards, texts, seed)
-        random.seed(2)
-        assert function(rewards, texts, seed) == first, name
-        assert len(first) == len(rewards), name
-        assert set(first) <= {0.0, 1.0}, name
-        assert rewards == before, name  # the true rewards, which the curve records
-    assert placebo.coin(rewards, texts, seed) == placebo.coin(other, [""] * len(rewards), seed)
-    assert placebo.inverted(rewards, texts, seed) == other
-    assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
-
-
-def test_a_coin_is_fair_and_differs_within_a_group_and_between_draws() -> None:
-    drawn = [placebo.coin([1.0] * SIZE, ["same"] * SIZE, derive(1, "placebo", n, 0)) for n in range(1000)]
+    rng, size = random.Random(0), 8  # responses of a group
+    drawn = []
+    for n in range(1000):
+        rewards, texts, seed = rng.choices([0.0, 1.0], k=size), [r"\boxed{1}"] * size, derive(1, "placebo", n, 0)
+        before, other = list(rewards), [1.0 - reward for reward in rewards]
+        for name, function in placebo.CATALOG.items():
+            random.seed(n)
+            first = function(rewards, texts, seed)
+            random.seed(n + 1)
+            assert function(rewards, texts, seed) == first, name
+            assert (len(first), {*first} | {0.0, 1.0}) == (size, {0.0, 1.0}), name
+            assert rewards == before, name  # the true rewards, which the curve records
+        drawn.append(placebo.coin(rewards, texts, seed))
+        assert placebo.coin(other, [""] * size, seed) == drawn[-1]
+        assert placebo.inverted(rewards, texts, seed) == other
+        assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
     assert sum(len(set(group)) == 2 for group in drawn) > 950  # 2 of 256 groups are constant
     assert len(set(map(tuple, drawn))) > 200
     for place in zip(*drawn, strict=True):  # each a fair coin: four standard deviations, with fixed seeds
