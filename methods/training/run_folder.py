@@ -6,6 +6,7 @@
 
 A state is complete once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
 state that is complete, belongs to this specification, inputs and code, and whose earlier checkpoints are unchanged.
+Only the code of its rewards may have changed since: a corrected reward resumes its run, whose record then says so.
 Other states are removed, with the reason printed in one line; without a state the run starts from the beginning. No
 result is lost: outputs count only once run.json exists, and all of them are recomputed.
 """
@@ -49,6 +50,8 @@ class Position(Declared):
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     identity: Mapping[str, str] = {}
+    trainer_code: str = ""  # hash of `code` without the rewards
+    reward_changes: Tuple[int] = ()  # rollouts after which the code of the rewards changed
     checkpoints: Mapping[str, str] = {}  # published before it: name -> digest over its files
 
 
@@ -65,6 +68,7 @@ class RunFolder:
         self.start = Position()  # of the state that this process resumed from
         self.extremes: tuple[float, ...] = ()  # lowest and highest reward so far
         self.environment: dict[str, Any] = {}  # when this process began to train; set by `open`
+        self.trainer_code = ""  # hash of `code` without the rewards; set by `open`
         self._unfinished = ""  # why an existing run.json is not accepted
         self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
@@ -80,6 +84,7 @@ class RunFolder:
         path = self.folder / "run.json"
         if not path.is_file():
             return False
+        restore_curve(self.folder)
         try:
             record = read_json(path, "run record")
             check(record, {"spec": {}}, str(path))
@@ -106,6 +111,8 @@ class RunFolder:
         # while this run trains, an earlier run.json must not mark the folder as finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
+        placebo = filter(None, [self.spec.placebo])
+        self.trainer_code = code_of(self.spec.method, self.spec.trainer, *placebo)["code"].hash
         newest, rows = None, HEADER
         while newest is None and (states := self._states()):
             try:
@@ -117,6 +124,9 @@ class RunFolder:
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
+        if self.start.rollout in self.start.reward_changes:
+            line = f"{self._changed_rewards()}; the run goes on with the new code"
+            print(f"{self.folder}: {line}", flush=True)
         self._checkpoints, self.extremes = dict(self.start.checkpoints), self.start.extremes
         self.environment = environment()
         self.curve = Curve(self.state / "curve.csv", rows, self.spec.training.sampler_check)
@@ -132,6 +142,8 @@ class RunFolder:
             wall_seconds=self.wall_seconds(),
             cpu_seconds=self.cpu_seconds(),
             identity=self.identity,
+            trainer_code=self.trainer_code,
+            reward_changes=self.start.reward_changes,
             checkpoints=self._checkpoints,
         )
         write_text(state / "curve.csv", self.curve.text)
@@ -181,13 +193,17 @@ class RunFolder:
                     "run.json has the former",
                     file=sys.stderr,
                 )
+        warnings = [self._changed_rewards()] if self.start.reward_changes else []
+        warnings += warning_entry(
+            *((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
+        ).values()
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
             "method": method,
             "environment": self.environment,
             "inputs": self.identity,
-            **warning_entry(*((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())),
+            **({"code_warning": "; ".join(warnings)} if warnings else {}),
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
@@ -215,6 +231,10 @@ class RunFolder:
         boxes = "" if unanswered is None else f", {100 * unanswered:.0f} % without a box"
         return f"no update: {why}; {100 * truncated:.0f} % truncated{boxes}"
 
+    def _changed_rewards(self) -> str:
+        rollouts = ", ".join(map(str, self.start.reward_changes))
+        return f"reward {', '.join(self.spec.rewards)}: its code changed after rollout {rollouts}"
+
     def wall_seconds(self) -> float:
         """Return the wall time of all processes whose work is in the result, this one included."""
         return self.start.wall_seconds + time.monotonic() - self.began
@@ -241,12 +261,28 @@ class RunFolder:
         digests.check_folder(state)
         path = state / "position.json"
         found = validated(Position, read_json(path, "position"), str(path), error=CorruptInputError)
-        if changed := [name for name, now in self.identity.items() if found.identity.get(name) != now]:
+        changed = [name for name, now in self.identity.items() if found.identity.get(name) != now]
+        # A run that had finished is trained again from its beginning: its results would mix two rewards unnoticed.
+        if changed == ["code"] and found.trainer_code == self.trainer_code and not self._unfinished:
+            changed, found = [], found.model_copy(update={"reward_changes": (*found.reward_changes, found.rollout)})
+        if changed:
             raise CorruptInputError(f"belongs to a run with other {', '.join(changed)}")
         for name, digest in found.checkpoints.items():
             if _digest(self.folder / "checkpoints" / name) != digest:
                 raise CorruptInputError(f"checkpoints/{name} is not the one that was published before it")
         return found
+
+
+def restore_curve(folder: Path) -> None:
+    """Restore curve.csv of a finished run if it is damaged and the copy in state/ has the sha256 in run.json."""
+    curve, copy = folder / "curve.csv", folder / "state" / "curve.csv"
+    try:
+        digest = read_json(folder / "run.json", "run record")["outputs"]["curve.csv"]
+        if copy.is_file() and sha256_file(copy) == digest and not (curve.is_file() and sha256_file(curve) == digest):
+            write_text(curve, copy.read_bytes())
+            print(f"{curve}: was damaged; restored from {copy}", flush=True)
+    except (BenchError, KeyError, TypeError):
+        return  # without a record there is nothing to compare with
 
 
 def _difference(theirs: Any, ours: Any, at: str = "") -> str | None:

@@ -153,7 +153,7 @@ def test_a_call_without_end_ends_the_run_with_one_line() -> None:
     assert (done.returncode, done.stdout) == (2, "[0.0, 0.0]\n")
     assert done.stderr == (
         f"error: rollout 2: reward {HERE}:forever: did not return within 0.5 s (first of 2 responses '1'); correct it "
-        "and train again, or set reward_timeout (TEPO_REWARD_TIMEOUT) and go on\n"
+        "or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the same command\n"
     )
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ import pytest
 from core import digests
 from core.code import Code
 from core.errors import BenchError, CorruptInputError
-from core.files import write_json, write_text
+from core.files import read_json, write_json, write_text
 from methods.training.curve import COLUMNS
-from methods.training.run_folder import RunFolder, code_of_spec, identity
+from methods.training.run_folder import RunFolder, identity
 from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.core.test_digests import flip
 
+HASH = cache(Code.hash.fget)  # type: ignore[attr-defined]
 ROLLOUTS, CHECKPOINTS, UPDATES = 6, (2, 4, 6), 4  # updates per rollout, as worlds.TRAINING has them
 
 
@@ -39,16 +41,16 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
 
 
 @pytest.fixture(autouse=True)
-def _quick(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hash the code once, not once per run; wait for no disk, since no power is cut here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    hashes = {code: code.hash for code in code_of_spec(spec).values()}
-    monkeypatch.setattr(Code, "hash", property(lambda code: hashes[code]))
+    monkeypatch.setattr(Code, "hash", property(HASH))
 
 
-def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1) -> RunFolder:
-    """Train, or go on; a kill after `until` rollouts and two updates of the next."""
+def train(out: Path, spec: Spec, *, until: int = ROLLOUTS + 1, code: str = "") -> RunFolder:
+    """Train, or go on; a kill after `until` rollouts and two updates of the next. code: another hash of the code."""
     run = RunFolder(out, spec)
+    run.identity |= {"code": code} if code else {}
     if run.finished():
         return run
     start = run.open()
@@ -190,6 +192,13 @@ def test_a_finished_run_is_verified_by_its_hashes(
         train(out, spec)
         said = capsys.readouterr().out
         assert outputs(out) == outputs(straight), how
+        if name == "curve.csv":
+            assert said == f"{out / name}: was damaged; restored from {out / 'state/curve.csv'}\n"
+            damage(out / name, 0.4)
+            damage(out / "state/curve.csv", 0.4)
+            train(out, spec)
+            said = capsys.readouterr().out
+            assert outputs(out) == outputs(straight), how
         if (name, how) != ("run.json", "gone"):  # Snakemake itself removes it
             assert str(out / name.rpartition("/")[0]) in said, how
             assert "training again" in said, how
@@ -250,3 +259,25 @@ def test_a_state_of_another_specification_is_not_resumed_from(
     assert resumed_at(said) == 0
     train(out, spec)
     assert outputs(out) == outputs(straight)
+
+
+def test_a_run_whose_reward_changed_goes_on_unless_it_had_finished_or_more_has_changed(
+    interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = "reward tests.adapters.worlds:even: its code changed after rollout "
+    for case, before, update in (("mended", interrupted, 16), ("trainer", interrupted, 0), ("finished", straight, 0)):
+        out = tmp_path / case / "run"
+        shutil.copytree(before, out)
+        for state in out.glob("state/checkpoint-*") if case == "trainer" else ():
+            write_json(state / "position.json", read_json(state / "position.json") | {"trainer_code": "another"})
+            digests.write_folder(state)
+        capsys.readouterr()
+        train(out, spec, code="mended", until=5 if case == "mended" else ROLLOUTS + 1)
+        said = capsys.readouterr().out
+        assert (resumed_at(said), f"{changed}4; the run goes on" in said) == (update, update == 16)
+    mended = tmp_path / "mended/run"
+    train(mended, spec, code="mended")
+    assert changed not in capsys.readouterr().out
+    assert outputs(mended) == outputs(straight)
+    warnings = [read_json(tmp_path / case / "run/run.json").get("code_warning") for case in ("mended", "finished")]
+    assert [f"{changed}4" in warning for warning in warnings] == [True, False]

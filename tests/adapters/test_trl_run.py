@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from core import digests, worker
+from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import placebo
@@ -221,6 +222,29 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     assert train(out, **LONGER, **RARE) == 0
     assert (f"{out}: resuming from " in capsys.readouterr().out) == resumes
     assert_same(out, trained["refill"], 1, 3)
+
+
+def test_a_corrected_reward_resumes_its_run(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails at the second rollout; mended, it goes on there to the weights of a run that never failed."""
+    file, sizes = tmp_path / "own_reward.py", LONGER | {"reward": "own_reward:score"}
+    calls = "calls = []\ndef score(completions, **_):\n    calls.append(1)\n"
+    good = "    return [float(sum(text.encode()) % 2 == 0) for text in completions]\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file.write_text(f"{calls}    assert len(calls) != 2\n{good}")
+    with pytest.raises(CorruptInputError, match=r"^rollout 2: reward own_reward:score: "):
+        train(tmp_path / "run", **sizes)
+    file.write_text(calls + good)
+    for name, line in (("run", "checkpoint-4"), ("straight", "from the beginning")):
+        del sys.modules["own_reward"]
+        capsys.readouterr()
+        assert train(tmp_path / name, **sizes) == 0
+        assert line in capsys.readouterr().out
+    assert_same(tmp_path / "run", tmp_path / "straight", 1, 3)
+    warnings = [read_json(tmp_path / name / "run.json").get("code_warning", "") for name in ("run", "straight")]
+    assert ["own_reward:score: its code changed after rollout 1" in warning for warning in warnings] == [True, False]
 
 
 @slow
