@@ -20,7 +20,6 @@ from core.files import read_growing_csv
 from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import trl
-from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.adapters.verl.processes import environment, free_port
 from methods.batch import Batch
@@ -226,15 +225,11 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
 
     recorder: Any = object.__new__(Recorder)
     recorder.training, recorder.run = SimpleNamespace(updates_per_rollout=4), SimpleNamespace(folder=Path("run"))
-    trainer = bare(
-        recorder=recorder,
-        state=SimpleNamespace(global_step=6),
-        args=SimpleNamespace(fp16=False, max_grad_norm=1.0),
-        accelerator=SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm)),
-    )
+    clip = SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm))
+    arguments = {"state": SimpleNamespace(global_step=6), "args": SimpleNamespace(fp16=False, max_grad_norm=1.0)}
     line = rf"^run: rollout 2: update 6: the gradient's norm is {norm}: .*; lower training\.learning_rate$"
     with pytest.raises(CorruptInputError, match=line):
-        trainer._clip_grad_norm(SimpleNamespace(parameters=list))
+        bare(recorder=recorder, accelerator=clip, **arguments)._clip_grad_norm(SimpleNamespace(parameters=list))
     # verl has left such a step out by itself, and hands the norm over with the update's row
     with pytest.raises(CorruptInputError, match=line):
         recorder.write_row({"rollout": 2}, 2, None, norm)
@@ -353,27 +348,6 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
             assert float(plain.norm()) > 0, key
             error = float((one_row - plain).norm() / plain.norm())
             assert error < 5e-6, f"{key} in {parts} parts: {error}"
-
-
-def test_states_that_several_responses_read_have_one_gradient_on_two_threads() -> None:
-    import torch
-
-    ids, threads = torch.ones(256, 3, dtype=torch.long), torch.get_num_threads()
-    draw = torch.Generator().manual_seed(0)
-    states = torch.randn(1, 257, 256, generator=draw, requires_grad=True)  # 256 responses read the prompt's
-    weights = torch.randn(512, 256, generator=draw)
-    model = SimpleNamespace(
-        config=SimpleNamespace(_attn_implementation="sdpa"),
-        base_model=lambda **_: SimpleNamespace(last_hidden_state=states),
-    )
-    try:
-        torch.set_num_threads(2)
-        losses = [(shared_prefix.states(model, ids, torch.ones_like(ids), 2) * weights).sum() for _ in range(20)]
-        first, *others = (torch.autograd.grad(loss, states)[0] for loss in losses)
-    finally:
-        torch.set_num_threads(threads)
-    assert first[0, 0].any()
-    assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Callable[..., int], tmp_path: Path) -> None:

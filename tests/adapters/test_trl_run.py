@@ -1,8 +1,7 @@
-"""Real runs of TRL: what they write, how they resume, controls, runs in one worker. `trained`: the undisturbed ones."""
+"""Real runs of TRL: what they write, how they resume, controls. `trained`: the undisturbed ones."""
 
 import json
 import math
-import os
 import re
 import signal
 import statistics
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from core import digests, worker
+from core import digests
 from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
@@ -26,7 +25,6 @@ from methods.training.curve import COLUMNS
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import assert_same, numbers, weights
-from tests.core.test_worker import Served
 
 Train = Callable[..., int]
 EVEN = worlds.even
@@ -36,36 +34,24 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
+def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
     """`python -m methods.train`, as a job of the workflow starts it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
-    """Until the curve has so many rows."""
-    curve = out / "state" / "curve.csv"
-    deadline = time.monotonic() + 1800
-    while not curve.exists() or len(curve.read_bytes().splitlines()) <= rows:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
+    return subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @slow
 @pytest.mark.chain
 def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, tmp_path: Path) -> None:
     spec, out = worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4), tmp_path / "run"
-    process = command(spec, out)
-    wait_for_rows(out, process, 2)
+    process, curve = command(spec, out), out / "state" / "curve.csv"
+    while not curve.exists() or len(curve.read_bytes().splitlines()) <= 2:  # two updates
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.002)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=1800) == STOPPED
     assert len(list(out.glob("state/checkpoint-*/SHA256SUMS"))) == 1
-    again = command(spec, out)
-    assert again.wait(timeout=1800) == 0
+    assert command(spec, out).wait(timeout=1800) == 0
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(16))
     assert all((float(row["ratio_spread"]) == 0) == (row["minibatch"] == "0") for row in rows)
@@ -240,17 +226,6 @@ def test_a_corrected_reward_resumes_its_run(
 
 
 @slow
-def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}
-    code = train(out, "grpo", checkpoints=(3, 7, 9), rollouts=9, reward="tests.adapters.worlds:never", **small)
-    assert code == 0
-    record = read_json(out / "run.json")
-    assert (record["collapsed_at"], record["updates"]) == (5, 5)
-    assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
-
-
-@slow
 def test_placebos_and_streams(
     train: Train, tmp_path: Path, trained: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,30 +256,3 @@ def test_placebos_and_streams(
         assert train(tmp_path / "stopped" / name, "grpo", StopAfter(2), variant=name, **changes) == STOPPED
         assert train(tmp_path / "stopped" / name, "grpo", variant=name, **changes) == 0
         assert_same(tmp_path / "stopped" / name, tmp_path / name, 2)
-
-
-# long enough to be stopped in the middle
-SIZES: dict[str, Any] = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}
-BLOCK: dict[str, dict[str, Any]] = {"a": {"method": "tepo", "seed": 1}, "b": {"method": "grpo", "seed": 2}}
-
-
-@slow
-def test_runs_in_one_worker_are_the_same_runs_alone(world: Path, tmp_path: Path) -> None:
-    """Both at once. One is told to stop and goes on; the other does not notice."""
-    served = Served(tmp_path / "worker.log")
-    inside = {worker.VARIABLE: served.socket}
-    try:
-        running = {
-            name: command(worlds.spec(world, **SIZES | one), tmp_path / name, **inside) for name, one in BLOCK.items()
-        }
-        wait_for_rows(tmp_path / "b", running["b"], 1)
-        running["b"].send_signal(signal.SIGTERM)
-        assert {name: process.wait(timeout=1800) for name, process in running.items()} == {"a": 0, "b": STOPPED}
-        assert command(worlds.spec(world, **SIZES | BLOCK["b"]), tmp_path / "b", **inside).wait(timeout=1800) == 0
-    finally:
-        served.owner.kill()
-        served.owner.communicate()
-    for name, one in BLOCK.items():
-        alone = tmp_path / f"{name} alone"
-        assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
-        assert_same(tmp_path / name, alone, 18)
