@@ -6,7 +6,7 @@
 
 A state is complete once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
 state that is complete, belongs to this specification, inputs and code, and whose earlier checkpoints are unchanged.
-Only the code of its rewards may have changed since: a corrected reward resumes its run, whose record then says so.
+Only the code of a user's reward may have changed since: a corrected one resumes its run, whose record has a warning.
 Other states are removed, with the reason printed in one line; without a state the run starts from the beginning. No
 result is lost: outputs count only once run.json exists, and all of them are recomputed.
 """
@@ -20,7 +20,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,8 @@ class Position(Declared):
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     identity: Mapping[str, str] = {}
-    trainer_code: str = ""  # hash of `code` without the rewards
-    reward_changes: Tuple[int] = ()  # rollouts after which the code of the rewards changed
+    trainer_code: str = ""  # hash of `code` without the user's rewards
+    reward_changes: Tuple[int] = ()  # rollouts after which the code of those changed
     checkpoints: Mapping[str, str] = {}  # published before it: name -> digest over its files
 
 
@@ -68,7 +68,7 @@ class RunFolder:
         self.start = Position()  # of the state that this process resumed from
         self.extremes: tuple[float, ...] = ()  # lowest and highest reward so far
         self.environment: dict[str, Any] = {}  # when this process began to train; set by `open`
-        self.trainer_code = ""  # hash of `code` without the rewards; set by `open`
+        self.trainer_code = ""  # hash of `code` without the user's rewards; set by `open`
         self._unfinished = ""  # why an existing run.json is not accepted
         self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
@@ -111,8 +111,8 @@ class RunFolder:
         # while this run trains, an earlier run.json must not mark the folder as finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
-        placebo = filter(None, [self.spec.placebo])
-        self.trainer_code = code_of(self.spec.method, self.spec.trainer, *placebo)["code"].hash
+        ours = [name for name in self.spec.rewards if name.startswith("evals.")]
+        self.trainer_code = code_of_spec(self.spec, ours)["code"].hash
         newest, rows = None, HEADER
         while newest is None and (states := self._states()):
             try:
@@ -125,8 +125,7 @@ class RunFolder:
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
         if self.start.rollout in self.start.reward_changes:
-            line = f"{self._changed_rewards()}; the run goes on with the new code"
-            print(f"{self.folder}: {line}", flush=True)
+            print(f"{self.folder}: {self._changed_rewards()}; the run goes on with the new code", flush=True)
         self._checkpoints, self.extremes = dict(self.start.checkpoints), self.start.extremes
         self.environment = environment()
         self.curve = Curve(self.state / "curve.csv", rows, self.spec.training.sampler_check)
@@ -193,10 +192,9 @@ class RunFolder:
                     "run.json has the former",
                     file=sys.stderr,
                 )
+        codes = ((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
         warnings = [self._changed_rewards()] if self.start.reward_changes else []
-        warnings += warning_entry(
-            *((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
-        ).values()
+        warnings += warning_entry(*codes).values()
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
@@ -339,9 +337,10 @@ def identity(spec: Spec) -> dict[str, str]:
     }
 
 
-def code_of_spec(spec: Spec) -> dict[str, Code]:
-    """Return `code_of` for the run of a specification."""
-    return code_of(spec.method, spec.trainer, *spec.rewards, *filter(None, [spec.placebo]))
+def code_of_spec(spec: Spec, rewards: Sequence[str] | None = None) -> dict[str, Code]:
+    """Return `code_of` for the run of a specification. rewards: None for all of them."""
+    counted = spec.rewards if rewards is None else rewards
+    return code_of(spec.method, spec.trainer, *counted, *filter(None, [spec.placebo]))
 
 
 def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:

@@ -20,6 +20,7 @@ from core.files import read_growing_csv
 from core.provenance import ROOT
 from methods import catalog
 from methods.adapters import trl
+from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.adapters.verl.processes import environment, free_port
 from methods.batch import Batch
@@ -348,6 +349,22 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
             assert float(plain.norm()) > 0, key
             error = float((one_row - plain).norm() / plain.norm())
             assert error < 5e-6, f"{key} in {parts} parts: {error}"
+
+
+def test_states_that_several_responses_read_have_one_gradient_on_two_threads() -> None:
+    import torch
+
+    ids, draw = torch.ones(256, 3, dtype=torch.long), torch.Generator().manual_seed(0)
+    states = torch.randn(1, 257, 256, generator=draw, requires_grad=True)  # 256 responses read the prompt's
+    weights = torch.randn(512, 256, generator=draw)
+    hidden = SimpleNamespace(last_hidden_state=states)
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation="sdpa"), base_model=lambda **_: hidden)
+    torch.set_num_threads(2)
+    losses = [(shared_prefix.states(model, ids, torch.ones_like(ids), 2) * weights).sum() for _ in range(20)]
+    first, *others = (torch.autograd.grad(loss, states)[0] for loss in losses)
+    torch.set_num_threads(1)
+    assert first[0, 0].any()
+    assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Callable[..., int], tmp_path: Path) -> None:

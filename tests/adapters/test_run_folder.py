@@ -256,6 +256,8 @@ def test_a_run_whose_reward_changed_goes_on_unless_it_had_finished_or_more_has_c
         for state in out.glob("state/checkpoint-*") if case == "trainer" else ():
             write_json(state / "position.json", read_json(state / "position.json") | {"trainer_code": "another"})
             digests.write_folder(state)
+        if case == "finished":  # killed before it could remove its states
+            shutil.copytree(interrupted / "state", out / "state", dirs_exist_ok=True)
         train(out, spec, code="mended", until=5)
         said = capsys.readouterr().out
         assert (resumed_at(said), f"{changed}; the run goes on" in said) == (update, update == 16)
