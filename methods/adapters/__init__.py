@@ -27,14 +27,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from core.errors import ConfigError, CorruptInputError, unknown
@@ -43,9 +43,8 @@ from core.provenance import sha256_bytes
 from methods.training.spec import TRAINERS
 
 if TYPE_CHECKING:
-    from methods.method import Method
-    from methods.training.run_folder import RunFolder
-    from methods.training.spec import Spec, Training
+    from methods.training.spec import Spec
+    from methods.training.spec import Training as Training
 
 # The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pins them.
 TRL_VERSION = "1.16.0"
@@ -137,23 +136,14 @@ def temporary_folder(state: Path, place: Path | None = None) -> Iterator[Path]:
         record.unlink(missing_ok=True)  # after the folder: a removal that is killed is completed at the next start
 
 
-class Adapter(Protocol):
-    def check(self, training: Training, method: Method) -> None: ...
-
-    def preflight(self, spec: Spec) -> None: ...
-
-    def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...
-
-
-def adapter(trainer: str) -> Adapter:
-    """Return the adapter of a trainer; raise `ConfigError` for an unknown one.
+def adapter(trainer: str) -> Any:
+    """Return the adapter of a trainer, a module; raise `ConfigError` for an unknown one.
 
     Imported by name, not at the top of this module: each trainer must work without the other's packages.
     """
     if trainer not in TRAINERS:
         raise unknown("adapters", "trainer", trainer, TRAINERS)
-    module: Any = import_module(f"methods.adapters.{trainer}")
-    return cast(Adapter, module)
+    return import_module(f"methods.adapters.{trainer}")
 
 
 def resolved(dotted: str, key: str = "reward") -> Any:
