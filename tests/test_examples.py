@@ -2,7 +2,7 @@
 
 import ast
 import itertools
-from collections.abc import Callable
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,8 +76,6 @@ def test_one_rollout_raises_the_expected_reward(key: str) -> None:
 # --- TRL --------------------------------------------------------------------------------------------------------------
 
 TRAIN = {"max_steps": 4, "disable_tqdm": True, "logging_steps": 1000}
-
-
 # our key -> what to set in GRPOConfig, so that TRL computes the same loss itself
 SAME: dict[str, dict[str, Any]] = {
     "grpo+adv-std=unbiased-1e-4": {"loss_type": "dapo", "epsilon_low": 0.2, "epsilon_high": 0.28},
@@ -109,38 +107,32 @@ def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, m
     import trl_drop_in
     from trl import GRPOTrainer
 
-    theirs, ours = SAME[key], trl_drop_in.CatalogTrainer._compute_loss
-    draw = trl_drop_in.CatalogTrainer._generate_and_score_completions
-    seen: list[float] = []
-    kl: list[float] = []
-
-    def as_trl(trainer: Any, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """With TRL's own settings, which our trainer does not read."""
-        with monkeypatch.context() as patch:
-            for name, value in theirs.items():
-                patch.setattr(trainer, name, value)
-            return compute()
+    ours, draw = trl_drop_in.CatalogTrainer._compute_loss, trl_drop_in.CatalogTrainer._generate_and_score_completions
+    seen: list[tuple[float, float]] = []  # loss and KL of each update
 
     def both(trainer: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         if "correction" in key:  # as if vLLM had sampled
-            old = inputs.get("old_per_token_logps")
-            assert old is not None
+            old = inputs["old_per_token_logps"]
             gap = 0.5 * torch.randn(old.shape, generator=torch.Generator().manual_seed(trainer._step))
             gap[0, 0] = float("nan")
             inputs["sampling_per_token_logps"] = old - gap
             inputs["importance_sampling_ratio"] = gap.nan_to_num(nan=0.0).exp().clamp(max=1.5)
         loss = ours(trainer, model, inputs)
-        expected = as_trl(trainer, lambda: GRPOTrainer._compute_loss(trainer, model, inputs))
+        with monkeypatch.context() as patch:  # TRL's own settings, which our trainer does not read
+            for name, value in SAME[key].items():
+                patch.setattr(trainer, name, value)
+            expected = GRPOTrainer._compute_loss(trainer, model, inputs)
         parameters = list(model.parameters())
         mine = torch.autograd.grad(loss, parameters, retain_graph=True)
         its = torch.autograd.grad(expected, parameters)
         # float32 sums of a few hundred terms of size 1, added up in another order
         torch.testing.assert_close(loss, expected, rtol=0, atol=1e-6)
-        norm = torch.cat([g.flatten() for g in its]).norm()
-        error = torch.cat([(a - b).flatten() for a, b in zip(mine, its, strict=True)]).norm()
+        error, norm = (
+            torch.cat([g.flatten() for g in grads]).norm()
+            for grads in ([a - b for a, b in zip(mine, its, strict=True)], its)
+        )
         assert error <= 1e-5 * norm + 1e-7
-        seen.append(loss.item())
-        kl.append(trainer._metrics["train"]["kl_old"][-1])
+        seen.append((abs(loss.item()), trainer._metrics["train"]["kl_old"][-1]))
         return loss
 
     def advantages(trainer: Any, inputs: Any) -> Any:
@@ -152,8 +144,7 @@ def test_trl_computes_the_same_loss_advantage_and_gradient(key: str, run: str, m
     monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_compute_loss", both)
     monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_generate_and_score_completions", advantages)
     trl_drop_in.main(key, **TRAIN | {"learning_rate": 0.05} | RUNS[run])
-    assert max(map(abs, seen)) > 1e-3
-    assert max(kl) > 1e-3, "no update is off-policy: a wrong clip would not be seen"
+    assert all(max(values) > 1e-3 for values in zip(*seen, strict=True)), "without off-policy updates no clip is seen"
 
 
 @pytest.mark.parametrize("key", ["reinforce_pp", "reinforce_pp_baseline", "opo", "grpo"])
@@ -175,38 +166,29 @@ def test_truncated_and_unscored_responses_are_left_out(key: str, monkeypatch: py
     monkeypatch.setattr(trl_drop_in.CatalogTrainer, "_generate_and_score_completions", drawn)
     # every third response or so ends before its fourth letter
     trainer = trl_drop_in.main(key, **TRAIN | {"mask_truncated_completions": True, "max_completion_length": 4})
-    assert trainer.state.global_step == 4
     assert any(bool((lengths == 0).any()) for _, lengths, _ in seen), "nothing was truncated"
     for advantage, lengths, reward in seen:
+        kept = ~reward.isnan() if key == "grpo" else ~reward.isnan() & (lengths > 0)
         assert bool(advantage.isfinite().all())
-        assert not advantage[reward.isnan()].any()
-        assert key == "grpo" or not advantage[lengths == 0].any()
-        of_groups = zip(*(x.view(-1, 8) for x in (advantage, lengths, reward)), strict=True)
-        for a, n, r in of_groups:
-            kept = ~r.isnan() if key == "grpo" else ~r.isnan() & (n > 0)
-            if key in ("grpo", "opo") and kept.sum() > 1:
-                expected = trainer.method.advantage(r[kept], torch.zeros(int(kept.sum())).long(), n[kept])
-                torch.testing.assert_close(a[kept], expected, rtol=0, atol=1e-6)
+        assert not advantage[~kept].any()
+        for a, n, r, k in zip(*(x.view(-1, 8) for x in (advantage, lengths, reward, kept)), strict=True):
+            if key in ("grpo", "opo") and k.sum() > 1:
+                expected = trainer.method.advantage(r[k], torch.zeros(int(k.sum())).long(), n[k])
+                torch.testing.assert_close(a[k], expected, rtol=0, atol=1e-6)
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an option of TRL's loss": ("grpo", {"loss_type": "bnpo"}, "GRPOConfig: loss_type: 'bnpo' is not for grpo"),
-    "no reference model": (
-        "grpo_2024",
-        {"beta": 0.0},
-        "GRPOConfig: beta: 0.0 is not for grpo_2024; allowed: 1.0",
-    ),
-    "whole groups": ("grpo+agg-scope=group", {}, "method: grpo+agg-scope=group: needs whole distributions or whole"),
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "GRPOConfig: loss_type: 'bnpo' is not for grpo": ("grpo", {"loss_type": "bnpo"}),
+    "GRPOConfig: beta: 0.0 is not for grpo_2024; allowed: 1.0": ("grpo_2024", {"beta": 0.0}),
+    "method: grpo+agg-scope=group: needs whole distributions or whole": ("grpo+agg-scope=group", {}),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_trl_cannot_do_is_one_line(case: str) -> None:
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_trl_cannot_do_is_one_line(line: str) -> None:
     import trl_drop_in
 
-    key, options, message = REFUSED[case]
-    with pytest.raises(tepo_bench.ConfigError) as raised:
+    key, options = REFUSED[line]
+    with pytest.raises(tepo_bench.ConfigError, match=f"^{re.escape(line)}[^\\n]*$"):
         trl_drop_in.main(key, **TRAIN | options)
-    assert message in str(raised.value)
-    assert "\n" not in str(raised.value)

@@ -27,27 +27,31 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import write_text
+from core.provenance import sha256_bytes
 from methods.training.spec import TRAINERS
 
 if TYPE_CHECKING:
-    from methods.method import Method
-    from methods.training.run_folder import RunFolder
-    from methods.training.spec import Spec, Training
+    from methods.training.spec import Spec
+    from methods.training.spec import Training as Training
 
 # The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pins them.
 TRL_VERSION = "1.16.0"
 VERL_VERSION = "0.9.1"
 LOGGERS = ("tensorboard", "wandb", "trackio")  # supported by both trainers
+COLUMN = "curve/{}"  # name of a curve's column in a logger
+PROJECT = "tepo-bench"  # of wandb and trackio, unless WANDB_PROJECT is set
 SHORT = Path("/tmp")  # for folders of sockets, whose paths are limited to 107 characters
 
 
@@ -61,23 +65,49 @@ class Outcome:
     unanswered: float | None = None  # share of the last responses without any answer; None: unknown
 
 
-def loggers(run: Path) -> list[str]:
-    """Return the trainer's loggers listed in TEPO_LOG (`--config log=...`), which write to log/ in the run's folder.
+def loggers(run: Path, spec: Spec, names: Sequence[str] | None = None) -> list[str]:
+    """Prepare a trainer's loggers, which write to log/ in the run's folder; return their names.
 
-    wandb stays offline unless WANDB_MODE is set. Raises `ConfigError` for a logger that is unknown or not installed.
+    names: None for those in TEPO_LOG (`--config log=...`). Sets wandb's own variables unless the user has: the group is
+    the tree, the name is the run's path. Without a key of wandb here, its runs stay offline in log/. Raises
+    `ConfigError` for a logger that is unknown or not installed.
     """
-    names = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name]
-    for name in names:
+    chosen = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name] if names is None else list(names)
+    for name in chosen:
         if name not in LOGGERS:
             raise unknown("TEPO_LOG", "log", name, LOGGERS)
         if find_spec(name) is None:
             raise ConfigError(f"TEPO_LOG: log: {name} is not installed here: pip install {name}")
-    if names:
+    if chosen:
         (run / "log").mkdir(parents=True, exist_ok=True)
         for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
             os.environ[variable] = str(run / "log")
-        os.environ.setdefault("WANDB_MODE", "offline")
-    return names
+        ours = {"WANDB_PROJECT": PROJECT, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
+        for variable, value in ours.items() if _has_wandb_key() else {**ours, "WANDB_MODE": "offline"}.items():
+            os.environ.setdefault(variable, value)
+    return chosen
+
+
+def mark_logged(run: Path, names: Iterable[str], curve: str) -> None:
+    """Record that these loggers have the run's curve: `methods.training.log` need not write it."""
+    for name in names:
+        write_text(logged(run, name), sha256_bytes(curve.encode()))
+
+
+def logged(run: Path, logger: str) -> Path:
+    """Return the file with the sha256 of the curve that a logger has."""
+    return run / "log" / f"{logger}.sha256"
+
+
+def _has_wandb_key() -> bool:
+    """Return whether wandb would find a key: in WANDB_API_KEY, or in the .netrc that `wandb login` writes."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname
+    try:
+        return netrc(os.environ.get("NETRC") or Path.home() / ".netrc").authenticators(host or "") is not None
+    except (OSError, NetrcParseError):
+        return False
 
 
 @contextmanager
@@ -106,23 +136,14 @@ def temporary_folder(state: Path, place: Path | None = None) -> Iterator[Path]:
         record.unlink(missing_ok=True)  # after the folder: a removal that is killed is completed at the next start
 
 
-class Adapter(Protocol):
-    def check(self, training: Training, method: Method) -> None: ...
-
-    def preflight(self, spec: Spec) -> None: ...
-
-    def train(self, spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome: ...
-
-
-def adapter(trainer: str) -> Adapter:
-    """Return the adapter of a trainer; raise `ConfigError` for an unknown one.
+def adapter(trainer: str) -> Any:
+    """Return the adapter of a trainer, a module; raise `ConfigError` for an unknown one.
 
     Imported by name, not at the top of this module: each trainer must work without the other's packages.
     """
     if trainer not in TRAINERS:
         raise unknown("adapters", "trainer", trainer, TRAINERS)
-    module: Any = import_module(f"methods.adapters.{trainer}")
-    return cast(Adapter, module)
+    return import_module(f"methods.adapters.{trainer}")
 
 
 def resolved(dotted: str, key: str = "reward") -> Any:
@@ -161,5 +182,5 @@ def late(names: Sequence[str], seconds: float, responses: Sequence[str]) -> str:
     # Here, because this module is in no hash of code, so that a changed wording does not cause retraining.
     return (
         f"reward {', '.join(names)}: did not return within {seconds:g} s (first of {len(responses)} responses "
-        f"{responses[0][:60]!r}); correct it and train again, or set reward_timeout (TEPO_REWARD_TIMEOUT) and go on"
+        f"{responses[0][:60]!r}); correct it or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the same command"
     )

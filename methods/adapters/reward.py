@@ -6,7 +6,7 @@ A function has TRL's arguments or ours, and returns a number, or None (not grade
     def correct(prompts, responses, answers): ...   ours
 
 It runs in the trainer's process. One that raises, returns something else or does not return in time ends the run with
-one line. After the function is corrected, the same command trains the run from its beginning: its code is part of it.
+one line. After the function is corrected, the same command resumes the run (`methods.training.run_folder`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@
 
 A state is complete once SHA256SUMS, written last, lists the checksums of all its files. A run resumes from the newest
 state that is complete, belongs to this specification, inputs and code, and whose earlier checkpoints are unchanged.
+Only the code of a user's reward may have changed since: a corrected one resumes its run, whose record has a warning.
 Other states are removed, with the reason printed in one line; without a state the run starts from the beginning. No
 result is lost: outputs count only once run.json exists, and all of them are recomputed.
 """
@@ -17,9 +18,8 @@ import os
 import re
 import shutil
 import socket
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class Position(Declared):
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     identity: Mapping[str, str] = {}
+    trainer_code: str = ""  # hash of `code` without the user's rewards
+    reward_changes: Tuple[int] = ()  # rollouts after which the code of those changed
     checkpoints: Mapping[str, str] = {}  # published before it: name -> digest over its files
 
 
@@ -65,6 +67,7 @@ class RunFolder:
         self.start = Position()  # of the state that this process resumed from
         self.extremes: tuple[float, ...] = ()  # lowest and highest reward so far
         self.environment: dict[str, Any] = {}  # when this process began to train; set by `open`
+        self.trainer_code = ""  # hash of `code` without the user's rewards; set by `open`
         self._unfinished = ""  # why an existing run.json is not accepted
         self._checkpoints: dict[str, str] = {}  # published so far: name -> digest over its files
 
@@ -80,6 +83,7 @@ class RunFolder:
         path = self.folder / "run.json"
         if not path.is_file():
             return False
+        restore_curve(self.folder)
         try:
             record = read_json(path, "run record")
             check(record, {"spec": {}}, str(path))
@@ -106,6 +110,8 @@ class RunFolder:
         # while this run trains, an earlier run.json must not mark the folder as finished
         (self.folder / "run.json").unlink(missing_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
+        ours = [name for name in self.spec.rewards if name.startswith("evals.")]
+        self.trainer_code = code_of_spec(self.spec, ours)["code"].hash
         newest, rows = None, HEADER
         while newest is None and (states := self._states()):
             try:
@@ -117,6 +123,8 @@ class RunFolder:
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)
+        if self.start.rollout in self.start.reward_changes:
+            print(f"{self.folder}: {self._changed_rewards()}; the run goes on with the new code", flush=True)
         self._checkpoints, self.extremes = dict(self.start.checkpoints), self.start.extremes
         self.environment = environment()
         self.curve = Curve(self.state / "curve.csv", rows, self.spec.training.sampler_check)
@@ -132,6 +140,8 @@ class RunFolder:
             wall_seconds=self.wall_seconds(),
             cpu_seconds=self.cpu_seconds(),
             identity=self.identity,
+            trainer_code=self.trainer_code,
+            reward_changes=self.start.reward_changes,
             checkpoints=self._checkpoints,
         )
         write_text(state / "curve.csv", self.curve.text)
@@ -162,9 +172,8 @@ class RunFolder:
     ) -> str | None:
         """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
-        `environment` is that of the run's last process when it began: a checkout that was edited or moved since is not
-        the code that ran, and is reported. Raises CorruptInputError for an output that differs from what was written;
-        a restarted run recomputes it.
+        `environment` is that of the run's last process when it began; code that was edited since is a warning. Raises
+        CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
         """
         write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
@@ -173,21 +182,16 @@ class RunFolder:
         for name, digest in written.items():
             if outputs.get(name, digest) != digest:
                 raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
-        now = environment()
-        for name in ("commit", "dirty"):
-            if (before := self.environment[name]) != now[name] and None not in (before, now[name]):  # None: unknown
-                print(
-                    f"{self.folder}: the checkout changed while the run trained: {name} was {before}, now {now[name]}; "
-                    "run.json has the former",
-                    file=sys.stderr,
-                )
+        codes = ((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
+        warnings = [self._changed_rewards()] if self.start.reward_changes else []
+        warnings += warning_entry(*codes).values()
         record = {
             "schema": SCHEMA,
             "spec": dict(self.spec.document),
             "method": method,
             "environment": self.environment,
             "inputs": self.identity,
-            **warning_entry(*((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())),
+            **({"code_warning": "; ".join(warnings)} if warnings else {}),
             "outputs": outputs,
             "updates": updates,
             "collapsed_at": collapsed_at,
@@ -215,6 +219,10 @@ class RunFolder:
         boxes = "" if unanswered is None else f", {100 * unanswered:.0f} % without a box"
         return f"no update: {why}; {100 * truncated:.0f} % truncated{boxes}"
 
+    def _changed_rewards(self) -> str:
+        rollouts = ", ".join(map(str, self.start.reward_changes))
+        return f"reward {', '.join(self.spec.rewards)}: its code changed after rollout {rollouts}"
+
     def wall_seconds(self) -> float:
         """Return the wall time of all processes whose work is in the result, this one included."""
         return self.start.wall_seconds + time.monotonic() - self.began
@@ -241,12 +249,28 @@ class RunFolder:
         digests.check_folder(state)
         path = state / "position.json"
         found = validated(Position, read_json(path, "position"), str(path), error=CorruptInputError)
-        if changed := [name for name, now in self.identity.items() if found.identity.get(name) != now]:
+        changed = [name for name, now in self.identity.items() if found.identity.get(name) != now]
+        # A run that had finished is trained again from its beginning: its results would mix two rewards unnoticed.
+        if changed == ["code"] and found.trainer_code == self.trainer_code and not self._unfinished:
+            changed, found = [], found.model_copy(update={"reward_changes": (*found.reward_changes, found.rollout)})
+        if changed:
             raise CorruptInputError(f"belongs to a run with other {', '.join(changed)}")
         for name, digest in found.checkpoints.items():
             if _digest(self.folder / "checkpoints" / name) != digest:
                 raise CorruptInputError(f"checkpoints/{name} is not the one that was published before it")
         return found
+
+
+def restore_curve(folder: Path) -> None:
+    """Restore curve.csv of a finished run if it is damaged and the copy in state/ has the sha256 in run.json."""
+    curve, copy = folder / "curve.csv", folder / "state" / "curve.csv"
+    try:
+        digest = read_json(folder / "run.json", "run record")["outputs"]["curve.csv"]
+        if copy.is_file() and sha256_file(copy) == digest and not (curve.is_file() and sha256_file(curve) == digest):
+            write_text(curve, copy.read_bytes())
+            print(f"{curve}: was damaged; restored from {copy}", flush=True)
+    except (BenchError, KeyError, TypeError):
+        return  # without a record there is nothing to compare with
 
 
 def _difference(theirs: Any, ours: Any, at: str = "") -> str | None:
@@ -303,9 +327,10 @@ def identity(spec: Spec) -> dict[str, str]:
     }
 
 
-def code_of_spec(spec: Spec) -> dict[str, Code]:
-    """Return `code_of` for the run of a specification."""
-    return code_of(spec.method, spec.trainer, *spec.rewards, *filter(None, [spec.placebo]))
+def code_of_spec(spec: Spec, rewards: Sequence[str] | None = None) -> dict[str, Code]:
+    """Return `code_of` for the run of a specification. rewards: None for all of them."""
+    counted = spec.rewards if rewards is None else rewards
+    return code_of(spec.method, spec.trainer, *counted, *filter(None, [spec.placebo]))
 
 
 def code_of(method: str, trainer: str, *rewards: str) -> dict[str, Code]:

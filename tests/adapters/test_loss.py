@@ -24,7 +24,7 @@ from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
 from methods.adapters.verl.processes import environment, free_port
 from methods.batch import Batch
-from methods.train import StopRequest, execute
+from methods.train import STOPPED, StopRequest, execute
 from methods.training import rollouts
 from methods.training.curve import COLUMNS, Curve
 from methods.training.rollouts import choose, deal, derive
@@ -118,9 +118,14 @@ def test_a_split_changes_nothing(trainer: str, cuts: list[tuple[int, ...]], capt
         assert float(one[0]) != float(four[0]), key
 
 
-def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None:
-    """verl's filling, a whole micro-batch of it: the same loss as without those rows."""
+def test_rows_that_only_fill_up_count_for_nothing_and_each_update_draws_its_own_selection(
+    captured: list[Batch],
+) -> None:
+    """verl's filling, a whole micro-batch of it: the same loss as without. Updates are counted by the rows seen."""
     import torch
+
+    from methods.adapters.verl.worker import RESULT, MethodLoss
+    from tests.adapters.trl_conformance import as_verl
 
     for key in KEYS["verl"]:
         whole = leaves(captured[-1], True)
@@ -134,16 +139,8 @@ def test_rows_that_only_fill_up_count_for_nothing(captured: list[Batch]) -> None
         loss, logp, entropy = through("verl", key, leaves(padded, True), 2)
         same([loss, logp[:rows], entropy[:rows]], through("verl", key, whole)[:3], key, **CLOSE)
         assert not logp[rows:].any(), key
-
-
-def test_the_selection_of_an_update_is_its_own(captured: list[Batch]) -> None:
-    """Counted by the rows seen: the second minibatch of a rollout draws other tokens than the first."""
-    from methods.adapters.verl.worker import RESULT, MethodLoss
-    from tests.adapters.trl_conformance import as_verl
-
-    loss = MethodLoss("clip_cov", 0, 4, 6, whole_minibatch=True)
-    seen = [loss(*as_verl(batch, slice(None)))[1][RESULT].update for batch in captured]
-    assert seen == [0, 1, 2, 3]
+    draw = MethodLoss("clip_cov", 0, 4, 6, whole_minibatch=True)
+    assert [draw(*as_verl(batch, slice(None)))[1][RESULT].update for batch in captured] == [0, 1, 2, 3]
 
 
 # --- verl's engine ----------------------------------------------------------------------------------------------------
@@ -155,15 +152,9 @@ def engines_figures(world: Path, folder: Path, ranks: int, *others: Path) -> dic
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     out = folder / "figures.json"
     line = [sys.executable, "-m", "tests.adapters.verl_worker", *map(str, (world, out, *others))]
+    outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     processes = [
-        subprocess.Popen(
-            line,
-            cwd=ROOT,
-            env={**os.environ, **variables, **address, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        subprocess.Popen(line, cwd=ROOT, env={**os.environ, **variables, **address, "RANK": str(rank)}, **outputs)
         for rank in range(ranks)
     ]
     said = []
@@ -235,15 +226,11 @@ def test_a_gradient_that_is_not_finite_ends_the_run_before_the_step(norm: float)
 
     recorder: Any = object.__new__(Recorder)
     recorder.training, recorder.run = SimpleNamespace(updates_per_rollout=4), SimpleNamespace(folder=Path("run"))
-    trainer = bare(
-        recorder=recorder,
-        state=SimpleNamespace(global_step=6),
-        args=SimpleNamespace(fp16=False, max_grad_norm=1.0),
-        accelerator=SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm)),
-    )
+    clip = SimpleNamespace(clip_grad_norm_=lambda *_: torch.tensor(norm))
+    arguments = {"state": SimpleNamespace(global_step=6), "args": SimpleNamespace(fp16=False, max_grad_norm=1.0)}
     line = rf"^run: rollout 2: update 6: the gradient's norm is {norm}: .*; lower training\.learning_rate$"
     with pytest.raises(CorruptInputError, match=line):
-        trainer._clip_grad_norm(SimpleNamespace(parameters=list))
+        bare(recorder=recorder, accelerator=clip, **arguments)._clip_grad_norm(SimpleNamespace(parameters=list))
     # verl has left such a step out by itself, and hands the norm over with the update's row
     with pytest.raises(CorruptInputError, match=line):
         recorder.write_row({"rollout": 2}, 2, None, norm)
@@ -263,31 +250,26 @@ def test_a_group_with_a_response_without_a_reward_is_dropped_whole_and_counted(
 
     from methods.adapters.trl.trainer import MethodTrainer
 
-    seen: list[tuple[Rows, Rows]] = []
+    seen: list[Any] = []
     original = MethodTrainer._figures
-
-    def figures(self: Any, sampled: Rows, kept_groups: list[int]) -> dict[str, Any]:
-        seen.append((sampled, self.present.kept))
-        return original(self, sampled, kept_groups)
-
-    monkeypatch.setattr(MethodTrainer, "_figures", figures)
+    monkeypatch.setattr(MethodTrainer, "_figures", lambda self, *of: seen.extend((self, *of)) or original(self, *of))
     changes = {"filter": filtering, "reward": "tests.adapters.test_loss:ungraded", "rollouts": 1, "checkpoints": (1,)}
     assert train(tmp_path / "run", key, **changes) == 0
-    ((sampled, kept),) = seen
-    rewards = sampled.reward.view(-1, 4)
-    informative = [
-        group for group in range(1, len(rewards)) if filtering == "none" or rewards[group].unique().numel() > 1
-    ]
-    index = torch.cat([torch.arange(4 * group, 4 * group + 4) for group in informative[:4]])
-    assert rewards.isnan().nonzero().tolist() == [[0, 0]]
-    assert torch.equal(kept.reward, sampled.reward[index])
+    trainer, sampled, groups = seen
+    rewards, kept = sampled.reward.view(-1, 4), trainer.present.kept
+    usable = [n for n in range(1, len(rewards)) if filtering == "none" or rewards[n].unique().numel() > 1]
+    assert (rewards.isnan().nonzero().tolist(), groups) == ([[0, 0]], usable[:4])
+    index = torch.cat([torch.arange(4 * group, 4 * group + 4) for group in groups])
     expected = catalog.parse(key).advantage(sampled.reward[index], sampled.group[index], sampled.lengths[index])
-    assert kept.advantage is not None
+    assert torch.equal(kept.reward, sampled.reward[index])
     assert torch.equal(kept.advantage, expected)
     row = worlds.numbers(tmp_path / "run")[0]
     assert float(row["reward"]) == pytest.approx(float(sampled.reward[1:].mean()))
-    assert (row["reward_timeouts"], row["groups_sampled"]) == ("1", str(len(rewards)))
-    assert row["groups_kept"] == str(len(index) // 4)
+    assert (row["reward_timeouts"], row["groups_sampled"], row["groups_kept"]) == (
+        "1",
+        str(len(rewards)),
+        str(len(groups)),
+    )
 
 
 def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(world: Path) -> None:
@@ -306,48 +288,17 @@ def test_a_tokenizer_that_adds_a_begin_token_leaves_the_prompts_as_they_are(worl
     rollouts.check_readable(check(worlds.spec(world, max_prompt_tokens=len(ids))), [prompt], made)
 
 
-def test_prompts_are_sampled_on_the_models_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from methods import sampling
-
-    seen: list[torch.Tensor] = []
-
-    def sample(model: Any, ids: torch.Tensor, mask: torch.Tensor, **_: Any) -> sampling.Sampled:
-        seen.extend((ids, mask))
-        return sampling.Sampled(torch.tensor([[7]]), torch.tensor([1]), torch.zeros(1, 1))
-
-    monkeypatch.setattr(sampling, "unsupported", lambda *_: None)
-    monkeypatch.setattr(sampling, "sample", sample)
-    trainer = bare(
-        model=SimpleNamespace(device=torch.device("meta")),
-        generation_config=SimpleNamespace(to_diff_dict=dict),
-        present=SimpleNamespace(),
-        _tokenizer=SimpleNamespace(pad_token_id=0),
-        max_completion_length=1, eos_token_ids=[1], temperature=1.0,
-    )  # fmt: skip
-    assert trainer._generate_single_turn([[1, 2]], None, {}) == ([[7]], None)
-    assert [x.device.type for x in seen] == ["meta", "meta"]
-
-
 MODELS = ("qwen2", "llama", "qwen3", "mistral")
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def trainer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trainer after a real run, with its last rollout: 4 prompts of several lengths, 4 responses to each."""
-    from methods.adapters.trl.trainer import MethodTrainer
-
     world = worlds.build(tmp_path_factory.mktemp(request.param), model_type=request.param)
     seen: list[Any] = []
-    original = MethodTrainer._compute_loss
-
-    def spy(self: Any, model: Any, inputs: Any) -> Any:
-        seen.append(self)
-        return original(self, model, inputs)
-
+    build = trl.build
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MethodTrainer, "_compute_loss", spy)
+        patch.setattr(trl, "build", lambda *of: seen.append(build(*of)) or seen[-1])
         spec = worlds.spec(world, "tepo+kl-anchor=ref", filter="none", learning_rate=1e-2)
         assert execute(json.dumps(spec), world / "run", StopRequest()) == 0
     return seen[-1]
@@ -403,81 +354,61 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
 def test_states_that_several_responses_read_have_one_gradient_on_two_threads() -> None:
     import torch
 
-    ids, threads = torch.ones(256, 3, dtype=torch.long), torch.get_num_threads()
-    draw = torch.Generator().manual_seed(0)
+    ids, draw = torch.ones(256, 3, dtype=torch.long), torch.Generator().manual_seed(0)
     states = torch.randn(1, 257, 256, generator=draw, requires_grad=True)  # 256 responses read the prompt's
     weights = torch.randn(512, 256, generator=draw)
-    model = SimpleNamespace(
-        config=SimpleNamespace(_attn_implementation="sdpa"),
-        base_model=lambda **_: SimpleNamespace(last_hidden_state=states),
-    )
-    try:
-        torch.set_num_threads(2)
-        losses = [(shared_prefix.states(model, ids, torch.ones_like(ids), 2) * weights).sum() for _ in range(20)]
-        first, *others = (torch.autograd.grad(loss, states)[0] for loss in losses)
-    finally:
-        torch.set_num_threads(threads)
+    hidden = SimpleNamespace(last_hidden_state=states)
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation="sdpa"), base_model=lambda **_: hidden)
+    torch.set_num_threads(2)
+    losses = [(shared_prefix.states(model, ids, torch.ones_like(ids), 2) * weights).sum() for _ in range(20)]
+    first, *others = (torch.autograd.grad(loss, states)[0] for loss in losses)
+    torch.set_num_threads(1)
     assert first[0, 0].any()
     assert all(torch.equal(first, other) for other in others)
 
 
 def test_a_run_goes_on_to_the_same_bits_and_begins_at_the_old_policy(train: Callable[..., int], tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"filter": "none", "micro_batches": 2}
-    assert train(tmp_path / "plain", "tepo+kl-anchor=ref", **changes) == 0
-    assert train(tmp_path / "whole", "tepo+kl-anchor=ref", shared_prefix=True, **changes) == 0
-    train(tmp_path / "cut", "tepo+kl-anchor=ref", StopAfter(4), shared_prefix=True, **changes)
-    assert not (tmp_path / "cut" / "run.json").exists()
-    assert train(tmp_path / "cut", "tepo+kl-anchor=ref", shared_prefix=True, **changes) == 0
-    assert worlds.weights(tmp_path / "cut") == worlds.weights(tmp_path / "whole") != worlds.weights(tmp_path / "plain")
-    whole, plain = (worlds.numbers(tmp_path / name) for name in ("whole", "plain"))
-    assert whole == worlds.numbers(tmp_path / "cut")
-    assert {float(row["kl_old"]) for row in (whole[0], whole[4])} == {0.0}
-    for name in ("loss", "grad_norm", "entropy"):
-        assert float(whole[1][name]) == pytest.approx(float(plain[1][name]), rel=1e-4), name
+    changes: dict[str, Any] = {"filter": "none", "micro_batches": 2, "shared_prefix": True}
+    assert train(tmp_path / "whole", "tepo+kl-anchor=ref", **changes) == 0
+    assert train(tmp_path / "cut", "tepo+kl-anchor=ref", StopAfter(4), **changes) == STOPPED
+    assert train(tmp_path / "cut", "tepo+kl-anchor=ref", **changes) == 0
+    worlds.assert_same(tmp_path / "cut", tmp_path / "whole", 2)
+    assert {float(row["kl_old"]) for row in worlds.numbers(tmp_path / "whole")[::4]} == {0.0}
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"architectures": ["GPT2LMHeadModel"]}, "'GPT2LMHeadModel': allowed: Llama.*set training.shared_prefix to"),
-        ({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}, "sliding_window: 4096: training.shared"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_window: None: "),
-    ],
-)
-def test_a_model_without_shared_prompts_is_one_line(
-    changes: dict[str, Any], line: str, world: Path, tmp_path: Path
-) -> None:
+OTHER_MODELS: dict[str, dict[str, Any]] = {
+    "'GPT2LMHeadModel': allowed: Llama.*set training.shared_prefix to": {"architectures": ["GPT2LMHeadModel"]},
+    "sliding_window: 4096: training.shared": {"architectures": ["MistralForCausalLM"], "sliding_window": 4096},
+    "sliding_window: None: ": {"layer_types": ["full_attention", "sliding_attention"]},
+}
+
+
+def test_a_model_without_shared_prompts_is_one_line(world: Path, tmp_path: Path) -> None:
     config = json.loads((world / "base" / "config.json").read_text())
     own = {"architectures": ["Qwen2ForCausalLM"], "layer_types": [], "use_sliding_window": False}
     spec = check(worlds.spec(world, shared_prefix=True))
     trl.preflight(spec)
     (tmp_path / "tokenizer_config.json").write_text("{}")
-    (tmp_path / "config.json").write_text(json.dumps(config | own | changes))
-    with pytest.raises(ConfigError, match=line):
-        trl.preflight(spec.model_copy(update={"base": str(tmp_path)}))
+    for line, changes in OTHER_MODELS.items():
+        (tmp_path / "config.json").write_text(json.dumps(config | own | changes))
+        with pytest.raises(ConfigError, match=line):
+            trl.preflight(spec.model_copy(update={"base": str(tmp_path)}))
 
 
-def test_order_is_passes_over_all_prompts() -> None:
+def test_order_refill_choose_and_deal() -> None:
     taken = rollouts.order(7, 17, seed=3)
     assert sorted(taken[:7]) == sorted(taken[7:14]) == list(range(7))
     assert taken[:7] != taken[7:14]
     assert taken == rollouts.order(7, 17, seed=3) != rollouts.order(7, 17, seed=4)
     assert taken[:10] == rollouts.order(7, 10, seed=3), "a longer run begins like a shorter one"
-
-
-def test_refill_goes_on_where_it_was_left_and_ends_when_every_prompt_is_used() -> None:
+    # a refill goes on where it was left, and ends when every prompt is used
     one = rollouts.Refill(9, seed=1)
-    drawn = [one.draw(4, {0, 1}) for _ in range(5)]
-    other = rollouts.Refill(9, seed=1)
-    assert [other.draw(4, {0, 1}) for _ in range(2)] == drawn[:2]
-    resumed = rollouts.Refill(9, seed=1, position=other.position)
-    assert [resumed.draw(4, {0, 1}) for _ in range(3)] == drawn[2:]
+    drawn = [one.draw(4, {0, 1}) for _ in range(2)]
+    resumed = rollouts.Refill(9, seed=1, position=one.position)
+    assert [one.draw(4, {0, 1}) for _ in range(3)] == [resumed.draw(4, {0, 1}) for _ in range(3)]
     assert all(len(set(d)) == 4 and not {0, 1} & set(d) for d in drawn)
     assert sorted(resumed.draw(9, {0, 1})) == [2, 3, 4, 5, 6, 7, 8]
     assert rollouts.Refill(5, seed=1).draw(1, set(range(5))) == []
-
-
-def test_choose_and_deal() -> None:
     # two different rewards make a group informative; a reward None drops its group whole
     rewards = [0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.5, 0.0, None, 1.0, 0.0, 1.0]
     cases = {(3, "oversample"): [0, 2, 3], (5, "mask"): [0, 2, 3, 5], (5, "none"): [0, 1, 2, 3, 5]}
@@ -501,19 +432,15 @@ def rows(lengths: list[int], rewards: list[float], prompt: int = 2) -> Rows:
     return Rows(prompt_mask * 5, prompt_mask, ids * mask, mask, reward, group, true_reward=reward, advantage=reward)
 
 
-def test_micro_batches_keep_groups_whole_and_know_their_minibatch() -> None:
+def test_micro_batches_keep_groups_whole_and_draws_join() -> None:
     made = micro_batches(rows([3, 1, 2, 2, 5, 4], [0, 1, 0, 1, 0, 1]), samples=2, minibatches=2, parts=2)
     assert [s.rows.group.tolist() for s in made] == [[0, 0], [2, 2], [1], [1]]
     assert [(s.tokens, s.sequences, s.groups) for s in made] == [(13, 4, 2), (13, 4, 2), (4, 2, 1), (4, 2, 1)]
     assert [s.group_tokens.tolist() for s in made] == [[4, 4], [9, 9], [4], [4]]
     assert [s.rows.completion_ids.shape[1] for s in made] == [3, 5, 2, 2], "padding nobody uses is cut"
-
-
-def test_join_pads_and_renumbers() -> None:
     joined = join([rows([3, 1], [0, 1], prompt=2), rows([4, 4], [1, 1], prompt=3)], pad=9)
     assert joined.group.tolist() == [0, 0, 1, 1]
-    assert joined.prompt_ids.tolist()[0] == [9, 5, 5]
-    assert joined.completion_ids.tolist()[0] == [0, 1, 2, 9]
+    assert (joined.prompt_ids.tolist()[0], joined.completion_ids.tolist()[0]) == ([9, 5, 5], [0, 1, 2, 9])
     assert joined.completion_mask.sum(1).tolist() == [3, 1, 4, 4]
 
 

@@ -1,8 +1,7 @@
-"""Real runs of TRL: what they write, how they resume, controls, runs in one worker. `trained`: the undisturbed ones."""
+"""Real runs of TRL: what they write, how they resume, controls. `trained`: the undisturbed ones."""
 
 import json
 import math
-import os
 import re
 import signal
 import statistics
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
-from core import digests, worker
+from core import digests
+from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import placebo
@@ -24,7 +25,6 @@ from methods.training.curve import COLUMNS
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import assert_same, numbers, weights
-from tests.core.test_worker import Served
 
 Train = Callable[..., int]
 EVEN = worlds.even
@@ -34,36 +34,24 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
+def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
     """`python -m methods.train`, as a job of the workflow starts it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def wait_for_rows(out: Path, process: subprocess.Popen[str], rows: int) -> None:
-    """Until the curve has so many rows."""
-    curve = out / "state" / "curve.csv"
-    deadline = time.monotonic() + 1800
-    while not curve.exists() or len(curve.read_bytes().splitlines()) <= rows:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
+    return subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @slow
 @pytest.mark.chain
 def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, tmp_path: Path) -> None:
     spec, out = worlds.spec(world, "tepo", checkpoints=(4,), rollouts=4), tmp_path / "run"
-    process = command(spec, out)
-    wait_for_rows(out, process, 2)
+    process, curve = command(spec, out), out / "state" / "curve.csv"
+    while not curve.exists() or len(curve.read_bytes().splitlines()) <= 2:  # two updates
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.002)
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=1800) == STOPPED
     assert len(list(out.glob("state/checkpoint-*/SHA256SUMS"))) == 1
-    again = command(spec, out)
-    assert again.wait(timeout=1800) == 0
+    assert command(spec, out).wait(timeout=1800) == 0
     rows = numbers(out)
     assert [int(row["update"]) for row in rows] == list(range(16))
     assert all((float(row["ratio_spread"]) == 0) == (row["minibatch"] == "0") for row in rows)
@@ -79,34 +67,49 @@ def test_a_command_saves_at_a_signal_goes_on_and_then_does_nothing(world: Path, 
 
 
 @slow
-def test_the_curve_has_a_row_per_update_and_starts_on_policy(trained: dict[str, Path]) -> None:
+def test_a_run_writes_its_record_a_model_and_a_row_per_update_that_starts_on_policy(
+    trained: dict[str, Path], world: Path
+) -> None:
     """C3, live: at a rollout's first minibatch the ratio is 1 and dH 0, exactly; nothing is masked or clipped."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     for name, out in trained.items():
         rows = read_growing_csv(out / "curve.csv")
         assert tuple(rows[0]) == COLUMNS
         places = [(int(r["rollout"]), int(r["update"]), int(r["minibatch"])) for r in rows]
         assert places == [(1 + u // 4, u, u % 4) for u in range(12)]
         for row in rows:
-            assert float(row["seconds_update"]) > 0
-            assert (row["seconds_rollout"] != "") == (row["minibatch"] == "0")
+            first = row["minibatch"] == "0"
+            assert (float(row["seconds_update"]) > 0, row["seconds_rollout"] != "") == (True, first)
             sampled, kept = int(row["groups_sampled"]), int(row["groups_kept"])
             assert sampled == kept + int(row["groups_discarded"])
-            assert (sampled, kept) == (6, kept) if name != "refill" else (sampled > 6 and kept == 4)
-            if row["minibatch"] == "0":
-                assert float(row["ratio_spread"]) == float(row["kl_old"]) == float(row["clip_fraction_tokens"]) == 0
+            assert sampled > 6 and kept == 4 if name == "refill" else sampled == 6
+            assert (float(row["ratio_spread"]) == 0) == first
+            if first:
+                assert float(row["kl_old"]) == float(row["clip_fraction_tokens"]) == 0
                 assert float(row["effective_sample_size"]) == 1
                 assert name == "grpo" or float(row["mask_fraction"]) == 0
-            else:
-                assert float(row["ratio_spread"]) > 0
+    out, record = trained["tepo"], read_json(trained["tepo"] / "run.json")
+    assert record["outputs"] == {"curve.csv": sha256_file(out / "curve.csv")} | {
+        f"checkpoints/step{n}": digests.tree(digests.of_folder(out / f"checkpoints/step{n}")) for n in (1, 3)
+    }
+    assert record["spec"]["training"] == worlds.TRAINING | {"rollouts": 3}
+    assert (record["updates"], record["collapsed_at"], record["no_update"]) == (12, None, None)
+    assert record["cpu_seconds"] > 0 < record["wall_seconds"]
+    model, tokenizer = (
+        kind.from_pretrained(out / "checkpoints/step3") for kind in (AutoModelForCausalLM, AutoTokenizer)
+    )
+    assert model.config.use_cache
+    assert tokenizer.eos_token_id in model.generation_config.eos_token_id
+    text = "<bos>1+1\n"
+    assert tokenizer(text)["input_ids"] == AutoTokenizer.from_pretrained(world / "base")(text)["input_ids"]
 
 
 @slow
 def test_the_curve_has_how_far_each_update_and_rollout_moved_the_weights(
-    trained: dict[str, Path], world: Path, train: Train, tmp_path: Path
+    trained: dict[str, Path], train: Train, tmp_path: Path
 ) -> None:
     """From weights read back: the norm of a single update between two checkpoints, and the divergence from the base."""
-    from safetensors.torch import load_file
-
     rows = numbers(trained["tepo"])
     for row in rows:
         assert (row["kl_step"] != "", row["kl_base_se"] != "") == (int(row["minibatch"]) == 3,) * 2
@@ -137,32 +140,9 @@ def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train
 
 
 @slow
-def test_run_json_and_the_checkpoint_of_a_run(trained: dict[str, Path], world: Path) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    out = trained["tepo"]
-    record = read_json(out / "run.json")
-    assert record["outputs"] == {"curve.csv": sha256_file(out / "curve.csv")} | {
-        f"checkpoints/step{n}": digests.tree(digests.of_folder(out / f"checkpoints/step{n}")) for n in (1, 3)
-    }
-    assert record["spec"]["training"] == worlds.TRAINING | {"rollouts": 3}
-    assert (record["updates"], record["collapsed_at"], record["no_update"]) == (12, None, None)
-    assert record["cpu_seconds"] > 0 < record["wall_seconds"]
-    model, tokenizer = (
-        kind.from_pretrained(out / "checkpoints/step3") for kind in (AutoModelForCausalLM, AutoTokenizer)
-    )
-    assert model.config.use_cache
-    assert tokenizer.eos_token_id in model.generation_config.eos_token_id
-    text = "<bos>1+1\n"
-    assert tokenizer(text)["input_ids"] == AutoTokenizer.from_pretrained(world / "base")(text)["input_ids"]
-
-
-@slow
 def test_without_a_right_answer_the_weights_stay_and_the_run_says_why(
     train: Train, world: Path, tmp_path: Path
 ) -> None:
-    from safetensors.torch import load_file
-
     assert train(tmp_path / "run", "grpo", reward="evals.reward:boxed", weight_decay=0.1) == 0
     found = read_json(tmp_path / "run/run.json")["no_update"]
     assert re.fullmatch(r"no update: every group had equal rewards; \d+ % truncated, 100 % without a box", found)
@@ -170,9 +150,8 @@ def test_without_a_right_answer_the_weights_stay_and_the_run_says_why(
         load_file(folder / "model.safetensors") for folder in (world / "base", tmp_path / "run/checkpoints/step2")
     )
     assert all(bool((before[name] == after[name]).all()) for name in before)
-    rows = numbers(tmp_path / "run")
-    assert {(row["loss"], row["grad_norm"], row["tokens"]) for row in rows} == {("", "", "0")}
-    assert {(row["update_norm"], row["effective_step"], row["grad_clipped"]) for row in rows} == {("0.0", "0.0", "")}
+    rows, names = numbers(tmp_path / "run"), ("loss", "grad_norm", "tokens", "update_norm", "grad_clipped")
+    assert {tuple(row[name] for name in names) for row in rows} == {("", "", "0", "0.0", "")}
     assert [(row["kl_step"], row["kl_base"]) for row in rows[3::4]] == [("0.0", "")] * 2
 
 
@@ -223,82 +202,57 @@ def test_a_refilled_run_that_is_stopped_and_resumed_is_bit_equal(
     assert_same(out, trained["refill"], 1, 3)
 
 
-@slow
-def test_collapse_stops_and_is_measured_at_every_checkpoint(train: Train, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    small = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 2}
-    code = train(out, "grpo", checkpoints=(3, 7, 9), rollouts=9, reward="tests.adapters.worlds:never", **small)
-    assert code == 0
-    record = read_json(out / "run.json")
-    assert (record["collapsed_at"], record["updates"]) == (5, 5)
-    assert sorted(record["outputs"]) == ["checkpoints/step3", "checkpoints/step7", "checkpoints/step9", "curve.csv"]
-
-
-@slow
-def test_a_placebo_is_what_the_method_gets_and_the_curve_keeps_the_true_reward(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_corrected_reward_resumes_its_run(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    drawn: list[list[str]] = []  # responses of each rollout
-
-    def even(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
-        drawn.append(responses)
-        return EVEN(prompts, responses, answers)
-
-    monkeypatch.setattr(worlds, "even", even)
-    for name in ("inverted", "shuffled", "format"):
-        drawn.clear()
-        assert train(tmp_path / name, "grpo", placebo=placebo.dotted(name), variant=name) == 0
-        for row, responses in zip(numbers(tmp_path / name)[::4], drawn, strict=True):
-            true = statistics.fmean(EVEN([], responses, []))
-            assert float(row["reward"]) == pytest.approx(true, abs=1e-12), name
-            if name == "format":  # random weights write no box: every group is constant, and nothing is trained on
-                assert (row["reward_given"], row["groups_kept"], row["grad_norm"]) == ("0.0", "0", "")
-            else:
-                given = 1 - true if name == "inverted" else true
-                assert float(row["reward_given"]) == pytest.approx(given, abs=1e-12), name
+    """It fails at the second rollout; mended, it goes on there to the weights of a run that never failed."""
+    file, sizes = tmp_path / "own_reward.py", LONGER | {"reward": "own_reward:score"}
+    calls = "calls = []\ndef score(completions, **_):\n    calls.append(1)\n"
+    good = "    return [float(sum(text.encode()) % 2 == 0) for text in completions]\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file.write_text(f"{calls}    assert len(calls) != 2\n{good}")
+    with pytest.raises(CorruptInputError, match=r"^rollout 2: reward own_reward:score: "):
+        train(tmp_path / "run", **sizes)
+    file.write_text(calls + good)
+    for name, line in (("run", "checkpoint-4"), ("straight", "from the beginning")):
+        del sys.modules["own_reward"]
+        capsys.readouterr()
+        assert train(tmp_path / name, **sizes) == 0
+        assert line in capsys.readouterr().out
+    assert_same(tmp_path / "run", tmp_path / "straight", 1, 3)
+    warnings = [read_json(tmp_path / name / "run.json").get("code_warning", "") for name in ("run", "straight")]
+    assert ["own_reward:score: its code changed after rollout 1" in warning for warning in warnings] == [True, False]
 
 
 @slow
-def test_placebos_and_streams_are_resumed_to_the_same_bits(
+def test_placebos_and_streams(
     train: Train, tmp_path: Path, trained: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another stream has the same prompts and other samples; stream 0 is the run as it is without a stream."""
-    asked: list[list[str]] = []  # prompts of each rollout
-    monkeypatch.setattr(worlds, "even", lambda prompts, *rest: asked.append(prompts) or EVEN(prompts, *rest))
-    shuffled = {"placebo": placebo.dotted("shuffled"), "variant": "shuffled"}
-    for name, changes in {"zero": {"stream": 0}, "again": {"stream": 1}, "shuffled": shuffled}.items():
-        assert train(tmp_path / name, "grpo", **changes) == 0
-        if name != "zero":
-            assert train(tmp_path / "stopped" / name, "grpo", StopAfter(2), **changes) == STOPPED
-            assert train(tmp_path / "stopped" / name, "grpo", **changes) == 0
-            assert_same(tmp_path / "stopped" / name, tmp_path / name, 2)
-    assert numbers(tmp_path / "zero") == numbers(trained["grpo"])[:8]
-    assert weights(tmp_path / "zero") != weights(tmp_path / "again")
-    assert asked[:2] == asked[2:4]
+    """The method gets a placebo's rewards, and the curve keeps the true ones. Another stream has the same prompts and
+    other samples; stream 0 is the run as it is without a stream. Both resume to the same bits."""
+    drawn: list[tuple[list[str], list[str]]] = []  # prompts and responses of each rollout
 
+    def even(*columns: list[str]) -> list[float]:
+        drawn.append(columns[:2])
+        return EVEN(*columns)
 
-# long enough to be stopped in the middle
-SIZES: dict[str, Any] = {"rollouts": 18, "checkpoints": (18,), "save_every": 2}
-BLOCK: dict[str, dict[str, Any]] = {"a": {"method": "tepo", "seed": 1}, "b": {"method": "grpo", "seed": 2}}
-
-
-@slow
-def test_runs_in_one_worker_are_the_same_runs_alone(world: Path, tmp_path: Path) -> None:
-    """Both at once. One is told to stop and goes on; the other does not notice."""
-    served = Served(tmp_path / "worker.log")
-    inside = {worker.VARIABLE: served.socket}
-    try:
-        running = {
-            name: command(worlds.spec(world, **SIZES | one), tmp_path / name, **inside) for name, one in BLOCK.items()
-        }
-        wait_for_rows(tmp_path / "b", running["b"], 1)
-        running["b"].send_signal(signal.SIGTERM)
-        assert {name: process.wait(timeout=1800) for name, process in running.items()} == {"a": 0, "b": STOPPED}
-        assert command(worlds.spec(world, **SIZES | BLOCK["b"]), tmp_path / "b", **inside).wait(timeout=1800) == 0
-    finally:
-        served.owner.kill()
-        served.owner.communicate()
-    for name, one in BLOCK.items():
-        alone = tmp_path / f"{name} alone"
-        assert command(worlds.spec(world, **SIZES | one), alone).wait(timeout=1800) == 0
-        assert_same(tmp_path / name, alone, 18)
+    monkeypatch.setattr(worlds, "even", even)
+    runs: dict[str, dict[str, Any]] = {name: {"placebo": placebo.dotted(name)} for name in ("inverted", "shuffled")}
+    for name, changes in {"zero": {"stream": 0}, "again": {"stream": 1}, **runs}.items():
+        drawn.clear()
+        assert train(tmp_path / name, "grpo", variant=name, **changes) == 0
+        rows, sampled = numbers(tmp_path / name), list(drawn)
+        for row, (_, responses) in zip(rows[::4], sampled, strict=True):
+            true = statistics.fmean(EVEN([], responses, []))
+            given = 1 - true if name == "inverted" else true
+            assert (float(row["reward"]), float(row["reward_given"])) == pytest.approx((true, given), abs=1e-12), name
+        if name == "zero":
+            assert rows == numbers(trained["grpo"])[:8]
+            first = sampled
+            continue
+        assert [prompts for prompts, _ in sampled] == [prompts for prompts, _ in first]
+        assert (sampled[0] == first[0]) == (name != "again"), "placebos change no sample of the first rollout"
+        assert train(tmp_path / "stopped" / name, "grpo", StopAfter(2), variant=name, **changes) == STOPPED
+        assert train(tmp_path / "stopped" / name, "grpo", variant=name, **changes) == 0
+        assert_same(tmp_path / "stopped" / name, tmp_path / name, 2)

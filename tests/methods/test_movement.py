@@ -1,47 +1,21 @@
-"""How far an update moves the policy, and which loggers a trainer gets."""
+"""How far an update moves the policy."""
 
 import inspect
 import math
-import os
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from core.errors import ConfigError
 from core.provenance import ROOT
-from methods import adapters, catalog
-from methods.adapters.verl.config import overrides
+from methods import catalog
 from methods.batch import Batch
 from methods.parts import Terms, masks
 from methods.training import movement
 from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
 from methods.training.spec import check
 from tests.adapters import worlds
-
-
-def test_loggers_are_the_trainers_own_offline_and_in_the_runs_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("WANDB_MODE", "WANDB_DIR", "TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "TRACKIO_DIR"):
-        monkeypatch.setenv(name, "")  # so that what is set below is undone
-        monkeypatch.delenv(name)
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None if name == "trackio" else name)
-    spec = check(worlds.spec(tmp_path))
-    for text, names in (("", []), ("tensorboard,wandb", ["tensorboard", "wandb"])):
-        monkeypatch.setenv("TEPO_LOG", text)
-        assert adapters.loggers(tmp_path) == names
-        assert overrides(spec, tmp_path / "state")["trainer.logger"] == ["file", *names]
-    assert (os.environ["WANDB_MODE"], os.environ["TENSORBOARD_DIR"]) == ("offline", str(tmp_path / "log"))
-    for text, said in (
-        ("tensorbord", "unknown value 'tensorbord'.*nearest: tensorboard"),
-        ("trackio", "pip install tr"),
-    ):
-        monkeypatch.setenv("TEPO_LOG", text)
-        with pytest.raises(ConfigError, match=said):
-            adapters.loggers(tmp_path)
 
 
 def two_tokens(p: float) -> torch.Tensor:

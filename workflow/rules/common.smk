@@ -11,6 +11,7 @@ from core import worker
 from core.code import Code
 from core.layout import Checkpoint
 from methods.adapters import trl
+from methods.training.run_folder import restore_curve
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
@@ -34,6 +35,9 @@ with command_line.one_line():
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
     SEVERAL_NODES = PLAN.several_nodes
     NOTES = list(PLAN.notes)
+    if MAKES and not DRY:
+        for planned in PLAN.planned:  # before damaged files are looked for
+            restore_curve(PLAN.results.run(planned.run))
     if MAKES:  # results of changed code and damaged ones are rebuilt
         command_line.FORCED.update(PLAN.forced)
         NOTES = PLAN.reasons + NOTES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import ConfigError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, loggers, temporary_folder
+from methods.adapters import TRL_VERSION, Outcome, loggers, mark_logged, temporary_folder
 from methods.adapters.reward import Reward
 from methods.adapters.trl import shared_prefix, vllm
 from methods.method import Method
@@ -88,6 +88,8 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder, responses = trainer.recorder, trainer.present.responses
+    if run.start.update == 0 and not recorder.stopped:  # the loggers have every row
+        mark_logged(run.folder, trainer.args.report_to, run.curve.text)
     unanswered = reward.unanswered(responses) if reward.unanswered and responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)
 
@@ -97,9 +99,8 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
     import torch
     import transformers
     from datasets import Dataset
-    from trl import GRPOConfig
 
-    from methods.adapters.trl.trainer import MethodTrainer, Recorder
+    from methods.adapters.trl.trainer import Arguments, MethodTrainer, Recorder
 
     t, method = spec.training, catalog.parse(spec.method)
     transformers.logging.set_verbosity_error()
@@ -129,7 +130,7 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
         prompts=prompts,
         model=str(spec.base),
         reward_funcs=scored,
-        args=GRPOConfig(**arguments(spec, method, run.state)),
+        args=Arguments(**arguments(spec, method, run.state)),
         # the whole run's prompts, in order: one epoch
         train_dataset=Dataset.from_list(rollouts.rows_of(prompts, drawn)),
         processing_class=tokenizer,
@@ -139,14 +140,15 @@ def build(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward) 
 
 
 def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
-    """Return keyword arguments of `GRPOConfig` that differ from the defaults of the pinned TRL.
+    """Return keyword arguments of `trainer.Arguments` that differ from the defaults of the pinned TRL.
 
     TRL's defaults are bfloat16, a learning rate that decays to 0, and gradient checkpointing. Arguments of TRL's
     loss keep their defaults: our loss replaces it.
     """
     t = spec.training
     cpu, micro_batches = t.device == "cpu", t.minibatches * t.micro_batches
-    report_to = loggers(folder.parent)
+    report_to = loggers(folder.parent, spec)
+    named = {"run_name": os.environ["WANDB_NAME"], "project": os.environ["WANDB_PROJECT"]} if report_to else {}
     sampler = vllm.arguments(t, folder / "engine") if t.sampler == "vllm" else {}
     return sampler | {
         "per_device_train_batch_size": prompts_drawn(t) * t.samples_per_prompt // micro_batches,
@@ -186,6 +188,8 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
         "logging_strategy": "steps" if report_to else "no",
         "logging_steps": 1,
         "report_to": report_to or "none",
+        "specification": dict(spec.document),
+        **named,
         "logging_nan_inf_filter": False,
         "save_strategy": "no",
         "disable_tqdm": True,

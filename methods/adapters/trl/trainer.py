@@ -28,11 +28,11 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.trainer import utils as trl_utils
 
 from methods import sampling
-from methods.adapters import checked, resolved
+from methods.adapters import COLUMN, checked, resolved
 from methods.adapters.trl import shared_prefix, vllm
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.batch import Batch
@@ -46,6 +46,13 @@ HEAD_COLUMNS: int = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 # A stop request waits for the rollout's end if it is nearer than this. By default Slurm leaves 30 s between its signal
 # and the kill (KillWait).
 GRACE_SECONDS = 20.0
+
+
+@dataclass
+class Arguments(GRPOConfig):
+    """TRL's arguments, and the run's specification, which loggers show among the hyper-parameters."""
+
+    specification: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -492,6 +499,10 @@ class Recorder(curve.Recorder, TrainerCallback):
             seconds_update=seconds,
             seconds_rollout=self.rollout_seconds,
         )
+        if args.report_to:  # TRL logs its metrics after this
+            for name, value in self.run.curve.rows[-1].items():
+                if value is not None:
+                    self.trainer._metrics["train"][COLUMN.format(name)].append(value)
         if left == 0:
             # Checkpoints come before TRL writes the state: a complete state must not lack an earlier checkpoint.
             due, control.should_save = self.end_rollout(self.figures)

@@ -64,7 +64,7 @@ def overrides(spec: Spec, folder: Path, resume: Path | None = None, ray_temp: Pa
                 "resume": None if resume is None else str(resume),
                 "resume_mode": "disable" if resume is None else "resume_path",
             },
-            "derived": derived(spec) | {"loggers": ["file", *loggers(folder.parent)]},
+            "derived": derived(spec) | {"loggers": ["file", *loggers(folder.parent, spec)]},
         }
     )
     ours = OmegaConf.load(OURS)
