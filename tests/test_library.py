@@ -47,12 +47,6 @@ print(json.dumps({"results": results, "loaded": loaded, "file": tepo_bench.__fil
 """
 
 
-def pip(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """pip without the network: setuptools is the one installed here."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, in which an earlier build left the file of a method that is gone."""
@@ -60,7 +54,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     left = tree / "build/lib/tepo_bench/methods/catalog/gone.py"
     left.parent.mkdir(parents=True)
     left.write_text("METHODS = []\n")
-    done = pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", tree.parent, tree)
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")  # setuptools is the one installed here
+    line = [sys.executable, "-m", "pip", "wheel", *options, str(tree.parent), str(tree)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return next(tree.parent.glob("*.whl"))
 
@@ -106,21 +102,14 @@ def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Pat
     assert not {name.split(".")[0] for name in there["loaded"]} & {"pandas", "scipy", "accelerate", "datasets"}
 
 
-API = ROOT / "docs/extend.md"
-
-
-def test_the_api_page_runs() -> None:
-    text = API.read_text(encoding="utf-8")
-    # a traceback names the module of an error's class, which is another one in the wheel
+def test_the_api_page_runs_and_is_complete() -> None:
+    page = ROOT / "docs/extend.md"
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)", text))
+    assert {*tepo_bench.__all__, *(field.name for field in dataclasses.fields(tepo_bench.Batch))} <= named
+    # A traceback names the module of an error's class, which is another one in the wheel.
     text = re.sub(r"^tepo_bench\.(\w+Error):", r"core.errors.\1:", text, flags=re.MULTILINE)
-    test = doctest.DocTestParser().get_doctest(text, {}, API.name, str(API), 0)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert result.attempted > 20
     assert result.failed == 0
-
-
-def test_the_api_page_is_complete() -> None:
-    text = API.read_text(encoding="utf-8")
-    named = set(re.findall(r"`(\w+)", text))
-    assert set(tepo_bench.__all__) <= named
-    assert {field.name for field in dataclasses.fields(tepo_bench.Batch)} <= named

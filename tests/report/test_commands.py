@@ -5,8 +5,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +24,23 @@ SUFFIXES = (".csv", ".md", ".tex", ".tidy.csv")
 TEPO, GSPO, NOKL = (Run("tiny_qwen2", method, 1) for method in ("tepo", "gspo", "tepo_nokl"))
 
 
-def test_table_writes_every_rendering_and_prints_its_path(scored_copy: Tree, command: Command) -> None:
-    code, out, err = command(tables.main, "--results", scored_copy.root, "--table", "1")
+def test_a_table_is_written_and_shown_with_marks(scored: Tree, tmp_path: Path, command: Command) -> None:
+    tree = Tree(shutil.copytree(scored.root, tmp_path / "my results"))
+    _, _, err = command(show.main, "table1", "--results", tree.root)
+    assert shlex.split(err.split("run: ")[1])[-4:] == ["--results", str(tree.root), "--table", "1"]
+    tree.layout.report.touch()
+    code, out, err = command(tables.main, "--results", tree.root, "--table", "table1")
     assert (code, err) == (0, "")
-    written = sorted(scored_copy.layout.tables.glob("table1.*"))
-    assert [path.name for path in written] == [f"table1{suffix}" for suffix in SUFFIXES]
-    assert all(str(path) in out for path in written)
-    before = {path: path.read_bytes() for path in written}
-    command(tables.main, "--results", scored_copy.root, "--table", "table1")
-    assert {path: path.read_bytes() for path in written} == before
-
-
-def test_show_prints_values_marks_intervals_and_where_the_report_lies(scored_copy: Tree, command: Command) -> None:
-    scored_copy.layout.report.touch()
-    tables.write(scored_copy, "1")
-    code, out, _ = command(show.main, "table1", "--results", scored_copy.root)
+    assert {path.name for path in tree.layout.tables.iterdir()} == {f"table1{end}" for end in SUFFIXES}
+    assert all(str(path) in out for path in tree.layout.tables.iterdir())
+    code, out, _ = command(show.main, "table1", "--results", tree.root)
     assert code == 0
     assert out.startswith("Quick scale: this shows that the harness runs, not which method wins.")
-    words = rows(filled(scored_copy, "1"))["T1.7"].cells.values()
+    words = rows(filled(tree, "1"))["T1.7"].cells.values()
     printed = next(line for line in out.splitlines() if line.startswith("w. GSPO"))
     assert printed.split()[2:] == [w["text"] + "*" * w["best"] + w["mark"] for w in words]
     assert "not run at this scale: w. CLIP-Cov, w. KL-Cov" in out
-    assert str(scored_copy.layout.report) in out
+    assert str(tree.layout.report) in out
     assert max(len(line) for line in out.splitlines() if not line.startswith("report:")) <= 115
 
 
@@ -80,12 +73,6 @@ def test_what_cannot_be_read_is_one_line_with_the_command_that_makes_it(scored_c
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert line in err
     assert not scored_copy.layout.tables.exists()
-
-
-def test_a_command_to_type_next_is_quoted_for_a_shell(scored: Tree, tmp_path: Path, command: Command) -> None:
-    shutil.copytree(scored.root, root := tmp_path / "my results")
-    _, _, err = command(show.main, "table1", "--results", root)
-    assert shlex.split(err.split("run: ")[1])[-4:] == ["--results", str(root), "--table", "1"]
 
 
 PAGE = r"""# Claims
@@ -121,31 +108,20 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
-HEADER = "rollout,update,minibatch,reward,seconds_update,seconds_rollout\n"
+def begun(tree: Tree, run: Run, rollouts: int) -> Path:
+    """Make `run` one that has written these rollouts and half a line; return its lock."""
+    (tree.layout.run(run) / "run.json").unlink()
+    lines = [f"{n + 1},{n},0,0.5\n" for n in range(rollouts)]
+    (tree.layout.run(run) / "state/curve.csv").write_text("rollout,update,minibatch,reward\n" + "".join(lines) + "9,9")
+    return tree.layout.run(run) / "state/lock"
 
 
-def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
-    """Make `run` one that has written `rows` updates, 4 to a rollout, of 1 s each and 2 s more per rollout."""
-    folder = tree.layout.run(run)
-    (folder / "run.json").unlink()
-    state = folder / "state"
-    lines = [f"{n // 4 + 1},{n},{n % 4},{n / 100},1.0,{2.0 if n % 4 == 0 else ''}\n" for n in range(rows)]
-    (state / "curve.csv").write_text(HEADER + "".join(lines) + ("9,9" if torn else ""))
-    return state / "lock"
-
-
-@pytest.fixture
-def busy(scored_copy: Tree) -> Iterator[Tree]:
-    """GRPO done, TEPO running in this process after 6 of 12 rollouts, GSPO stopped, TEPO without KL waiting."""
-    with ExitStack() as held:
-        held.enter_context(lock.held(begun(scored_copy, TEPO, 24, torn=True), "busy"))
-        begun(scored_copy, GSPO, 5)
+def test_show_prints_counts_and_what_needs_a_look(scored_copy: Tree, command: Command) -> None:
+    """GRPO done, TEPO running in this process, GSPO stopped, TEPO without KL waiting."""
+    with lock.held(begun(scored_copy, TEPO, 6), "busy"):
+        begun(scored_copy, GSPO, 2)
         shutil.rmtree(scored_copy.layout.run(NOKL))
-        yield scored_copy
-
-
-def test_show_prints_counts_and_what_needs_a_look(busy: Tree, command: Command) -> None:
-    code, out, err = command(show.main, "runs", "--results", busy.root)
+        code, out, err = command(show.main, "runs", "--results", scored_copy.root)
     assert (code, err) == (0, "")
     assert "4 runs: 1 done, 1 running, 1 stopped, 1 waiting" in out
     assert "5 of 5 checkpoints evaluated" in out
