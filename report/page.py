@@ -19,7 +19,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, SNAKEMAKE_REPORT, Results, split
+from core.layout import BASE, Checkpoint, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -36,7 +36,6 @@ VIEWS = (
     ("paper", "Paper"),
 )
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
-TEPO = "tepo"  # the paper's method, by its configured name
 
 HTML = ROOT / "report/html"
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
@@ -71,18 +70,18 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     given = {split(tree.method_for(name) or name)[0]: place for name, place in declared.lines.items()}
     looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
-    lines = []
-    # Lines of the figures first: the page shows only the first ones at once.
-    for (model, method, fresh), values in sorted(found.items(), key=lambda item: split(item[0][1])[0] not in given):
+    lines: list[dict[str, Any]] = []
+    for (model, method, fresh), values in found.items():
         name, variant = split(method)
         colour, dashes, width = looks[name]
         settings = FRESH if fresh == "yes" else variant or ""
         title = titles[method].removesuffix(f", {variants.get(settings)}")  # the form shows the settings
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
-        lines.append(
-            {"model": model, "method": name, "settings": settings, "title": title, "look": look, "values": values}
-        )
+        line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
+        lines.append(line | {"look": look, "values": values})
+    lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
+    first = next(((line["model"], FRESH if FRESH in there else "") for line in lines), ())
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
         "panels": [
@@ -92,21 +91,8 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": [n for n, line in enumerate(lines) if (line["model"], line["settings"]) == first][:FRONT],
     }
-
-
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
-    found = [n for n, line in enumerate(lines) if line["settings"] == settings and "reward" in line["values"]]
-    model = next((lines[n]["model"] for n in found), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
-
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return [*names, method].index(method), -sum(value or 0.0 for value in reward)
-
-    return sorted((n for n in found if lines[n]["model"] == model), key=order)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -187,17 +173,19 @@ def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
     """Return the table of a tree without runs, such as one of `evals.run`: a row per checkpoint."""
     titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
+
+    def cell(at: Checkpoint, key: str) -> dict[str, Any]:
+        found = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key, "runs": (at,)}
+        if (score := tree.scores.get((at, key))) is not None:
+            found |= {"value": score.value, "low": score.low, "high": score.high}
+        found |= view.texts(found)
+        return found | {"href": _address(found, linked), "against": ""}
+
     lines = []
-    for checkpoint in tree.checkpoints:
-        cells = {}
-        for key in titles:
-            cell = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key}
-            if (score := tree.scores.get((checkpoint, key))) is not None:
-                cell |= {"value": score.value, "low": score.low, "high": score.high}
-            cell |= view.texts(cell) | {"runs": (checkpoint,), "against": ""}
-            cells[key] = cell | {"href": _address(cell, linked)}
-        name = checkpoint.run.model if checkpoint.run.method == BASE else runs.title(checkpoint, tree)
-        lines.append({"id": checkpoint.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
+    for at in tree.checkpoints:
+        name = at.run.model if at.run.method == BASE else runs.title(at, tree)
+        cells = {key: cell(at, key) for key in titles}
+        lines.append({"id": at.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
     caption = f"{tree.matrix['note']} Percent of responses that are right, with the 95 % interval."
     return {
         "key": "scores",
@@ -249,8 +237,9 @@ def build(tree: Tree) -> str:
     browser = responses.view(tree)
     data = browser.pop("data")
     linked = data["samples"]["checkpoints"]
-    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), **browser}
-    context |= {"native": SNAKEMAKE_REPORT, "reading": view.paragraphs("tables")}
+    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), "linked": linked, **browser}
+    context["answered"] = data["samples"]["benchmarks"]
+    context["reading"] = view.paragraphs("tables")
     if tree.runs:
         summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}

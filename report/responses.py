@@ -1,7 +1,7 @@
 """Write companion files of the page: every response of every evaluated checkpoint.
 
     problems/<benchmark>                    [[id, problem, gold], ...]
-    samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdicts, stops, ...}]}: all but the texts
+    samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdict, ...}]}: all but the texts
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
 
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
@@ -30,6 +30,7 @@ from core.layout import BASE, Checkpoint
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
+from evals.scores import NOT_CORRECT
 from evals.tree import Tree
 from report import runs
 
@@ -44,11 +45,6 @@ TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
-LETTERS = {  # one letter per response
-    "correct": "c", "wrong": "w", "no_answer": "n", "truncated": "t", "unparsed_gold": "u", "timeout": "o",
-    "error": "e",
-}  # fmt: skip
-STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
 
@@ -248,12 +244,9 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     file = size = 0
     for id, of_item in rows.groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
-        item = {"id": id, "file": file, "place": len(texts), "tokens": of["tokens"], "extracted": of["extracted"]}
-        item |= {"rules": of["rule"], "verdicts": "".join(LETTERS[verdict] for verdict in of["verdict"])}
-        item |= {"stops": "".join(STOPS[stop] for stop in of["stop"])}
-        items.append(item)
-        shown = [_ends(text) for text in of["response"]]
-        texts.append([of["prompt"][0], shown])
+        prompts, shown = of.pop("prompt"), [_ends(text) for text in of.pop("response")]
+        items.append({"id": id, "file": file, "place": len(texts)} | of)
+        texts.append([prompts[0], shown])
         size += sum(map(len, shown))
         if size >= TEXT_BYTES:
             _put(folder, f"{name}.{file}", texts)
@@ -295,18 +288,15 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
 def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = tree.once(evaluated)
-    groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
     # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
     ranks: dict[str, tuple[bool, bool, bool]] = {}
     tepo = tree.method_for("tepo")
     for checkpoint, stamps in checkpoints.items():
-        path, title = checkpoint.path.as_posix(), runs.title(checkpoint, tree)
-        groups.setdefault(runs.model_title(checkpoint.run.model, tree), []).append((path, title))
         counterpart = runs.counterpart(checkpoint, tree)
         beside = counterpart if counterpart in checkpoints else None
-        entries[path] = {
-            "title": title,
+        entries[path := checkpoint.path.as_posix()] = {
+            "title": runs.title(checkpoint, tree),
             "beside": beside and beside.path.as_posix(),
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
@@ -315,13 +305,8 @@ def view(tree: Tree) -> dict[str, Any]:
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
     start = max(ranks, key=ranks.__getitem__, default=None)
-    verdicts = {letter: verdict.replace("_", " ") for verdict, letter in LETTERS.items()}
-    stops = {"s": "ended", "l": "cut at the limit", "u": "end unknown"}
-    shown = {"checkpoints": entries, "benchmarks": benchmarks, "start": start, "verdicts": verdicts, "stops": stops}
     return {
-        "checkpoints": list(groups.items()),
-        "shown_benchmarks": benchmarks,
         "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
-        "verdicts": verdicts.items(),
-        "data": {"folder": FOLDER, "samples": shown},
+        "verdicts": ("correct", *NOT_CORRECT),
+        "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }

@@ -12,7 +12,6 @@ from evals.tree import Tree
 from report.markdown import command
 
 UNKNOWN = "unknown"
-FEW = 8  # most methods that the page lists by name
 # Verdicts that may hide a right answer.
 HIDING = {
     "timeout": "graded as wrong because grading ran out of time",
@@ -128,37 +127,30 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
     records = [record for run in tree.runs if (record := tree.record(run)) is not None]
     made = [record.get("environment") or {} for record in records]
-    titles = [str(method["title"]) for method in tree.methods.values()]
     models = [
         f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
         for model in tree.models
     ]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
     times = sorted(record["finished_at"] for record in records if record.get("finished_at"))
-    packages: dict[str, dict[str, None]] = {}  # where runs differ, every version
-    for environment in made:
-        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items():
-            if version is not None:
-                packages.setdefault(str(name), {})[str(version)] = None
+    training = (tree.matrix.get("training") or {}).items()
+    packages = {  # where runs differ, every version
+        f"{name} {version}"
+        for environment in made
+        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items()
+        if version is not None
+    }
     return [
         ("Models", ", ".join(models)),
-        ("Methods", ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants"),
+        ("Methods", f"{len(tree.methods)} with their variants"),
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
-        ("Training", _training(tree.matrix.get("training") or {})),
+        ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
         ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
         ("When", f"finished {times[0]} to {times[-1]}" if times else UNKNOWN),
         ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
-        ("Packages", ", ".join(f"{name} {' and '.join(of)}" for name, of in sorted(packages.items())) or UNKNOWN),
+        ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
     ]
-
-
-def _training(training: Mapping[str, Any]) -> str:
-    updates = int(training.get("minibatches", 0)) * int(training.get("passes", 1))
-    text = f"{training.get('rollouts')} rollouts of {training.get('prompts_per_rollout')} prompts × "
-    text += f"{training.get('samples_per_prompt')} responses, {updates} updates per rollout"
-    rate = training.get("learning_rate")
-    return (text if rate is None else f"{text}, learning rate {rate:g}") if training else UNKNOWN
 
 
 def _machine(environment: Mapping[str, Any]) -> str:

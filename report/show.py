@@ -29,6 +29,7 @@ PAGES = {  # page -> file, module that writes it
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
+LONG = 20  # characters of a word, which no number has
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
@@ -139,10 +140,10 @@ def plain(page: str) -> str:
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped between words."""
+    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped, and long words broken."""
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    least = [max(len(word) for word in " ".join(column).split(" ")) for column in columns]
+    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
     while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
         wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
         widths[wider.index(max(wider))] -= 1

@@ -149,18 +149,6 @@ def test_what_a_page_names_is_there() -> None:
     assert dead == []
 
 
-@pytest.mark.slow
-def test_options_of_commands_are_known() -> None:
-    """Each `--option` after `python -m module` is one that the module's help lists."""
-    unknown = []
-    for page in (page for page in MARKDOWN if page.name != "CHANGELOG.md" and page.parent.name != "notebook"):
-        for name, rest in re.findall(r"python -m ([a-z_.]+)\b([^\n`#|]*)", page.read_text(encoding="utf-8")):
-            if re.match(PACKAGES, name) and (options := re.findall(r" (--[\w-]+)", rest)):
-                offered = re.findall(r"--[\w-]+", printed_by(f"python -m {name} --help"))
-                unknown += [f"{page.name}: {name} {option}" for option in options if option not in offered]
-    assert unknown == []
-
-
 def test_the_changelog_stays_small() -> None:
     """The budget of the other pages: `tests.house`."""
     assert (ROOT / "CHANGELOG.md").stat().st_size <= 8 * 1024
@@ -236,20 +224,13 @@ def test_numbers_of_pages_are_printed_by_the_commands_beside_them() -> None:
     correlations = re.findall(r"r = (-?\d\.\d\d)\b[^`;]*?\(`(python -m [^`]+)`\)", pages["findings.md"])
     assert len(correlations) >= 3
     assert [r for r, command in correlations if f"r = {r}" not in " ".join(printed_by(command).split())] == []
-
-
-TRIPLE = re.compile(r"[-+]?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]")  # value [low, high]
-
-
-@pytest.mark.slow
-def test_the_results_in_the_readme_are_printed_by_commands_of_findings() -> None:
-    """As fractions there or in points."""
-    commands = re.findall(r"`(python -m report[^`]+)` *\|", (ROOT / "docs/findings.md").read_text(encoding="utf-8"))
+    # The intervals in the README are there too, as fractions or in points.
+    commands = re.findall(r"`(python -m report[^`]+)` *\|", pages["findings.md"])
     lines = [line for command in commands for line in printed_by(command).splitlines()]
-    points = [" ".join(str(100 * number) for number in numbers(line)) for line in lines]
-    found = TRIPLE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    lines += [" ".join(str(100 * number) for number in numbers(line)) for line in lines]
+    found = re.findall(r"[-+]?\d+\.\d+ \[-?\d+\.\d+, -?\d+\.\d+\]", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(found) >= 9
-    assert [triple for triple in found if not on_one_line(triple, "\n".join([*lines, *points]))] == []
+    assert [triple for triple in found if not on_one_line(triple, "\n".join(lines))] == []
 
 
 def test_the_accuracy_of_the_grader_is_that_of_the_notebook() -> None:

@@ -12,9 +12,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -25,28 +24,17 @@ from tests.browser import invented
 from tests.report.conftest import make
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
-DESKTOP, PHONE = (1280, 900), (390, 844)
+DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1280, 390))
 PATIENCE = 120_000  # milliseconds; Playwright's own 5 s are short on a busy machine
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-
-
-@dataclass
-class Watched:
-    """A page and everything it should not have done."""
-
-    page: Page
-    errors: list[str] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-
-
-Visit = Callable[..., Watched]
+Visit = Callable[..., Page]
 
 
 # For this file and not the session: as long as Playwright runs, its event loop runs in this process, for tests of other
@@ -67,46 +55,25 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def visit(chromium: Browser) -> Iterator[Callable[..., Watched]]:
+def visit(chromium: Browser) -> Iterator[Visit]:
     """Open an address; at the end of the test nothing may have failed, and nothing outside may have been requested."""
-    opened: list[Watched] = []
+    opened, errors = list[Page](), list[str]()
 
-    def go(
-        address: str,
-        *,
-        size: tuple[int, int] = DESKTOP,
-        scheme: Literal["light", "dark"] = "light",
-        script: bool = True,
-    ) -> Watched:
-        width, height = size
-        context = chromium.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme=scheme,
-            java_script_enabled=script,
-            offline=address.startswith("file:"),
-        )
-        watched = Watched(context.new_page())
-
-        def note(message: ConsoleMessage) -> None:
-            # The browser requests an icon from every server; the page has none.
-            if message.type in ("error", "warning") and not message.location["url"].endswith("/favicon.ico"):
-                watched.errors.append(message.text)
-
-        watched.page.on("console", note)
-        watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))
+    def go(address: str, *, fails: bool = False, **options: Any) -> Page:
+        page = chromium.new_context(**{"viewport": DESKTOP, "offline": True} | options).new_page()
+        opened.append(page)
         home = address.split("#")[0].rsplit("/", 1)[0]
-        watched.page.on(
-            "request", lambda r: None if r.url.startswith((home, "data:")) else watched.outside.append(r.url)
-        )
-        watched.page.goto(address)
-        opened.append(watched)
-        return watched
+        page.on("request", lambda asked: None if asked.url.startswith((home, "data:")) else errors.append(asked.url))
+        if not fails:
+            page.on("console", lambda note: errors.append(note.text) if note.type in ("error", "warning") else None)
+            page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(address)
+        return page
 
     yield go
-    for watched in opened:
-        watched.page.context.close()
-    assert [watched.errors for watched in opened if watched.errors] == []
-    assert [watched.outside for watched in opened if watched.outside] == []
+    for page in opened:
+        page.context.close()
+    assert errors == []
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +83,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     make(root)
     invented.hostile(root)
     report_page.main(["--results", str(root)])
-    return f"file://{root / 'report.html'}"
+    return (root / "report.html").as_uri()
 
 
 def folder(report: str) -> Path:
@@ -128,12 +95,6 @@ def folder(report: str) -> Path:
 COUNT = "#count"
 
 
-def number(text: str | None) -> str:
-    found = re.search(r"\d+\.\d\d", text or "")
-    assert found, text
-    return found[0]
-
-
 def opened(page: Page) -> None:
     """Wait until both sides of a problem are shown."""
     expect(page.locator(".side .response")).to_have_count(2)
@@ -141,31 +102,26 @@ def opened(page: Page) -> None:
 
 @pytest.mark.chain
 def test_the_same_number_in_the_table_of_runs_and_the_responses(visit: Visit, report: str) -> None:
-    page = visit(f"{report}#results").page
+    page = visit(f"{report}#results")
     against = page.locator("#tableruns tr", has_text="TEPO").first.locator("td[title]").first.get_attribute("title")
     assert re.fullmatch(r"-?\d+\.\d\d \[.*\] against the baseline", against or "")
     cell = page.locator("#table1 tr", has_text="GRPO/DAPO").first.locator("a").last
-    printed = number(cell.text_content())  # not inner_text: what is off the screen is not laid out
+    printed = float(cell.text_content() or "")  # not inner_text: what is off the screen is not laid out
     cell.click()
     opened(page)
     sums = page.locator(f"{COUNT} li").first.inner_text()
-    right, of = re.search(r"(\d+) of (\d+) right", sums).groups()  # type: ignore[union-attr]
-    assert f"{100 * int(right) / int(of):.2f}" == number(sums.split("(")[-1])
-    scores = csv.DictReader((folder(report) / "scores.csv").open(newline=""))
-    key = page.locator("[name=benchmark]").input_value()
-    by_seed = [
-        100 * float(row["score"])
-        for row in scores
-        if (row["method"], row["benchmark"]) == ("grpo", key) and f"step {row['step']}" in sums
-    ]
-    assert number(sums.split("(")[-1]) in {f"{value:.2f}" for value in by_seed}
-    assert sum(by_seed) / len(by_seed) == pytest.approx(float(printed), abs=0.006)
+    right, of, percent = re.search(r"seed 1.* (\d+) of (\d+) right \((.*) %\)", sums).groups()  # type: ignore[union-attr]
+    place = ("grpo", "12", page.locator("[name=benchmark]").input_value())
+    rows = csv.DictReader((folder(report) / "scores.csv").open(newline=""))
+    scores = [100 * float(row["score"]) for row in rows if (row["method"], row["step"], row["benchmark"]) == place]
+    assert percent == f"{100 * int(right) / int(of):.2f}" == f"{scores[0]:.2f}"
+    assert sum(scores) / len(scores) == pytest.approx(printed, abs=0.006)
     page.go_back()
     expect(page.locator(".view.here h1")).to_have_text("Results")
 
 
 def test_disagreements_come_first_and_the_address_keeps_the_choice(visit: Visit, report: str) -> None:
-    page = visit(f"{report}#samples").page
+    page = visit(f"{report}#samples")
     opened(page)
     expect(page.locator(f"{COUNT} li b")).to_have_text(["TEPO, seed 1, step 12", "GRPO/DAPO, seed 1, step 12"])
     differing = int(re.search(r"differ on (\d+)", page.locator(COUNT).inner_text())[1])  # type: ignore[index]
@@ -182,7 +138,7 @@ def test_disagreements_come_first_and_the_address_keeps_the_choice(visit: Visit,
 def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, report: str) -> None:
     checkpoint, benchmark = invented.STRUCK
     chosen = f"{report}#samples?left={checkpoint.path.as_posix()}&right=none&benchmark={benchmark}"
-    page = visit(f"{chosen}&item={benchmark}/item0000").page
+    page = visit(f"{chosen}&item={benchmark}/item0000")
     response = page.locator(".side .response")
     expect(response).to_contain_text("<script>window.struck = 'script'</script><img src=x onerror=")
     expect(response).to_contain_text("⟨U+202E⟩right to left⟨U+202C⟩ ⟨U+0007⟩")
@@ -191,7 +147,7 @@ def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, repor
     page.reload()  # whatever was going to run has run by the second time
     expect(response.locator(".katex-html").first).to_contain_text("a2+b2")
     assert page.evaluate("window.struck") is None
-    page = visit(f"{chosen}&item={benchmark}/item0001").page
+    page = visit(f"{chosen}&item={benchmark}/item0001")
     expect(page.locator(".side .response")).to_have_text(r"broken \xff\xfe here, cut \xe2\x82")
 
 
@@ -214,19 +170,17 @@ def test_a_missing_or_damaged_companion_file_is_named_by_the_page(visit: Visit, 
             path.write_bytes(bytes({"changed": content, "cut": content[: len(content) // 2]}.get(damage, b"")))
             if damage == "absent":
                 path.unlink()
-        watched = visit((root / "report.html").as_uri() + "#samples")
+        page = visit((root / "report.html").as_uri() + "#samples", fails=True)
         words = "is damaged: run snakemake report to write it again."
         words = "report.data has to lie beside this file" if damage == "absent" else words
-        expect(watched.page.locator("#status"), f"{name} {damage}").to_contain_text(words)
-        watched.page.goto("about:blank")  # other damaged files of the page may still be on their way
-        watched.errors.clear()
+        expect(page.locator("#status"), f"{name} {damage}").to_contain_text(words)
 
 
 # Every view, for every reader.
 
 HERE = Path(__file__).resolve().parent
 ADDRESSES = (*(id for id, _ in VIEWS), "claims", "provenance", "benchmarks", "tableruns", "figure2")
-PASSES: tuple[tuple[tuple[int, int], Literal["light", "dark"], str], ...] = (  # window, colours, options of axe
+PASSES = (  # window, colours, options of axe
     (DESKTOP, "light", "{}"),
     (DESKTOP, "dark", "{runOnly: ['color-contrast']}"),  # the elements are the same
     (PHONE, "light", "{runOnly: ['document-title']}"),  # the width matters
@@ -237,15 +191,15 @@ def test_no_view_is_wider_than_the_window_and_axe_finds_nothing_serious(visit: V
     axe = (HERE / "axe/axe.min.js").read_text(encoding="utf-8") + "; 0"
     wide, serious = [], []
     for size, scheme, rules in PASSES:
-        page = visit(report, size=size, scheme=scheme).page
+        page = visit(report, viewport=size, color_scheme=scheme)
         page.evaluate(axe)
         for address in ADDRESSES:
             page.goto(f"{report}#{address}")
             expect(page.locator(f"[id='{address}']")).to_be_visible()
             if address == "samples":
                 opened(page)
-            if (width := page.evaluate("document.documentElement.scrollWidth")) > size[0]:
-                wide.append(f"#{address}: {width} of {size[0]} pixels")
+            if (width := page.evaluate("document.documentElement.scrollWidth")) > size["width"]:
+                wide.append(f"#{address}: {width} of {size['width']} pixels")
             serious += [
                 f"{scheme} #{address}: {rule['id']}: {node['html'][:160]}"
                 for rule in page.evaluate(f"axe.run({{preload: false, ...{rules}}})")["violations"]
@@ -256,7 +210,7 @@ def test_no_view_is_wider_than_the_window_and_axe_finds_nothing_serious(visit: V
 
 
 def test_without_javascript_everything_is_one_long_page(visit: Visit, report: str) -> None:
-    page = visit(report, script=False).page
+    page = visit(report, java_script_enabled=False)
     for id, _ in VIEWS:
         expect(page.locator(f"#{id}")).to_be_visible()
     for shown in ("#figure2 img", "#table1 tbody a >> nth=0"):
@@ -268,10 +222,10 @@ def test_without_javascript_everything_is_one_long_page(visit: Visit, report: st
 
 
 def test_a_click_in_a_legend_takes_a_line_and_its_band_out_of_every_chart(visit: Visit, report: str) -> None:
-    page = visit(report).page
+    page = visit(report)
     expect(page.locator("#front canvas")).to_be_visible()
     names = page.locator("#front .u-legend .line .u-label").all_inner_texts()
-    assert names == ["GRPO/DAPO", "TEPO", "TEPO without KL", "GSPO"]
+    assert names == ["GRPO/DAPO", "TEPO", "GSPO", "TEPO without KL"]
     page.goto(f"{report}#training")
     charts = page.locator("#dashboard .panel")
     expect(charts.first.locator("canvas")).to_be_visible()
@@ -280,15 +234,8 @@ def test_a_click_in_a_legend_takes_a_line_and_its_band_out_of_every_chart(visit:
     assert len(set(looks)) == len(looks)
     before = charts.nth(1).locator("canvas").evaluate("canvas => canvas.toDataURL()")
     charts.first.locator(".u-series.line", has_text="GSPO").locator("th").click()
-    for n in range(charts.count()):
-        series = charts.nth(n).locator(".u-series", has_text="GSPO")
-        assert series.count() == 3
-        for end in range(3):
-            expect(series.nth(end)).to_have_class(re.compile("u-off"))
+    expect(charts.locator(".u-series.u-off", has_text="GSPO")).to_have_count(3 * 8)  # mean, low, high
     assert charts.nth(1).locator("canvas").evaluate("canvas => canvas.toDataURL()") != before
-    # The same by keyboard.
-    for key, pressed in (("Enter", "true"), (" ", "false")):
+    for key, pressed in (("Enter", True), (" ", False)):
         charts.first.get_by_role("button", name="GSPO").press(key)
-        for n in range(charts.count()):
-            button = charts.nth(n).get_by_role("button", name="GSPO", pressed=pressed == "true")
-            expect(button).to_have_count(1)
+        expect(charts.get_by_role("button", name="GSPO", pressed=pressed)).to_have_count(8)
