@@ -34,6 +34,7 @@ from core.files import to_csv, write_text
 from core.layout import BASE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_or_kept
+from report import show
 from report.frontier import of_sweep
 from report.markdown import bracketed, markdown_table
 
@@ -186,7 +187,7 @@ def _methods(args: Any) -> int:
     if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare
         of = f" of {lacking[0]}" if lacking else ""
         raise MissingInputError(f"{args.results[0]}: no seed of both {args.a} and {args.b} has a score{of}")
-    print(text(args.a, args.b, measured, again))
+    print(show.plain(text(args.a, args.b, measured, again)))
     if args.csv:  # scores are fractions
         counts = ("; ".join(f"{tree}: {n}" for tree, n in line["by_tree"].items()) for line in measured)
         rows = [{**line, "by_tree": n, "a": args.a, "b": args.b} for line, n in zip(measured, counts, strict=True)]
@@ -198,7 +199,7 @@ def _over_problems(args: Any) -> int:
     from report import compare_scores
 
     assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    print(compare_scores.compared(args.a, args.b, **assumed))
+    print(show.plain(compare_scores.compared(args.a, args.b, **assumed)))
     return 0
 
 
@@ -206,7 +207,7 @@ def _trees(args: Any) -> int:
     from report import compare_trees
 
     text, found = compare_trees.compared(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
-    print(text)
+    print(show.plain(text))
     if args.csv:
         write_text(args.csv, to_csv(compare_trees.HEADER, found))
     return int(any(row["moved"] == "yes" for row in found))

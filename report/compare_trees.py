@@ -52,7 +52,8 @@ def compared(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
     }
     equal = "equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items())
     found = _differences(a, b, scores, runs, changed)
-    return "\n".join([*_only(a, b), equal, "", *_verdict(found)]), found
+    above = "\n\n".join([*_only(a, b), equal])
+    return "\n".join([above, "", *_verdict(found)]), found
 
 
 def _figures(a: Tree, b: Tree) -> tuple[str, ...]:

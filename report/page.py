@@ -19,7 +19,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, SNAKEMAKE_REPORT, Results, split
+from core.layout import BASE, Checkpoint, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -36,12 +36,6 @@ VIEWS = (
     ("paper", "Paper"),
 )
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
-TEPO = "tepo"  # the paper's method, by its configured name
-DOCUMENTS = {
-    "audit": "Audit of the printed tables",
-    "readings": "Readings: where the paper can be read in more than one way",
-}
-_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\([^)]+\)")  # to other pages of docs/, which the page does not include
 
 HTML = ROOT / "report/html"
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
@@ -76,18 +70,18 @@ def dynamics(tree: Tree) -> dict[str, Any]:
     given = {split(tree.method_for(name) or name)[0]: place for name, place in declared.lines.items()}
     looks = draw.looks((split(method)[0] for _, method, _ in found), given)
     variants = {name: str(body["title"]) for name, body in tree.matrix.get("variants", {}).items()}
-    lines = []
-    # Lines of the figures first: the page shows only the first ones at once.
-    for (model, method, fresh), values in sorted(found.items(), key=lambda item: split(item[0][1])[0] not in given):
+    lines: list[dict[str, Any]] = []
+    for (model, method, fresh), values in found.items():
         name, variant = split(method)
         colour, dashes, width = looks[name]
         settings = FRESH if fresh == "yes" else variant or ""
         title = titles[method].removesuffix(f", {variants.get(settings)}")  # the form shows the settings
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
-        lines.append(
-            {"model": model, "method": name, "settings": settings, "title": title, "look": look, "values": values}
-        )
+        line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
+        lines.append(line | {"look": look, "values": values})
+    lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
+    first = next(((line["model"], FRESH if FRESH in there else "") for line in lines), ())
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
         "panels": [
@@ -97,24 +91,8 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": [n for n, line in enumerate(lines) if (line["model"], line["settings"]) == first][:FRONT],
     }
-
-
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
-    model = next((line["model"] for line in lines), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
-
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
-
-    wanted = (model, settings)
-    found = [
-        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
-    ]
-    return sorted(found, key=order)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -150,11 +128,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
     return {"rows": found, "decided": decided, "rule": verdicts.RULE, "meaning": verdicts.MEANING}
 
 
-def _document(name: str) -> str:
-    return _section(_LINK.sub(r"\1", read_text(ROOT / f"docs/notebook/{name}.md", "page of docs/")))
-
-
-# Tables. `report.view` decides what a cell shows; this part adds links and tooltips.
+# Tables. `report.view` decides what a cell shows; this part adds links.
 
 LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # columns before the others
 
@@ -171,14 +145,14 @@ def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
 
 
 def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[str, Any]:
-    labels = {row["id"]: row["name"] for block in table["blocks"] for row in block["rows"]}
     for block in table["blocks"]:
         absent = [row["name"] for row in block["rows"] if not row["ran"]]
         block["caption"] = f"{block['head']}; {tree.scale} scale. {block['baseline']}"
         block["caption"] += f" Not run at this scale: {', '.join(absent)}." if absent else ""
         block |= {"title": block["title"] or block["model"], "rows": [row for row in block["rows"] if row["ran"]]}
         for cell in (cell for row in block["rows"] for cell in row["cells"].values()):
-            cell |= {"href": _address(cell, linked), "behind": _behind(cell, labels)}
+            against = "" if cell["versus"] is None else f"{markdown.with_interval(cell, 'versus')} against the baseline"
+            cell |= {"href": _address(cell, linked), "against": against}
     table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
     table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
@@ -195,42 +169,23 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
     return "samples?" + urlencode({"left": paths[0], **benchmark}, safe="/=@")
 
 
-def _behind(cell: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-    """Return the tooltip of a number, in lines. labels: of the table's rows."""
-    if cell["value"] is None:
-        return ""
-    seeds = f"Seed{'s' if len(cell['seeds']) > 1 else ''} {', '.join(map(str, cell['seeds']))}" if cell["seeds"] else ""
-    if cell["kind"] == "base":
-        seeds = f"Untrained{seeds and ': '}{seeds.lower()}"
-    problems = f", {cell['n']} problems" if cell["level"] == "problem" and cell["n"] is not None else ""
-    lines = [seeds + problems, f"{cell['level'].capitalize()} level: {cell['how']}"]
-    if cell["versus"] is not None:
-        p = cell["versus_p_holm"]
-        corrected = "" if p is None else f"; p {p:.2g}, corrected for {cell['versus_tests']} tests"
-        against = labels.get(cell["baseline"], cell["baseline"])
-        how = f"({cell['versus_level']} level: {cell['versus_how']})"
-        lines.append(f"{markdown.with_interval(cell, 'versus')} against {against} {how}{corrected}")
-    if cell["printed"] is not None and not cell["comparable"]:
-        printed = markdown.percent(cell["printed"])
-        lines.append(f"The paper prints {printed}, for another model or other problems: not comparable.")
-    return "\n".join(filter(None, lines))
-
-
 def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
     """Return the table of a tree without runs, such as one of `evals.run`: a row per checkpoint."""
     titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
+
+    def cell(at: Checkpoint, key: str) -> dict[str, Any]:
+        found = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key, "runs": (at,)}
+        if (score := tree.scores.get((at, key))) is not None:
+            found |= {"value": score.value, "low": score.low, "high": score.high}
+        found |= view.texts(found)
+        return found | {"href": _address(found, linked), "against": ""}
+
     lines = []
-    for checkpoint in tree.checkpoints:
-        cells = {}
-        for key in titles:
-            cell = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key}
-            if (score := tree.scores.get((checkpoint, key))) is not None:
-                cell |= {name: getattr(score, name) for name in ("value", "low", "high", "level", "how")}
-            cell |= view.texts(cell) | {"runs": (checkpoint,)}
-            cells[key] = cell | {"href": _address(cell, linked), "behind": _behind(cell, {})}
-        name = checkpoint.run.model if checkpoint.run.method == BASE else runs.title(checkpoint, tree)
-        lines.append({"id": checkpoint.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
+    for at in tree.checkpoints:
+        name = at.run.model if at.run.method == BASE else runs.title(at, tree)
+        cells = {key: cell(at, key) for key in titles}
+        lines.append({"id": at.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
     caption = f"{tree.matrix['note']} Percent of responses that are right, with the 95 % interval."
     return {
         "key": "scores",
@@ -282,8 +237,9 @@ def build(tree: Tree) -> str:
     browser = responses.view(tree)
     data = browser.pop("data")
     linked = data["samples"]["checkpoints"]
-    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), **browser}
-    context |= {"native": SNAKEMAKE_REPORT, "reading": view.paragraphs("tables"), "documents": DOCUMENTS}
+    context: dict[str, Any] = {"matrix": tree.matrix, "lead": view.lead(tree.matrix), "linked": linked, **browser}
+    context["answered"] = data["samples"]["benchmarks"]
+    context["reading"] = view.paragraphs("tables")
     if tree.runs:
         summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
@@ -304,7 +260,6 @@ def build(tree: Tree) -> str:
         context | {name: Markup(text) for name, text in parts.items()},
         tables=tables,
         warnings=runs.warnings(tree, summaries, missing),
-        document=_document,
         policy=_policy(BEFORE, script),
     )
 
@@ -317,16 +272,13 @@ def _place(tree: Tree) -> Results:
     if tree.kept is None:
         return tree.layout
     kept = tree.kept.absolute()
-    folder = kept.parents[1] / "pages" / kept.name if kept.parent.name == "reference" else kept
-    place = Results(Path(os.path.relpath(folder)))
-    place.root.mkdir(parents=True, exist_ok=True)
+    folder = (kept.parent.parent if kept.parent.name == "reference" else kept.parent) / "pages" / kept.name
+    folder.mkdir(parents=True, exist_ok=True)
     for path in tree.root.iterdir():
-        link = place.root / path.name
-        if link.is_symlink():  # of an earlier version of the results
-            link.unlink()
-        if not link.exists():
-            link.symlink_to(path)
-    return place
+        link = folder / path.name
+        link.unlink(missing_ok=True)  # of an earlier version of the results
+        link.symlink_to(path)
+    return Results(Path(os.path.relpath(folder)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

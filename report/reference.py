@@ -67,7 +67,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
         web = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.suffix in WEB]
         for name in web:
             _copy(folder / name, ready / name)
-        facts = {key: source[key] for key in ("schema", "scale", "commits", "dirty", "missing", "weights", "inputs")}
+        facts = {key: source[key] for key in ("scale", "commits", "dirty", "missing", "weights", "inputs")}
         facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
         for size, sampled in responses.keep(tree, _data(tree, source)):  # largest first
             Results(folder).responses.write_bytes(sampled)

@@ -1,9 +1,8 @@
 """Write companion files of the page: every response of every evaluated checkpoint.
 
     problems/<benchmark>                    [[id, problem, gold], ...]
-    samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdicts, stops, ...}]}: all but the texts
+    samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdict, ...}]}: all but the texts
     samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
-    samples/<checkpoint>/<benchmark>.<i>.<k>.txt   a long response as plain text: the page has its two ends and a link
 
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
 that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
@@ -25,12 +24,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.errors import CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
+from evals.scores import NOT_CORRECT
 from evals.tree import Tree
 from report import runs
 
@@ -45,17 +45,8 @@ TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
-LETTERS = {  # one letter per response
-    "correct": "c", "wrong": "w", "no_answer": "n", "truncated": "t", "unparsed_gold": "u", "timeout": "o",
-    "error": "e",
-}  # fmt: skip
-STOPS = {"stop": "s", "length": "l", "unknown": "u"}
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
-# Companion files; older pages had pictures, and Snakemake adds a time stamp.
-COMPANION = re.compile(
-    r"samples/.+(\.js|\.\d+\.\d+\.txt)|problems/.+\.js|figures/.+\.svg|math\.(js|css|LICENSE)|\.snakemake_timestamp"
-)
 
 
 def evaluated(tree: Tree) -> dict[Checkpoint, dict[str, tuple[str, str | None]]]:
@@ -160,33 +151,27 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: list[pd.DataFrame] = []
-    golds: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+    found = []
     for checkpoint, benchmarks in tree.once(evaluated).items():
         for benchmark in benchmarks:
-            golds |= {(benchmark, id): (problem, gold) for id, problem, gold in _problems(tree, benchmark, data)}
             rows = read(tree, checkpoint, benchmark).rename(columns={"item_id": "item"})
+            rows = rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix())
             rows["place"] = rows["item"].rank(method="dense") - 1
             rows = rows[(rows["place"] < SIZES[0][0]) & (rows["sample"] < SIZES[0][1])]
-            found.append(rows.assign(benchmark=benchmark, checkpoint=checkpoint.path.as_posix()))
+            known = pd.DataFrame(_problems(tree, benchmark, data), columns=["item", *ASKED[1:]], dtype=object)
+            found.append(rows.merge(known, "left", on="item"))
     # Answers of all checkpoints to one problem are adjacent: most are similar and compress well.
-    every = pd.concat(found) if found else pd.DataFrame(columns=[*COLUMNS, "place"])
-    chosen = every.sort_values([*PLACE, "sample"])
+    every = pd.concat(found) if found else pd.DataFrame(columns=[*COLUMNS, "place", "sample"])
+    every = every.sort_values([*PLACE, "sample"]).map(lambda v: store.clean(v) if isinstance(v, str) else v)
+    schema = pa.schema([(name, pa.int64() if name == "tokens" else pa.string()) for name in COLUMNS])
     for problems, responses in SIZES:
-        rows = chosen[(chosen["place"] < problems) & (chosen["sample"] < responses)]
-        kinds = {name: pa.int64() if name == "tokens" else pa.string() for name in COLUMNS}
-        asked = [golds.get(place, (None, None)) for place in zip(rows["benchmark"], rows["item"], strict=True)]
-        values: dict[str, Any] = {name: rows[name] for name in kinds if name in rows}
-        values |= {"problem": [problem for problem, _ in asked], "gold": [gold for _, gold in asked]}
-        columns = {
-            name: pa.array([store.clean(v) if isinstance(v, str) else v for v in values[name]], kind)
-            for name, kind in kinds.items()
-        }
-        table = pa.table(columns).replace_schema_metadata({"problems": str(problems), "responses": str(responses)})
+        rows = every[(every["place"] < problems) & (every["sample"] < responses)]
+        table = pa.Table.from_pandas(rows, schema, preserve_index=False)
         out = io.BytesIO()
         # Few large pages: similar answers of all checkpoints to one problem compress together.
         pq.write_table(
-            table, out, compression="zstd", compression_level=19, use_dictionary=False, data_page_size=1 << 28,
+            table.replace_schema_metadata({"problems": str(problems), "responses": str(responses)}), out,
+            compression="zstd", compression_level=19, use_dictionary=False, data_page_size=1 << 28,
             row_group_size=1 << 24, write_statistics=False,
         )  # fmt: skip
         yield (problems, responses), out.getvalue()
@@ -198,8 +183,7 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
 def write(tree: Tree, root: Path, data: Path | None) -> None:
     """Replace `root`/FOLDER by all companion files. data: folder of the benchmarks' problems.
 
-    Without `data` a problem is shown as its prompt, without the gold answer. Raises ConfigError when FOLDER contains
-    files that are not companion files.
+    Without `data` a problem is shown as its prompt, without the gold answer.
     """
     folder = root / FOLDER
     # Next to the folder, so that it can be renamed into place: an error before that leaves the old files.
@@ -221,7 +205,6 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
         (fresh / "math.css").write_text(math_css(), encoding="utf-8")
         (fresh / "math.LICENSE").write_bytes(vendored("katex/LICENSE"))
-        _refuse_other_files(folder)
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)
@@ -244,15 +227,6 @@ def vendored(name: str) -> bytes:
     return (VENDOR / name).read_bytes()
 
 
-def _refuse_other_files(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise ConfigError(f"{folder}: not a folder of companion files; move it away")
-    for path in sorted(folder.rglob("*")):
-        # By name, so that a damaged file can be replaced.
-        if path.is_symlink() or not (path.is_dir() or COMPANION.fullmatch(path.relative_to(folder).as_posix())):
-            raise ConfigError(f"{path}: not a companion file of the page; move it away")
-
-
 def _put(folder: Path, name: str, value: Any) -> None:
     """Write the script that passes `value` to the page under `name`."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -270,21 +244,9 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     file = size = 0
     for id, of_item in rows.groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
-        item = {"id": id, "file": file, "place": len(texts), "tokens": of["tokens"], "extracted": of["extracted"]}
-        item |= {"rules": of["rule"], "verdicts": "".join(LETTERS[verdict] for verdict in of["verdict"])}
-        item |= {"stops": "".join(STOPS[stop] for stop in of["stop"])}
-        shown, whole = [], {}
-        for k, text in enumerate(of["response"]):
-            if len(text) > HEAD + TAIL:
-                whole[k] = f"{name}.{len(items)}.{k}.txt"
-                path = folder / whole[k]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8-sig", errors="replace")  # the mark tells a browser the encoding
-                left_out = f"[{len(text) - HEAD - TAIL:,} of {len(text):,} characters left out]"
-                text = f"{text[:HEAD]}\n\n{left_out}\n\n{text[-TAIL:]}"
-            shown.append(text)
-        items.append(item | ({"whole": whole} if whole else {}))
-        texts.append([of["prompt"][0], shown])
+        prompts, shown = of.pop("prompt"), [_ends(text) for text in of.pop("response")]
+        items.append({"id": id, "file": file, "place": len(texts)} | of)
+        texts.append([prompts[0], shown])
         size += sum(map(len, shown))
         if size >= TEXT_BYTES:
             _put(folder, f"{name}.{file}", texts)
@@ -292,6 +254,13 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     if texts:
         _put(folder, f"{name}.{file}", texts)
     _put(folder, name, {"stamp": stamp, "items": items})
+
+
+def _ends(text: str) -> str:
+    """Return a response, of a long one the two ends: the whole is in samples/."""
+    if (left_out := len(text) - HEAD - TAIL) <= 0:
+        return text
+    return f"{text[:HEAD]}\n\n[{left_out:,} of {len(text):,} characters left out]\n\n{text[-TAIL:]}"
 
 
 def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
@@ -319,18 +288,15 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
 def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = tree.once(evaluated)
-    groups: dict[str, list[tuple[str, str]]] = {}
     entries: dict[str, dict[str, Any]] = {}
     # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
     ranks: dict[str, tuple[bool, bool, bool]] = {}
     tepo = tree.method_for("tepo")
     for checkpoint, stamps in checkpoints.items():
-        path, title = checkpoint.path.as_posix(), runs.title(checkpoint, tree)
-        groups.setdefault(runs.model_title(checkpoint.run.model, tree), []).append((path, title))
         counterpart = runs.counterpart(checkpoint, tree)
         beside = counterpart if counterpart in checkpoints else None
-        entries[path] = {
-            "title": title,
+        entries[path := checkpoint.path.as_posix()] = {
+            "title": runs.title(checkpoint, tree),
             "beside": beside and beside.path.as_posix(),
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
@@ -339,13 +305,8 @@ def view(tree: Tree) -> dict[str, Any]:
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
     start = max(ranks, key=ranks.__getitem__, default=None)
-    verdicts = {letter: verdict.replace("_", " ") for verdict, letter in LETTERS.items()}
-    stops = {"s": "ended", "l": "cut at the limit", "u": "end unknown"}
-    shown = {"checkpoints": entries, "benchmarks": benchmarks, "start": start, "verdicts": verdicts, "stops": stops}
     return {
-        "checkpoints": list(groups.items()),
-        "shown_benchmarks": benchmarks,
         "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
-        "verdicts": verdicts.items(),
-        "data": {"folder": FOLDER, "samples": shown},
+        "verdicts": ("correct", *NOT_CORRECT),
+        "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
     }

@@ -1,9 +1,7 @@
 """Runs of a results tree for the page: each run's state, settings and code of the runs, and warnings."""
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -14,7 +12,6 @@ from evals.tree import Tree
 from report.markdown import command
 
 UNKNOWN = "unknown"
-FEW = 8  # most methods that the page lists by name
 # Verdicts that may hide a right answer.
 HIDING = {
     "timeout": "graded as wrong because grading ran out of time",
@@ -107,14 +104,12 @@ def groups(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 def _row(runs: Sequence[Mapping[str, Any]], last: Mapping[Run, str]) -> dict[str, Any]:
     """Return a method's line: each seed, and the mean area over them unless a seed has none."""
     areas = [run["area"] for run in runs]
-    seconds = math.fsum(run["record"].get("wall_seconds") or 0.0 for run in runs)
     return {
         "title": runs[0]["title"],
         "key": runs[0]["run"].method,
         "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0]["differs"]),
         "differs": runs[0]["differs"],
         "area": "–" if None in areas else f"{100 * fmean(areas):.2f}",
-        "seconds": f"{seconds:.0f}" if seconds else "–",
         "bad": [f"seed {run['run'].seed}: {run['state']}" for run in runs if run["state"] != "finished"],
         "seeds": [
             {
@@ -132,38 +127,30 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
     """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
     records = [record for run in tree.runs if (record := tree.record(run)) is not None]
     made = [record.get("environment") or {} for record in records]
-    titles = [str(method["title"]) for method in tree.methods.values()]
     models = [
         f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
         for model in tree.models
     ]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
-    times = sorted(datetime.fromisoformat(at) for record in records if (at := record.get("finished_at")))
-    when = list(dict.fromkeys(time.strftime("%Y-%m-%d %H:%M") for time in (times[:1] + times[-1:])))
-    packages: dict[str, dict[str, None]] = {}  # where runs differ, every version
-    for environment in made:
-        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items():
-            if version is not None:
-                packages.setdefault(str(name), {})[str(version)] = None
+    times = sorted(record["finished_at"] for record in records if record.get("finished_at"))
+    training = (tree.matrix.get("training") or {}).items()
+    packages = {  # where runs differ, every version
+        f"{name} {version}"
+        for environment in made
+        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items()
+        if version is not None
+    }
     return [
         ("Models", ", ".join(models)),
-        ("Methods", ", ".join(titles) if len(titles) <= FEW else f"{len(titles)} methods and variants"),
+        ("Methods", f"{len(tree.methods)} with their variants"),
         ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
-        ("Training", _training(tree.matrix.get("training") or {})),
+        ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
         ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
-        ("When", f"finished {' to '.join(when)} UTC" if when else UNKNOWN),
+        ("When", f"finished {times[0]} to {times[-1]}" if times else UNKNOWN),
         ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
-        ("Packages", ", ".join(f"{name} {' and '.join(of)}" for name, of in sorted(packages.items())) or UNKNOWN),
+        ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
     ]
-
-
-def _training(training: Mapping[str, Any]) -> str:
-    updates = int(training.get("minibatches", 0)) * int(training.get("passes", 1))
-    text = f"{training.get('rollouts')} rollouts of {training.get('prompts_per_rollout')} prompts × "
-    text += f"{training.get('samples_per_prompt')} responses, {updates} updates per rollout"
-    rate = training.get("learning_rate")
-    return (text if rate is None else f"{text}, learning rate {rate:g}") if training else UNKNOWN
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
@@ -182,49 +169,18 @@ def _commit(environment: Mapping[str, Any]) -> str:
 
 
 def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
-    """Return one sentence per warning, most serious first. missing: sentences on gaps in the tables."""
-    idle, collapsed, unfinished = [], [], []
-    for path, record in ((run["run"].path.as_posix(), run["record"]) for run in runs):
-        idle += [f"{path}: {record['no_update']}."] if record.get("no_update") else []
-        if collapse := _collapse(record):
-            collapsed.append(f"{path}: {collapse} (reward near zero), and training stopped.")
-        unfinished += [] if record else [f"{path}: not finished: its folder has no run.json."]
-    sentences = [*idle, *collapsed, *unfinished, *missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
-    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
+    """Return one sentence per warning. missing: sentences on gaps in the tables."""
+    sentences = [f"{run['run'].path.as_posix()}: {run['state']}." for run in runs if run["state"] != "finished"]
+    sentences += [*missing, *_hidden_answers(tree), *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]
     if any((run["record"].get("environment") or {}).get("dirty") for run in runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
 
 
-def _hidden_answers(tree: Tree) -> list[str]:
-    """Return one sentence per verdict of HIDING that occurs, over all scored responses."""
+def _hidden_answers(tree: Tree) -> Iterator[str]:
+    """Yield one sentence per verdict of HIDING that occurs, over all scored responses."""
     benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
-    sentences = []
+    counts = [score.counts for (_, key), score in tree.scores.items() if key in benchmarks]
     for verdict, meaning in HIDING.items():
-        counts: Counter[tuple[str, str]] = Counter()  # over models, seeds and checkpoints
-        for (checkpoint, key), score in tree.scores.items():
-            if key in benchmarks and (count := score.counts[verdict]):
-                counts[checkpoint.run.method, key] += count
-        for (method, benchmark), most in counts.most_common(1):
-            sentences.append(f"{counts.total()} responses {meaning} (most: {method} on {benchmark}, {most}).")
-    return sentences
-
-
-def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each input that runs should share and do not."""
-    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
-        inputs = record.get("inputs") or {}
-        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
-        base = tree.base(run.model, run.seed) or run.seed
-        for share, what, value in (
-            (run.variant, "prompts", inputs.get("prompts")),
-            (run.variant, "training settings", record["spec"].get("training")),
-            (base, "base weights", inputs.get("base")),
-        ):
-            found.setdefault((run.model, share, what), []).append(value)
-    return [
-        f"{model}: runs differ in {what}: their rows differ in more than the method."
-        for (model, _, what), values in found.items()
-        if any(value != values[0] for value in values)
-    ]
+        if total := sum(count[verdict] or 0 for count in counts):
+            yield f"{total} responses {meaning}."

@@ -6,9 +6,8 @@ and truncation; `report.show runs`: progress of the runs, and the table of all r
 import math
 import re
 import shutil
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import unescape
 from itertools import zip_longest
 from pathlib import Path
@@ -19,9 +18,8 @@ from core import errors, lock
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, read_csv, read_growing_csv, read_text
 from core.layout import Run
-from core.provenance import sha256_file
 from evals.scores import read_rows
-from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
+from evals.tree import Tree, open_or_kept
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
@@ -31,6 +29,7 @@ PAGES = {  # page -> file, module that writes it
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
+LONG = 20  # characters of a word, which no number has
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
     "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
@@ -45,8 +44,7 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
 
     first: sentences between the scale's limits and the table.
     """
-    lines = [line for sentence in [table["lead"][0], *first] for line in textwrap.wrap(sentence, width)]
-    lines += ["", table["empty"] or table["heading"]]
+    lines = ["", table["empty"] or table["heading"]]
     for block in table["blocks"]:
         if any(row["measured"] for row in block["rows"]):
             lines += ["", *_block(block, table["columns"])]
@@ -55,7 +53,8 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
         stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
         notes = [LEGEND, *table["errors"], *benchmarks, *table["levels"], *notes]
-    return "\n".join([*lines, "", *(line for note in notes for line in textwrap.wrap(note, width))])
+    above, below = ("\n".join(textwrap.fill(one, width) for one in of) for of in ([table["lead"][0], *first], notes))
+    return "\n".join([above, *lines, "", below])
 
 
 def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -122,9 +121,12 @@ def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[s
     return sentence
 
 
-def plain(page: str, width: int) -> str:
-    """Return one of our Markdown pages as text for a terminal of `width` characters."""
-    blocks = []
+def plain(page: str) -> str:
+    """Return one of our Markdown pages as text for the terminal.
+
+    Into a file or another program nothing is wrapped: a value stays beside its interval.
+    """
+    width, blocks = max(60, shutil.get_terminal_size((1000, 24)).columns), []
     for block in filter(None, page.strip().split("\n\n")):
         lines = block.splitlines()
         if lines[0].startswith("|"):
@@ -138,13 +140,16 @@ def plain(page: str, width: int) -> str:
 
 
 def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return a table in lines. Where it is too wide, the widest columns are narrowed and their cells wrapped."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    while max(widths) > 1 and sum(widths) + 2 * (len(widths) - 1) > width:
-        widths[widths.index(max(widths))] -= 1
+    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped, and long words broken."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
+        wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
+        widths[wider.index(max(wider))] -= 1
     lines = []
     for row in rows:
-        cells = [textwrap.wrap(cell, size or 1) for cell, size in zip(row, widths, strict=True)]
+        cells = [textwrap.wrap(cell, size or 1, break_on_hyphens=False) for cell, size in zip(row, widths, strict=True)]
         for parts in zip_longest(*cells, fillvalue=""):
             lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
     return lines
@@ -155,15 +160,6 @@ def _words(text: str) -> str:
     return unescape(
         re.sub(r"`([^`]*)`|\*\*(.+?)\*\*|\\([|*])", lambda found: found[found.lastindex or 0], text)
     ).strip()
-
-
-def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each of these files that differs from the tree's manifest; none without a manifest."""
-    if (tree.root / MANIFEST).is_file():
-        listed = read_manifest(tree.root)["files"]
-        for path in (tree.root / name for name in names if name in listed):
-            if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
-                yield f"{path}: edited since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
 
 
 # `report.show runs`, read from the run folders while they are being written.
@@ -217,8 +213,6 @@ def main() -> None:
     tree = open_or_kept(args.results or Path("results") / args.scale)
     width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
-    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
-        print(f"note: {line}", file=sys.stderr)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
@@ -226,9 +220,7 @@ def main() -> None:
     if args.what in PAGES:
         page, module = PAGES[args.what]
         with written_by(markdown.command(module, tree)):
-            text_of_page = read_text(tree.root / page, "a page of results")
-            # Into a file or another program nothing is wrapped: a value stays beside its interval.
-            print(plain(text_of_page, max(60, shutil.get_terminal_size((1000, 24)).columns)))
+            print(plain(read_text(tree.root / page, "a page of results")))
         return
     if args.what == RUNS:
         print(progress(tree))

@@ -36,7 +36,7 @@ def problems(tree: Tree) -> list[str]:
         if not content["left_out"]:
             inputs = (name for name in content["inputs"] if not manifest.located(tree, name).is_file())
             lines += [f"missing: {name}" for name in inputs]
-            lines += [f"chain: {line}" for line in manifest.contradictions(tree, found, folders=True)]
+            lines += [f"chain: {line}" for line in manifest.contradictions(tree, found)]
         lines += [f"code: {line}" for line in tree.code_warnings()]
         return lines + [f"mixed: {line}" for line in tree.mixtures()]
     except BenchError as error:  # an unreadable record: the chain ends here

@@ -2,17 +2,15 @@
 
     python -m tests.house
 
-Prints Markdown tables: each measure with its budget, and the packages. Nothing of the project is imported, so a file
-that cannot be imported is measured as well.
+Prints each measure with its budget, and the packages. Nothing of the project is imported, so a file that cannot be
+imported is measured as well.
 """
 
 from __future__ import annotations
 
 import ast
-import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("workflow", "methods", "evals", "models", "paper", "report", "core", "tepo_bench")
@@ -34,13 +32,6 @@ BUDGET = {
 }
 
 
-class Module(NamedTuple):
-    """Imports of one Python file; a package has the name of its folder."""
-
-    loads: frozenset[str]  # project modules imported when this module is loaded
-    needs: frozenset[str]  # project modules imported in any scope, those only for type checking left out
-
-
 def python_files(root: Path, packages: Iterable[str] = PACKAGES) -> dict[str, Path]:
     """Return module name -> file, for every Python file in the packages."""
     files = {}
@@ -56,66 +47,44 @@ def rule_files(root: Path) -> list[Path]:
     return [*sorted((root / "workflow").rglob("*.smk")), root / "Snakefile"]
 
 
-def measure(root: Path) -> dict[str, Module]:
-    """Return the imports of every module of the repository at `root`, by its name ("report.page")."""
-    files = python_files(root)
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files.items()}
-    return {
-        name: Module(
-            *(imported(running_statements(tree, into_functions=deep), {*files} - {name}) for deep in (False, True))
-        )
-        for name, tree in trees.items()
-    }
+def imports(root: Path, *, inside_functions: bool) -> dict[str, set[str]]:
+    """Return the project modules that each module of the repository at `root` imports. Imports must be absolute; those
+    only for type checking are left out. inside_functions: also those that run later."""
+    files, found = python_files(root), {}
+    for name, path in files.items():
+        named: set[str] = set()
+        waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+                continue
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
+                continue
+            if isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"relative import: {ast.unparse(node)}"
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]  # a module, else a part of one
+                named.update(name if name in files else str(node.module) for name in inner)
+            waiting += ast.iter_child_nodes(node)
+        found[name] = named & files.keys() - {name}
+    return found
 
 
-def running_statements(node: ast.AST, *, into_functions: bool) -> list[ast.AST]:
-    """All nodes below `node` except those under `if TYPE_CHECKING:`, and on wish those inside functions."""
-    nodes: list[ast.AST] = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
-            continue
-        nodes += [child, *running_statements(child, into_functions=into_functions)]
-    return nodes
-
-
-def imported(nodes: list[ast.AST], known: set[str]) -> frozenset[str]:
-    """The modules in `known` that the import statements among `nodes` name. Imports must be absolute.
-
-    `from a import b` names the module a.b if there is one, else the module a, of which b is a part.
-    """
-    names: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"relative import: {ast.unparse(node)}"
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names.update(name if name in known else str(node.module) for name in inner)
-    return frozenset(names & known)
-
-
-def reachable(imports: Mapping[str, frozenset[str]], start: str) -> set[str]:
-    """The modules that `start` reaches."""
+def reachable(imported: Mapping[str, Iterable[str]], start: str) -> set[str]:
+    """Return `start` and the modules that it reaches."""
     reached: set[str] = set()
-    waiting = list(imports[start])
+    waiting = [start]
     while waiting:
-        name = waiting.pop()
-        if name not in reached:
+        if (name := waiting.pop()) not in reached:
             reached.add(name)
-            waiting += imports[name]
+            waiting += imported[name]
     return reached
-
-
-def closure(modules: Mapping[str, Module], entry: str) -> set[str]:
-    """The project files to know before `entry` is known whole: it and all that it reaches by imports in any scope."""
-    return {entry} | reachable({name: module.needs for name, module in modules.items()}, entry)
 
 
 def figures(root: Path) -> dict[str, int]:
     """Return each measure of `BUDGET` for the repository at `root`."""
-    modules = measure(root)
+    loads, needs = (imports(root, inside_functions=later) for later in (False, True))
     tests = [_lines(path) for path in python_files(root, ["tests"]).values()]
     product = [*python_files(root, PRODUCT).values(), *rule_files(root)]
     kinds = (".js", ".css", ".j2", ".sh")
@@ -123,9 +92,8 @@ def figures(root: Path) -> dict[str, int]:
         p for package in PRODUCT for p in (root / package).rglob("*") if p.suffix in kinds and "vendor" not in p.parts
     ]
     docs = [root / "README.md", root / "CONTRIBUTING.md", root / "config/README.md", *(root / "docs").glob("*.md")]
-    run = {name for entry in RUN for name in closure(modules, entry)}
-    loads = {name: module.loads for name, module in modules.items()}
-    number = {name for entry in NUMBER for name in (entry, *reachable(loads, entry))}
+    run = {name for entry in RUN for name in reachable(needs, entry)}
+    number = {name for entry in NUMBER for name in reachable(loads, entry)}
     found = (
         sum(map(_lines, product)), len(product), sum(map(_lines, styles)), sum(tests), len(tests), _kilobytes(docs),
         len(docs), _kilobytes((root / "docs/notebook").glob("*.md")), len(run), len(number),
@@ -145,13 +113,9 @@ def main() -> None:
     print("| | now | at most |\n|---|---:|---:|")
     for name, value in figures(ROOT).items():
         print(f"| {name} | {value:,} | {BUDGET[name]:,} |")
-    print("\n| package | lines | files | median file |\n|---|---:|---:|---:|")
     for package in (*PRODUCT, "tests"):
-        paths = [*python_files(ROOT, [package]).values(), *(path for path in rule_files(ROOT) if package in path.parts)]
-        lines = [_lines(path) for path in paths] or [0]
-        print(f"| {package} | {sum(lines):,} | {len(paths)} | {statistics.median(lines):.0f} |")
-    longest = sorted(((_lines(path), name) for name, path in python_files(ROOT, PRODUCT).items()), reverse=True)
-    print("\nover 500 lines:", ", ".join(f"{name} {lines}" for lines, name in longest if lines > 500) or "none")
+        files = [*python_files(ROOT, [package]).values(), *(path for path in rule_files(ROOT) if package in path.parts)]
+        print(f"| {package}: lines in {len(files)} files | {sum(map(_lines, files)):,} | |")
 
 
 if __name__ == "__main__":

@@ -47,12 +47,6 @@ print(json.dumps({"results": results, "loaded": loaded, "file": tepo_bench.__fil
 """
 
 
-def pip(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """pip without the network: setuptools is the one installed here."""
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from a copy, in which an earlier build left the file of a method that is gone."""
@@ -60,7 +54,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     left = tree / "build/lib/tepo_bench/methods/catalog/gone.py"
     left.parent.mkdir(parents=True)
     left.write_text("METHODS = []\n")
-    done = pip("wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", tree.parent, tree)
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")  # setuptools is the one installed here
+    line = [sys.executable, "-m", "pip", "wheel", *options, str(tree.parent), str(tree)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return next(tree.parent.glob("*.whl"))
 
@@ -70,19 +66,14 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
         names = archive.namelist()
         metadata = next(archive.read(name).decode() for name in names if name.endswith("METADATA"))
     files = {name.removeprefix("tepo_bench/") for name in names if ".dist-info/" not in name}
-    assert {"__init__.py", "py.typed", "methods/batch.py"} <= files
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "methods").glob("**/*.py")}
-    assert {name for name in modules if name.startswith(("methods/catalog/", "methods/parts/"))} <= files
-    assert not {name for name in files if name.startswith(("methods/adapters", "methods/training", "methods/train"))}
-    assert {name for name in files if name.startswith("core/")} == {
-        f"core/{name}.py" for name in ("__init__", "errors")
-    }
-    assert "methods/catalog/gone.py" not in files
+    packaged = [path for room in ("catalog", "parts") for path in (ROOT / "methods" / room).glob("*.py")]
+    assert {path.relative_to(ROOT).as_posix() for path in packaged} | {"py.typed", "methods/batch.py"} <= files
+    harness = ("methods/adapters", "methods/training", "methods/train", "methods/catalog/gone.py")
+    assert not [name for name in files if name.startswith(harness)]
+    assert {name for name in files if name.startswith("core/")} == {"core/__init__.py", "core/errors.py"}
     assert wheel.name.split("-")[1] == tepo_bench.__version__
-    required = [line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-")]
-    assert [line for line in required if "extra ==" not in line and not line.startswith("Requires-Python")] == [
-        "torch>=2.11"
-    ]
+    required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
+    assert [line for line in required if "extra ==" not in line] == ["torch>=2.11"]
 
 
 def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Path) -> None:
@@ -106,21 +97,14 @@ def test_every_method_gives_the_same_with_torch_alone(wheel: Path, tmp_path: Pat
     assert not {name.split(".")[0] for name in there["loaded"]} & {"pandas", "scipy", "accelerate", "datasets"}
 
 
-API = ROOT / "docs/extend.md"
-
-
-def test_the_api_page_runs() -> None:
-    text = API.read_text(encoding="utf-8")
-    # a traceback names the module of an error's class, which is another one in the wheel
+def test_the_api_page_runs_and_is_complete() -> None:
+    page = ROOT / "docs/extend.md"
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)", text))
+    assert {*tepo_bench.__all__, *(field.name for field in dataclasses.fields(tepo_bench.Batch))} <= named
+    # A traceback names the module of an error's class, which is another one in the wheel.
     text = re.sub(r"^tepo_bench\.(\w+Error):", r"core.errors.\1:", text, flags=re.MULTILINE)
-    test = doctest.DocTestParser().get_doctest(text, {}, API.name, str(API), 0)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert result.attempted > 20
     assert result.failed == 0
-
-
-def test_the_api_page_is_complete() -> None:
-    text = API.read_text(encoding="utf-8")
-    named = set(re.findall(r"`(\w+)", text))
-    assert set(tepo_bench.__all__) <= named
-    assert {field.name for field in dataclasses.fields(tepo_bench.Batch)} <= named

@@ -30,7 +30,7 @@ const bench = (() => {
     document.head.append(el("script", { src: address(name), onload: done, onerror: () => failed(missing(name)) }));
   }
 
-  function unpack(text) {
+  async function unpack(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
   }
@@ -174,11 +174,11 @@ const typeset = (() => {
 
 // A pair is a problem with the answers of each side: {benchmark, id, sides: [item or null, item or null], gap}.
 const pairs = (() => {
-  const count = (item) => item.verdicts.length;
-  const right = (item) => [...item.verdicts].filter((letter) => letter === "c").length;
+  const count = (item) => item.verdict.length;
+  const right = (item) => item.verdict.filter((one) => one === "correct").length;
   const there = (pair) => pair.sides.filter(Boolean);
   const gap = (a, b) => (a && b ? right(a) / count(a) - right(b) / count(b) : 0);
-  const hits = (item, verdict) => [...item.verdicts].flatMap((letter, n) => (verdict === "" || letter === verdict ? [n] : []));
+  const hits = (item, verdict) => item.verdict.flatMap((one, n) => (verdict === "" || one === verdict ? [n] : []));
   const SHOWN = {
     all: () => true,
     differ: (pair) => pair.gap !== 0,
@@ -212,7 +212,9 @@ const pairs = (() => {
 if (byId("controls")) {
   const PAGE = 50;
   const [view, form, list, detail, count, status] = ["samples", "controls", "list", "detail", "count", "status"].map(byId);
-  const { checkpoints, benchmarks, start, verdicts, stops } = data.samples; // path -> {title, beside, benchmarks: {key: stamp}}
+  const { checkpoints, benchmarks, start } = data.samples; // path -> {title, beside, benchmarks: {key: stamp}}
+  const ENDS = { stop: "ended", length: "cut at the limit", unknown: "end unknown" };
+  const kind = (verdict) => (verdict === "correct" ? "right" : "wrong");
   const USUAL = { benchmark: "", show: "all", verdict: "", raw: "" }; // what the address leaves out
   let state = null; // what is shown, as in the address; l and r: the sample of a side
   let chosen = []; // pairs that pass the filters
@@ -221,7 +223,7 @@ if (byId("controls")) {
   const paths = () => [state.left, state.right];
 
   // The right side offers "nothing", then the left one's choices: the file lists them once.
-  form.elements.right.append(...[...form.elements.left.children].map((group) => group.cloneNode(true)));
+  form.elements.right.append(...[...form.elements.left.children].map((choice) => choice.cloneNode(true)));
 
   function read(query) {
     state = { ...USUAL, item: "", l: "", r: "", ...Object.fromEntries(query) };
@@ -333,10 +335,10 @@ if (byId("controls")) {
     const n = Math.min(state[name] === "" ? pairs.hits(item, state.verdict)[0] ?? 0 : Number(state[name]) || 0, all - 1);
     const body = el("div", { class: "text response", tabindex: "0", role: "group", "aria-label": "Response" });
     await typeset.fill(body, responses[n], !state.raw);
-    const strip = [...item.verdicts].map((letter, m) => {
-      const label = `sample ${m}: ${verdicts[letter]}`;
+    const strip = item.verdict.map((verdict, m) => {
+      const label = `sample ${m}: ${verdict.replace("_", " ")}`;
       const take = () => { state[name] = String(m); open(); };
-      return el("button", { type: "button", class: letter === "c" ? "right" : "wrong", "aria-pressed": m === n, title: label, "aria-label": label, onclick: take });
+      return el("button", { type: "button", class: kind(verdict), "aria-pressed": m === n, title: label, "aria-label": label, onclick: take });
     });
     const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
     return el(
@@ -344,13 +346,12 @@ if (byId("controls")) {
       el("h4", {}, checkpoints[path].title, el("small", {}, path)),
       all > 1 ? el("div", { class: "strip", role: "group", "aria-label": "Samples" }, ...strip) : null,
       el("dl", {},
-        fact("Verdict", el("b", { class: item.verdicts[n] === "c" ? "right" : "wrong" }, verdicts[item.verdicts[n]]), el("small", {}, ` rule: ${item.rules[n]}`)),
+        fact("Verdict", el("b", { class: kind(item.verdict[n]) }, item.verdict[n].replace("_", " ")), el("small", {}, ` rule: ${item.rule[n]}`)),
         fact("Extracted", item.extracted[n] === null ? "nothing" : el("code", {}, typeset.visible(item.extracted[n]))),
-        fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${stops[item.stops[n]]}`),
+        fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${ENDS[item.stop[n]]}`),
         all > 1 ? fact("Sample", `${n} of 0–${all - 1}; ${right} of ${all} right`) : null,
       ),
       body,
-      item.whole?.[n] ? el("p", { class: "note" }, "Shortened in the middle. ", el("a", { href: bench.address(item.whole[n]) }, "The whole response")) : null,
       el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, typeset.visible(prompt))),
     );
   }

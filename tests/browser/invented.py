@@ -1,7 +1,6 @@
 """Responses that try to be more than text."""
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,12 +24,10 @@ def hostile(root: Path) -> None:
     checkpoint, benchmark = STRUCK
     layout = Results(root)
     path = layout.samples(checkpoint) / f"{benchmark}.parquet"
-    rows = pq.read_table(path).to_pylist()
-    rows.sort(key=lambda row: (row["item_id"], row["sample"]))
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
-    texts = [HOSTILE, BROKEN, LONG, *(row["response"].encode() for row in rows[3:])]
-    columns["response"] = pa.array(texts, pa.binary()).view(pa.string())  # not checked to be UTF-8
-    pq.write_table(pa.table(columns), path)
+    table = pq.read_table(path).sort_by([("item_id", "ascending"), ("sample", "ascending")])
+    texts = [HOSTILE, BROKEN, LONG, *(text.encode() for text in table["response"].to_pylist()[3:])]
+    column = pa.array(texts, pa.binary()).view(pa.string())  # not checked to be UTF-8
+    pq.write_table(table.set_column(table.column_names.index("response"), "response", column), path)
     for record, key in (
         (layout.samples(checkpoint) / "samples.json", "sha256"),
         (layout.grades(checkpoint) / "grades.json", "samples_sha256"),

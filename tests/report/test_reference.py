@@ -4,17 +4,15 @@ import io
 import re
 import shutil
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from core import kept
-from core.errors import CorruptInputError
+from core.errors import ConfigError, CorruptInputError
 from core.files import write_json
 from core.provenance import ROOT, sha256_file
 from evals import learning_curves
-from evals.learning_curves import read_curve
 from evals.tree import MANIFEST, Tree, read_manifest
 from report import compare, manifest, page, reference, responses, show, verify
 from tests.report.conftest import Command, write_files
@@ -53,13 +51,12 @@ def anew(root: Path) -> Tree:
     return Tree(root)
 
 
-def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: Path, command: Command) -> None:
+def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: Path) -> None:
     beside = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
     assert {kept.ARCHIVE, "README.md", "tables/table1.md", "figures/figure2.png"} <= beside
     assert {Path(name).suffix for name in beside} == {".xz", ".md", ".png"}
     links = re.findall(r"\]\(([^)]+)\)", (made / "README.md").read_text(encoding="utf-8"))
-    assert {"tables/table1.md", "figures/figure2.png"} <= set(links)
-    assert all((made / link).is_file() for link in links)
+    assert {"tables/table1.md", "figures/figure2.png"} <= set(links) <= beside
     tree = Tree(made)
     assert (tree.kept, tree.root.name) == (made, "quick")
     inside = {path.relative_to(tree.root).as_posix() for path in tree.root.rglob("*") if path.is_file()}
@@ -70,27 +67,42 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
     assert tree.finished == whole.finished
     for run in whole.finished:
         assert tree.record(run) == whole.record(run)
-        by_rollout, curve = (read_curve(one.layout.run(run) / "curve.csv") for one in (tree, whole))
         values = [learning_curves.measure_run(one, run).values for one in (tree, whole)]
         ours, theirs = ({name: value for name, value in of.items() if value is not None} for of in values)
         assert ours == pytest.approx(theirs, rel=1e-12)
-        assert [len(rows) for rows in by_rollout.rollouts] == [1] * len(curve.rollouts)
     content = read_manifest(tree.root)
     assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]
     assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["samples"]["syn_as3"]
-    code, out, _ = command(verify.main, "--results", made)
-    assert (code, "everything stands" in out) == (0, True), out
+    assert verify.problems(tree) == []
+    # The same problems of every checkpoint, the first responses to each, with verdicts as in the grades.
+    asked = set()
+    for checkpoint in whole.checkpoints:
+        sampled, every = (responses.read(one, checkpoint, "syn_mix3") for one in (tree, whole))
+        asked.add(tuple(sorted(set(sampled["item_id"]))))
+        first = every[every["item_id"].isin(sampled["item_id"]) & (every["sample"] < 4)]
+        first = first.sort_values(["item_id", "sample"])
+        for column in ("prompt", "response", "stop", "tokens", "verdict", "extracted", "rule"):
+            assert sampled[column].tolist() == first[column].tolist(), column
+    assert [len(items) for items in asked] == [20]
+    text = page.build(tree)
+    assert 'id="sampled">This is a sample: up to 20 problems' in text
+    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in text
 
 
-def test_equal_trees_give_equal_archives_and_what_lies_beside_is_verified(
-    whole: Tree, made: Path, tmp_path: Path
+def test_equal_trees_give_equal_archives_and_a_sample_that_does_not_fit_is_smaller(
+    whole: Tree, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "reference/quick"
-    for _ in range(2):  # the second replaces the first
-        reference.make(whole, out)
+    before = sum(reference.make(whole, out).values())
     assert sha256_file(out / kept.ARCHIVE) == sha256_file(made / kept.ARCHIVE)
     (out / "tables/table1.md").write_text("edited")
     assert [line.partition(": sha256")[0] for line in verify.problems(Tree(out))] == ["differs: tables/table1.md"]
+    monkeypatch.setattr(reference, "LIMIT", before - 1)
+    assert sum(reference.make(whole, out).values()) < before
+    monkeypatch.setattr(reference, "LIMIT", 5_000)
+    with pytest.raises(ValueError, match=r"bytes would be kept, 5,000 may be; \w+"):
+        reference.make(whole, out)
+    assert verify.problems(Tree(out)) == []  # the earlier one is still there
 
 
 def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
@@ -112,38 +124,6 @@ def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
     (root / kept.ARCHIVE).write_bytes(outside.getvalue())
     with pytest.raises(CorruptInputError, match="outside"):
         Tree(root)
-
-
-def test_a_sample_that_does_not_fit_is_smaller_and_the_rest_is_refused(
-    whole: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "reference/quick"
-    before = sum(reference.make(whole, out).values())
-    monkeypatch.setattr(reference, "LIMIT", before - 1)
-    assert sum(reference.make(whole, out).values()) < before
-    monkeypatch.setattr(reference, "LIMIT", 5_000)
-    with pytest.raises(ValueError, match=r"bytes would be kept, 5,000 may be; \w+"):
-        reference.make(whole, out)
-    assert verify.problems(Tree(out)) == []  # the earlier one is still there
-
-
-def test_it_keeps_a_sample_of_the_responses_that_its_page_shows(whole: Tree, made: Path) -> None:
-    """The same problems of every checkpoint, the first responses to each, with verdicts as in the grades."""
-    tree = Tree(made)
-    assert list(responses.evaluated(tree)) == whole.checkpoints
-    asked = set()
-    for checkpoint in whole.checkpoints:
-        sampled, every = (responses.read(one, checkpoint, "syn_mix3") for one in (tree, whole))
-        asked.add(tuple(sorted(set(sampled["item_id"]))))
-        first = every[every["item_id"].isin(sampled["item_id"]) & (every["sample"] < 4)]
-        first = first.sort_values(["item_id", "sample"])
-        for column in ("prompt", "response", "stop", "tokens", "verdict", "extracted", "rule"):
-            assert sampled[column].tolist() == first[column].tolist(), column
-    assert [len(items) for items in asked] == [20]
-    text = page.build(tree)
-    assert 'id="sampled">This is a sample: up to 20 problems' in text
-    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in text
-    assert responses.view(whole)["sample"] is None
 
 
 TYPED = {"show": show.main, "page": page.main, "compare": compare.main, "verify": verify.main}
@@ -172,26 +152,16 @@ def test_every_command_of_a_kept_readme_works_as_typed_and_leaves_the_reference_
     assert "everything stands" in out
 
 
-DOUBTS: dict[str, Callable[[Path], object]] = {
-    "made with uncommitted changes": lambda root: replace(
-        root / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true'
-    ),
-    "1 checkpoints missing, first tiny_qwen2/tepo/seed1": lambda root: (
-        shutil.rmtree(root / "grades/tiny_qwen2/tepo"),
-        replace(root / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", ""),
-    ),
-}
-
-
-@pytest.mark.parametrize("words", DOUBTS)
-def test_doubtful_trees_only_when_told_to(words: str, source: Path, tmp_path: Path, command: Command) -> None:
-    DOUBTS[words](source)
+def test_doubtful_trees_only_when_told_to(source: Path, tmp_path: Path, command: Command) -> None:
+    shutil.rmtree(source / "grades/tiny_qwen2/tepo")
+    replace(source / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", "")
+    replace(source / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true')
     anew(source)
     arguments = "--results", source, "--out", tmp_path / "reference/quick"
+    words = "made with uncommitted changes; 1 checkpoints missing, first tiny_qwen2/tepo/seed1"
     code, _, err = command(reference.main, *arguments)
     assert (code, words in err, arguments[-1].exists()) == (2, True, False), err
-    code, printed, _ = command(reference.main, *arguments, "--partial")
-    assert (code, "bytes in " in printed) == (0, True)
+    assert command(reference.main, *arguments, "--partial")[0] == 0
     assert f"**Not a complete run of committed code: {words}" in (arguments[-1] / "README.md").read_text()
 
 
@@ -206,20 +176,13 @@ def test_what_should_not_be_published_is_refused(source: Path, tmp_path: Path, c
         edit(source / "matrix.json", title="edited after the manifest")
 
 
-NOT_REPLACED: dict[str, Callable[[Path, Tree], object]] = {
-    "a user's file": lambda out, whole: (out / "mine.txt").write_text("?"),
-    "a results tree": lambda out, whole: (shutil.rmtree(out), shutil.copytree(whole.root, out)),
-    "a link": lambda out, whole: out.symlink_to(out.rename(out.parent / "elsewhere").name),
-}
-
-
-@pytest.mark.parametrize("case", NOT_REPLACED)
-def test_it_replaces_nothing_but_an_earlier_reference(case: str, whole: Tree, made: Path, tmp_path: Path) -> None:
-    """That it replaces one: `test_a_sample_that_does_not_fit_...` makes it twice."""
-    out = Path(shutil.copytree(made, tmp_path / "references/quick"))
-    NOT_REPLACED[case](out, whole)
-    before = sorted(out.parent.rglob("*"))
-    with pytest.raises(ValueError, match=r"holds files that are not a reference|is not a folder") as error:
-        reference.make(whole, out)
-    assert "\n" not in str(error.value)
-    assert sorted(out.parent.rglob("*")) == before
+def test_it_replaces_nothing_but_an_earlier_reference(whole: Tree, made: Path, tmp_path: Path) -> None:
+    """That it replaces one: `test_equal_trees_...` makes it twice."""
+    mine, results = (Path(shutil.copytree(of, tmp_path / of.name / "mine")) for of in (made, whole.root.parent))
+    (mine / "mine.txt").write_text("?")
+    (link := tmp_path / "link").symlink_to(made)
+    before = sorted(tmp_path.rglob("*"))
+    for out in (mine, results / "quick", link):
+        with pytest.raises(ConfigError, match=r"holds files that are not a reference|is not a folder"):
+            reference.make(whole, out)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,16 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 from core.files import write_text
 from core.layout import Checkpoint, Run
-from core.provenance import sha256_file
+from core.provenance import ROOT, sha256_file
 from evals.tree import Tree
-from report import page, responses
+from report import responses
 from tests.browser import invented
 from tests.report.finished import replace
 
 TEPO = Checkpoint(Run("tiny_qwen2", "tepo", 1), 12)
-
-
-@pytest.fixture
-def written(scored_copy: Tree) -> tuple[Tree, Path]:
-    folder = scored_copy.root / responses.FOLDER
-    responses.write(scored_copy, scored_copy.root, None)
-    return scored_copy, folder
 
 
 def unpacked(folder: Path, name: str) -> Any:
@@ -58,93 +50,56 @@ def test_every_response_with_its_grade_is_in_the_companion_files(
     """In several files, which are split where an item ends."""
     monkeypatch.setattr(responses, "TEXT_BYTES", 100)
     responses.write(scored_copy, scored_copy.root, None)
-    folder, letters = scored_copy.root / responses.FOLDER, responses.LETTERS
-    for benchmark in ("syn_as3", "syn_mix3"):
-        name = f"samples/{TEPO.path.as_posix()}/{benchmark}"
-        index = unpacked(folder, name)["items"]
-        grades, samples = (
-            pq.read_table(layout(TEPO) / f"{benchmark}.parquet").to_pylist()
-            for layout in (scored_copy.layout.grades, scored_copy.layout.samples)
-        )
-        verdicts = {(row["item_id"], row["sample"]): row["verdict"] for row in grades}
-        files = {item["file"] for item in index}
-        assert files == set(range(len(files)))
-        assert len(files) > 5
-        shown = {}
-        for item in index:
-            prompt, texts = unpacked(folder, f"{name}.{item['file']}")[item["place"]]
-            for sample, (text, letter) in enumerate(zip(texts, item["verdicts"], strict=True)):
-                shown[item["id"], sample] = prompt, text
-                assert letter == letters[verdicts[item["id"], sample]]
-        assert shown == {(row["item_id"], row["sample"]): (row["prompt"], row["response"]) for row in samples}
+    folder = scored_copy.root / responses.FOLDER
+    name = f"samples/{TEPO.path.as_posix()}/syn_as3"
+    index = unpacked(folder, name)["items"]
+    assert len(files := {item["file"] for item in index}) == max(files) + 1 > 5
+    shown = {}
+    for item in index:
+        prompt, texts = unpacked(folder, f"{name}.{item['file']}")[item["place"]]
+        for sample, found in enumerate(zip(texts, item["verdict"], strict=True)):
+            shown[item["id"], sample] = prompt, *found
+    verdicts = {}
+    for row in pq.read_table(scored_copy.layout.grades(TEPO) / "syn_as3.parquet").to_pylist():
+        verdicts[row["item_id"], row["sample"]] = row["verdict"]
+    for row in pq.read_table(scored_copy.layout.samples(TEPO) / "syn_as3.parquet").to_pylist():
+        place = row["item_id"], row["sample"]
+        assert shown.pop(place) == (row["prompt"], row["response"], verdicts[place])
+    assert shown == {}
 
 
-def test_equal_results_give_equal_files(written: tuple[Tree, Path]) -> None:
-    tree, folder = written
+def test_equal_results_give_equal_files_and_an_error_leaves_them(scored_copy: Tree) -> None:
+    """A missing or damaged parquet: tests/evals/stats/test_score.py."""
+    folder = scored_copy.root / responses.FOLDER
+    responses.write(scored_copy, scored_copy.root, None)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (folder / "problems/left from earlier.js").write_text("")
     (folder / "math.js").write_text("damaged")
-    (folder / ".snakemake_timestamp").touch()  # as Snakemake does in every folder that is an output
-    responses.write(tree, tree.root, None)
+    responses.write(scored_copy, scored_copy.root, None)
+    replace(scored_copy.layout.samples(TEPO) / "samples.json", r'"sha256": "\w+"', '"sha256": "other"')
+    with pytest.raises(CorruptInputError, match="these grades are of other samples"):
+        responses.write(Tree(scored_copy.root), scored_copy.root, None)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert [path.name for path in scored_copy.root.glob(".report.data*")] == []
 
 
-def test_a_users_file_is_not_removed(written: tuple[Tree, Path]) -> None:
-    tree, folder = written
-    for name in ("notes.txt", "samples/notes.txt", "samples/link.js"):
-        if "link" in name:
-            (folder / name).symlink_to(folder / "math.js")
-        else:
-            (folder / name).write_text("mine")
-        before = sorted(folder.rglob("*"))
-        with pytest.raises(ConfigError, match="not a companion file of the page; move it away"):
-            responses.write(tree, tree.root, None)
-        assert sorted(folder.rglob("*")) == before
-        (folder / name).unlink()
-
-
-def test_bytes_that_are_not_text_become_escapes_and_4_mb_stand_whole_in_a_file_beside(scored_copy: Tree) -> None:
+def test_bytes_that_are_not_text_become_escapes_and_of_4_mb_the_two_ends_are_shown(scored_copy: Tree) -> None:
     invented.hostile(scored_copy.root)
     checkpoint, benchmark = invented.STRUCK
     texts = responses.read(scored_copy, checkpoint, benchmark)["response"].tolist()
     assert {invented.HOSTILE.decode(), r"broken \xff\xfe here, cut \xe2\x82"} <= set(texts)
     responses.write(scored_copy, scored_copy.root, None)
     folder, name = scored_copy.root / responses.FOLDER, f"samples/{checkpoint.path.as_posix()}/{benchmark}"
-    items = unpacked(folder, name)["items"]
-    (item,) = (item for item in items if "whole" in item)
-    (place, whole), long = next(iter(item["whole"].items())), invented.LONG.decode()
-    assert (folder / whole).read_text(encoding="utf-8-sig") == long
-    shown = unpacked(folder, f"{name}.{item['file']}")[item["place"]][1][int(place)]
+    shown = unpacked(folder, f"{name}.0")[2][1][0]
+    long = invented.LONG.decode()
     assert len(shown) < responses.HEAD + responses.TAIL + 100
     assert (shown[: responses.HEAD], shown[-9:]) == (long[: responses.HEAD], long[-9:])
     assert "4,140,000 of 4,200,000 characters left out" in shown
-    responses.write(scored_copy, scored_copy.root, None)  # the file is one of its own, and replaced
 
 
-def test_grades_of_other_samples_are_an_error_that_leaves_the_old_files(written: tuple[Tree, Path]) -> None:
-    """A missing or damaged parquet: tests/evals/stats/test_score.py."""
-    tree, folder = written
-    before = sorted(folder.rglob("*"))
-    replace(tree.layout.samples(TEPO) / "samples.json", r'"sha256": "\w+"', '"sha256": "other"')
-    with pytest.raises(CorruptInputError, match="these grades are of other samples"):
-        responses.write(Tree(tree.root), tree.root, None)
-    assert sorted(folder.rglob("*")) == before
-    assert [path.name for path in tree.root.glob(".report.data*")] == []
-
-
-def test_vendored_files_are_as_published() -> None:
-    for package, entry in json.loads((responses.VENDOR / "record.json").read_text()).items():
-        there = {
-            p.relative_to(responses.VENDOR / package).as_posix() for p in (responses.VENDOR / package).rglob("*.*")
-        }
+@pytest.mark.parametrize("folder", [responses.VENDOR, ROOT / "tests/browser"])
+def test_vendored_files_are_as_published(folder: Path) -> None:
+    for package, entry in json.loads((folder / "record.json").read_text()).items():
+        there = {path.relative_to(folder / package).as_posix() for path in (folder / package).rglob("*.*")}
         assert there | {"LICENSE"} == set(entry["files"])
-        found = {file: sha256_file(responses.VENDOR / package / file) for file in entry["files"]}
-        assert found == entry["files"]
-
-
-def test_the_script_never_makes_markup_of_text() -> None:
-    banned = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "var ")
-    text = (page.HTML / "page.js").read_text(encoding="utf-8")
-    assert '"use strict";' in text.splitlines()[1]
-    assert [word for word in banned if word in re.sub(r"`[^`]*`", "", text)] == []
-    assert not re.search(r"https?://", text)
+        assert {file: sha256_file(folder / package / file) for file in entry["files"]} == entry["files"]
