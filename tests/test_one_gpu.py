@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from core.files import read_json, read_jsonl
-from core.layout import Results
 from methods import catalog
 from methods.adapters import verl
 from methods.training import spec as specs
@@ -64,7 +63,7 @@ def test_cards_differ_in_memory_alone() -> None:
 
 @pytest.mark.parametrize("card", CARDS)
 def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) -> None:
-    asked, peaks = Asked(CONFIGS[card], Results(tmp_path / "results"), tmp_path / "cache"), dict[str, float]()
+    asked, peaks = Asked(CONFIGS[card] | {"results": str(tmp_path)}), dict[str, float]()
     gib = cost.CARDS[asked.config["cluster"]["gpu"]]
     for planned in asked.planned:
         run = specs.check(asked.specification(planned, "base", "prompts"))

@@ -14,7 +14,6 @@ import pytest
 
 from core.errors import ConfigError
 from core.files import read_json
-from core.layout import Results
 from methods.training import spec as specs
 from models import registry, wheel
 from tests.merged_config import load
@@ -30,7 +29,7 @@ MODEL = "smollm2_135m"
 
 
 def asked(folder: Path) -> Asked:
-    return Asked(copy.deepcopy(CONFIG), Results(folder / "smollm"), folder / "cache")
+    return Asked(copy.deepcopy(CONFIG) | {"results": str(folder)})
 
 
 def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
@@ -64,7 +63,7 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
     with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
         cost.memory_limit(of)
-    tiny = Asked(load([ROOT / "config/embedded.yaml"]), of.results, of.cache)
+    tiny = Asked(load([ROOT / "config/embedded.yaml"]))
     assert cost.memory_limit(tiny) == {}
 
 

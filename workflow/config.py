@@ -33,7 +33,8 @@ from methods.training.spec import Trainer
 from models import registry
 
 COMMAND_LINE = "command line (--config)"
-TAKEN = ("cache", "eval", "reference")  # folders of results/ with other content
+CACHE = "cache"  # folder of results/: names of base models and prompts derive from recipes, so all scales share them
+TAKEN = (CACHE, "eval", "reference")  # folders of results/ with other content
 
 At: TypeAlias = tuple[str, ...]  # a dotted key
 
@@ -52,6 +53,8 @@ def _each_once(values: list[Any]) -> list[Any]:
 Once = Annotated[list[Item], Field(min_length=1), AfterValidator(_each_once)]
 # No leading hyphen: commands would parse such a name as an option.
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
+# Without characters that a shell or Snakemake's patterns would change: it is in every path and command.
+Folder = Annotated[str, StringConstraints(pattern=r"^[\w./~][\w./~@%+=:,-]*$")]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 
 
@@ -158,7 +161,7 @@ class Evaluation(Declared):
     # Not openai: a server needs an address, which no rule passes on, and serves one model, while checkpoints differ.
     backend: Literal["hf", "vllm"]
     seed: Seed  # of sampling
-    data: str  # folder of the benchmarks' problems
+    data: str | None  # folder of the benchmarks' problems; None: in `results`
     benchmarks: Once[str]
     names: list[str] = OPTIONAL  # `benchmarks` as typed; not set by users
     table_step: Count  # rollouts of the checkpoint that tables show
@@ -178,6 +181,7 @@ class Evaluation(Declared):
 class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
+    results: Folder  # folder of all trees and caches
     scale: FolderName  # results/<scale>
     name: FolderName | None  # name of a separate tree: replaces `scale`
     title: str
@@ -235,6 +239,10 @@ def resolved(
         later = {key: value for key, value in prompts.items() if set_by(f"prompts.{key}") >= set_by("prompts.file")}
         merged["prompts"] = _own_problems(later, where(["prompts", "file"]))
     validated(Config, merged, where)
+    root = Path(merged["results"]).expanduser()
+    data = merged["evaluation"]["data"]
+    data = root / CACHE / "benchmarks" if data is None else Path(data).expanduser()
+    merged["results"], merged["evaluation"]["data"] = root.as_posix(), data.as_posix()
     _check_sweep(merged["sweep"], where)
     if typed.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
@@ -247,7 +255,7 @@ def resolved(
         merged |= {key: text for key, text in instead.items() if set_by(key) < set_by(named)}
     if merged["scale"] in TAKEN:
         raise ConfigError(
-            f"{where([named])}: {named}: results/{merged['scale']} holds something else; choose another name"
+            f"{where([named])}: {named}: {root / merged['scale']} holds something else; choose another name"
         )
     return merged, where
 

@@ -19,7 +19,7 @@ from core import errors
 from core.declared import validated
 from core.errors import BenchError, ConfigError, Parser, unknown
 from core.files import read_json
-from core.layout import Checkpoint, Results
+from core.layout import Checkpoint
 from evals import benchmark as benchmarks
 from evals.data import key_of
 from methods import catalog
@@ -33,7 +33,7 @@ from models.registry import UNPINNED, Shape
 from workflow import sweep
 from workflow.config import Config
 from workflow.matrix import Planned
-from workflow.plan import CACHE, GIB, RESULTS, Asked
+from workflow.plan import GIB, Asked
 
 # GiB of memory that the driver reports, minus its reserve; for the L40S with ECC.
 CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
@@ -383,7 +383,7 @@ def main() -> int:
         registry.key_of(folder)
     for name in config["evaluation"].get("names", []):
         key_of(name)
-    asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
+    asked = Asked(config)
     gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
     print("\n".join(lines(asked, gpus)))
     wrong = problems(asked, gpus)

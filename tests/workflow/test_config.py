@@ -18,10 +18,9 @@ from core.errors import ConfigError
 from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
-from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
+from tests.workflow.conftest import ROOT, Snakemake, copy_of, finish, run_snakemake
 from workflow import command_line
 from workflow import config as configuration
-from workflow import plan as planning
 from workflow.matrix import Matrix
 from workflow.plan import plan
 
@@ -103,7 +102,8 @@ def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
 ) -> None:
     """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
     monkeypatch.chdir(tmp_path)
-    running, other = (plan(files_of("quick"), {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
+    place = {"results": str(tmp_path)}
+    running, other = (plan(files_of("quick"), place | {"methods": method}) for method in ("grpo", "tepo"))
     running.write()
     other.write()
     for name, (path, text) in running.files.items():
@@ -111,22 +111,22 @@ def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
 
 
 def test_training_problems_of_another_file_than_the_configured_one_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
-    monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
-    files, wanted = files_of("one_gpu"), {"prompts": {"sha256": "1" * 64}}
+    files, place = files_of("one_gpu"), {"results": str(tmp_path)}
+    wanted = place | {"prompts": {"sha256": "1" * 64}}
     name = Matrix(load(files)).data_name
     record = tmp_path / "cache" / "data" / f"{name}.json"
     write_json(record, {"sha256": "2" * 64})
-    plan(files, wanted, root=tmp_path)  # a record alone: the problems are not there
+    plan(files, wanted)  # a record alone: the problems are not there
     write_text(record.with_suffix(".jsonl"), "")
     with pytest.raises(
         ConfigError, match=rf"prompts\.sha256: 1{{64}}, but .*{name}\.jsonl is made of .* 2{{64}}; remove"
     ):
-        plan(files, wanted, root=tmp_path)
-    plan(files, {"prompts": {"sha256": "2" * 64}}, root=tmp_path)
-    plan(files, root=tmp_path)
+        plan(files, wanted)
+    plan(files, place | {"prompts": {"sha256": "2" * 64}})
+    plan(files, place)
 
 
 def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_the_matrix(
@@ -238,6 +238,11 @@ def test_what_a_site_needs_is_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert given["default-resources"]["slurm_account"] == "my_project"
     assert given["set-resources"]["generate"] == gpu
     assert gpu.items() <= given["set-resources"]["train"].items()
+    nodes = given["set-resources"]["train_nodes"]
+    assert (nodes["slurm_partition"], "--gpus-per-node=h100:8 " in nodes["slurm_extra"]) == ("gpu", True)
+    assert "gpu_model" not in nodes, "the plugin would request that model's GPUs a second time"
+    assert command_line.OF_THE_SITE == ["results=/scratch/me/tepo", "evaluation.data=/scratch/me/benchmarks"]
+    monkeypatch.setattr(command_line, "OF_THE_SITE", [])
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["TEPO_ENGINE_CACHE"]) == ("1", "/scratch/me/engines")
     write_text(folder / "site.yaml", "job: {}\n")
     with pytest.raises(SystemExit):
@@ -249,8 +254,65 @@ def test_a_dry_run_needs_neither_conda_nor_slurm(clone: Path, tmp_path: Path) ->
     for name in ("bash", "which"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     environment = os.environ | {"PATH": str(tmp_path)}
-    done = run_snakemake(clone, "-n", "--profile", "profiles/slurm", *QUICK_TREE, environment=environment)
+    words = ("-n", "-p", "--profile", "profiles/slurm", *QUICK_TREE)
+    site = clone / "profiles/slurm/site.yaml"
+    write_text(site, f"results: {tmp_path}/site\ndata: {tmp_path}/data\n")
+    done, other = (
+        run_snakemake(clone, *words, *more, environment=environment) for more in ((), ("--config", "results=mine"))
+    )
+    site.unlink()
     assert planned(done.stdout).get("train") == 4, done.stdout + done.stderr
+    for said, folder in ((done.stdout, f"{tmp_path}/site"), (other.stdout, "mine")):
+        assert f"--data {tmp_path}/data --seed 1234 --out {folder}/quick/samples/" in said
+
+
+def test_results_and_caches_lie_where_one_key_says(clone: Path, tmp_path: Path) -> None:
+    words = (*QUICK_TREE, "--config", f"results={tmp_path}/out", "methods=grpo")
+    done = run_snakemake(clone, "-n", "-p", *words)
+    assert f"--out {tmp_path}/out/quick/runs/tiny_qwen2/grpo/seed1" in done.stdout, done.stdout + done.stderr
+    assert not re.findall(r"(?<!/)\bresults/\S+", done.stdout)
+    made = tmp_path / "out/cache/benchmarks/syn_seq1.jsonl"
+    done = run_snakemake(clone, str(made), "--cores", "1", *words)
+    assert made.is_file(), done.stdout + done.stderr
+    assert not (clone / "results").exists()
+
+
+@pytest.mark.slow
+def test_what_is_accepted_stays_although_rules_changed_and_what_is_cheap_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = copy_of(tmp_path / "clone", "README.md")
+    monkeypatch.chdir(here)
+    of = plan(files_of("quick"), {"methods": "grpo,tepo"})
+    finish(of, {path for _, path, _ in of._codes()})
+    made = [of.benchmark_file(key) for key in of.config["evaluation"]["benchmarks"]]
+    made += [of.cache / "models" / build.clean / "clean.json" for build in of.builds.values()]
+    made += [of.base("tiny_qwen2", 1) / "base.json", of.prompts(of.planned[0].run), of.results.scores]
+    for path in made:
+        write_text(path, "{}")
+    grades = [of.grades(checkpoint).as_posix() for checkpoint in of.checkpoints]
+    words = (*grades, of.results.scores.as_posix(), *QUICK_TREE, "--config", "methods=grpo,tepo")
+    done = run_snakemake(here, "--touch", "--forceall", "--cores", "1", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing to be done" in run_snakemake(here, "-n", *words).stdout
+
+    for name, old, new in (
+        ("train", "--wait 600", "--wait 700"),
+        ("train", "--count {wildcards.prompts}", "--count={wildcards.prompts}"),
+        ("evaluate", "seed=config[", "seed=1 + config["),
+        ("evaluate", "samples=subpath(input.samples, parent=True)", 'samples="elsewhere"'),
+    ):
+        rules = here / f"workflow/rules/{name}.smk"
+        text = rules.read_text(encoding="utf-8")
+        assert old in text
+        write_text(rules, text.replace(old, new))
+    assert {"prompts", "train", "generate", "grade", "score"} <= planned(
+        run_snakemake(here, "-n", *words).stdout
+    ).keys()
+    accepted = (*words, "accept_code=true")
+    assert "Nothing to be done" in run_snakemake(here, "-n", *accepted).stdout
+    write_text(rules, rules.read_text(encoding="utf-8").replace('made_by("score")', '"other"'))
+    assert planned(run_snakemake(here, "-n", *accepted).stdout) == {"score": 1, "total": 1}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import ConfigError
 from core.files import write_json, write_text
-from core.layout import Results, Run
+from core.layout import Run
 from methods import catalog
 from methods.training import spec
 from methods.training.spec import Training
@@ -41,7 +41,7 @@ def free_disk(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 def asked(folder: Path, config: dict[str, Any] = PAPER) -> Asked:
     config = copy.deepcopy(config)
     config["evaluation"]["data"] = str(folder / "data")
-    return Asked(config, Results(folder / config["scale"]), folder / "cache")
+    return Asked(config | {"results": str(folder)})
 
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_jobs_are_counted_as_snakemake_does_and_on_one_machine_no_two_share_a_gp
 
 
 def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
-    text = "\n".join(cost.lines(asked(tmp_path, dict(plan(files_of("tuned"), root=tmp_path).config)), 2))
+    text = "\n".join(cost.lines(asked(tmp_path, dict(plan(files_of("tuned"), {"results": str(tmp_path)}).config)), 2))
     assert "448 unique runs (0 done)" in text
     assert "a second round (the same command again): 112 runs, 112 evaluations" in text
 
@@ -247,7 +247,7 @@ def test_jobs_request_what_their_settings_need() -> None:
 
 
 def test_models_over_several_nodes_are_told_apart(tmp_path: Path) -> None:
-    paper = plan(files_of("paper"), root=tmp_path)
+    paper = plan(files_of("paper"), {"results": str(tmp_path)})
     assert paper.several_nodes == {"qwen3_14b"}
     mixed = dict.fromkeys((planned.run for planned in paper.planned), Need())
 
@@ -256,4 +256,4 @@ def test_models_over_several_nodes_are_told_apart(tmp_path: Path) -> None:
             return Need(nodes=2) if planned.run.method == "tepo" else mixed[planned.run]
 
     with pytest.raises(ConfigError, match=r"runs of qwen2\.5_7b need 1 and 2; set one node, or several"):
-        _ = Mixed(paper.config, paper.results, paper.cache, {}, []).several_nodes
+        _ = Mixed(paper.config, {}, []).several_nodes

@@ -111,10 +111,10 @@ def test_a_variant_has_prompts_of_its_own_length(tmp_path: Path) -> None:
         "matrix": [block, block | {"variant": "short"}],
         "evaluation": {"long_step": "null"},
     }
-    made = plan(files_of("paper"), options, root=tmp_path)
+    made = plan(files_of("paper"), options | {"results": str(tmp_path)})
     plain, short = (made.prompts(planned.run).as_posix() for planned in made.planned)
     assert short == plain.replace("-2048-", "-1024-") != plain
-    assert cost.counts(Asked(made.config, made.results, tmp_path))["hub_prompts"] == (2, 2)
+    assert cost.counts(Asked(made.config))["hub_prompts"] == (2, 2)
 
 
 def test_each_seed_of_a_model_made_here_has_a_base() -> None:
@@ -133,7 +133,7 @@ HOT = {"matrix": [{"variant": "hot", "models": ["tiny_qwen2"], "methods": ["gpg"
 
 def asked(results: Results, **options: Any) -> dict[str, Any]:
     """The matrix.json that a question leads to."""
-    return dict(plan(files_of("quick"), copy.deepcopy(options), root=results.root.parent).matrix)
+    return dict(plan(files_of("quick"), copy.deepcopy(options) | {"results": str(results.root.parent)}).matrix)
 
 
 def finish(results: Results, content: dict[str, Any], *methods: str) -> None:
@@ -168,7 +168,7 @@ def test_what_is_finished_stays_beside_what_is_asked_for(results: Results) -> No
     ]  # fmt: skip
     write_json(results.matrix, content)
     assert len(Tree(results.root).runs) == 3
-    again = plan(files_of("quick"), {"methods": "gpg", "seeds": "3"}, root=results.root.parent)
+    again = plan(files_of("quick"), {"methods": "gpg", "seeds": "3", "results": str(results.root.parent)})
     assert again.matrix == content, "asking again changes nothing"
     (note,) = again.notes
     assert note.startswith(f"{results.root}: 2 finished runs of earlier questions stay in its tables; a tree of ")
@@ -342,7 +342,7 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
     options = {"methods": "grpo,tepo,gspo", "evaluation": {"benchmarks": "syn_seq1"}}
 
     def made(**more: str) -> Plan:
-        return plan(files_of("quick"), options | more, root=Path("results"))
+        return plan(files_of("quick"), options | more)
 
     of = made()
     write_complete(of, {path for _, path, _ in of._codes()})
@@ -368,21 +368,31 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
     needed |= {of.record(of.planned[0]), record, of.grades(last[gspo]), results.scores, results.report}
     assert again.forced == {path.as_posix() for path in needed}
     assert again.reasons == [
-        "results/quick/report.html: is not as manifest.json lists it, and is made again",
-        "results/quick/scores.csv: is not as manifest.json lists it, and is made again",
         "training: 1 of 3 in results/quick are damaged or lack a file, and are made again",
         "grading: 1 of 4 in results/quick are damaged or lack a file, and are made again",
         "training: 1 of 3 in results/quick are of other code than today's, and are made again; to keep them: "
         "--config accept_code=true",
     ]
+    page, scores = again.edits({results.scores.as_posix()})
+    assert page == f"{results.report}: is not as manifest.json lists it, and no rule makes it: remove it"
+    assert scores == f"{results.scores}: is not as manifest.json lists it, and is made again"
+    results.report.unlink()  # a file that is gone and that no rule makes leaves the manifest
+    assert made().forced - again.forced == {f"{results.root}/manifest.json"}
+    assert next(made().edits(())).endswith("no rule makes it: the manifest is written without it")
     found = cost.counts(again)
     assert [found[kind] for kind in ("train", "generate", "grade")] == [(3, 2), (4, 2), (4, 3)]
     assert [job.done for job in cost.train_jobs(again)] == [False, False, True]
+    # Folders that are moved keep their runs.
+    Path("results").rename("moved")
+    assert not made(results="moved").forced & {f"moved/quick/runs/tiny_qwen2/{m}/seed1/run.json" for m in ("gspo",)}
+    Path("moved").rename("results")
     # A run of another specification, of which Snakemake has no note.
     other = of.record(of.planned[2])
     write_json(other, read_json(other) | {"spec": read_json(other)["spec"] | {"base": "elsewhere"}})
     assert other.as_posix() in made().forced - again.forced
     assert other.as_posix() not in made(accept_code="true").forced
+    write_json(other, read_json(other) | {"spec": read_json(other)["spec"] | {"checkpoints": []}})
+    assert other.as_posix() in made(accept_code="true").forced, "its checkpoints are not there"
     write_text(results.matrix, "{")
     with pytest.raises(ConfigError, match=r"matrix\.json: .* finished runs have another specification than is planned"):
         made()

@@ -39,7 +39,7 @@ def problems(path: Path, count: int = 100) -> Path:
 
 
 def planned(tmp_path: Path, **options: Any) -> Plan:
-    return plan(files_of("quick"), {"methods": "grpo", "name": "own", **options}, root=tmp_path)
+    return plan(files_of("quick"), {"methods": "grpo", "name": "own", "results": str(tmp_path), **options})
 
 
 def test_own_problems_are_a_data_set_whose_commit_is_their_content(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ for resource, amount in LIMITS.items():
         workflow.register_resource(resource, amount)
 
 config = PLAN.config
-RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, planning.CACHE
+RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, PLAN.cache
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], config["evaluation"]["data"]
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks
-# every input of every job, and thousands of curves and parquet files would dominate a dry run.
+# every input and output of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in PLAN.checkpoints]
 GRADES = [str(PLAN.grades(checkpoint)) for checkpoint in PLAN.checkpoints]
