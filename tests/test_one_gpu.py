@@ -19,7 +19,7 @@ from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
 from tests.models.test_prompts import parquet
-from tests.workflow.conftest import copy_of, run_snakemake
+from tests.workflow.conftest import copy_of
 from workflow import cost
 from workflow.matrix import Matrix
 from workflow.plan import Asked
@@ -76,15 +76,6 @@ def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) ->
     (row,) = re.findall(rf"^\| {card} \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[-3:] == [*(f"{peaks[model]:.1f}" for model in MODELS.values()), f"{disk:.0f} GB"]
-
-
-@pytest.mark.slow
-def test_no_two_jobs_share_the_gpu() -> None:
-    """Snakemake cuts what a job asks for to what there is: a run on two GPUs shows that it counts one."""
-    words = ("--configfile", "config/one_gpu.yaml", "--config", "methods=grpo", "cluster.gpus_per_node=2")
-    done = run_snakemake(ROOT, "-n", "-p", *words)
-    asked = re.findall(r"^rule train:\n(?:    .*\n)*?    resources: .*\bgpu=(\d+)", done.stdout, re.MULTILINE)
-    assert set(asked) == {"1"}, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 # --- The whole way on a CPU -------------------------------------------------------------------------------------------

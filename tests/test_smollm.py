@@ -7,20 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from core.errors import ConfigError
 from core.files import read_json
-from methods.training import spec as specs
 from models import registry, wheel
 from tests.merged_config import load
 from tests.test_one_gpu import commands
 from tests.workflow.conftest import ROOT, checkout
 from workflow import cost
-from workflow.matrix import Matrix
 from workflow.plan import Asked, train_need
 
 PAGE = ROOT / "docs/scale.md"
@@ -30,19 +27,6 @@ MODEL = "smollm2_135m"
 
 def asked(folder: Path) -> Asked:
     return Asked(copy.deepcopy(CONFIG) | {"results": str(folder)})
-
-
-def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
-    made = Matrix(CONFIG)
-    assert {p.run.model for p in made.planned} == {MODEL}
-    assert Counter(p.run.method for p in made.planned) == dict.fromkeys(
-        ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@double", "tepo@half",
-         "grpo+high=none+low=none@half"), 4,
-    )  # fmt: skip
-    assert [base.run.model for base in made.bases] == [MODEL]
-    for p in made.planned:
-        run = specs.check(made.specification(p, "base", "prompts"))
-        assert (run.training.updates_per_rollout, run.checkpoints) == (8, (8,))
 
 
 def test_what_this_machine_lacks_is_refused_before_the_first_run(

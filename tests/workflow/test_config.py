@@ -47,15 +47,14 @@ def test_every_key_is_documented() -> None:
             models += [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Declared)]
 
 
-Q, P = "tiny_qwen2", "qwen2.5_7b"
+Q = "tiny_qwen2"
 CHOSEN = [  # files, options, and the runs with their checkpoints
     ("quick", {"methods": "gpg, cispo"}, f"{Q}/gpg/seed1: 4; {Q}/cispo/seed1: 4"),
-    ("quick", {"methods": "tepo+beta=0.001"}, f"{Q}/tepo/seed1: 4"),
     # A setting of the scale shows in the key.
     ("quick", {"methods": "clip_cov,clip_cov+fraction=0.5"},
      f"{Q}/clip_cov+fraction=0.01/seed1: 4; {Q}/clip_cov+fraction=0.5/seed1: 4"),
-    ("quick", {"models": "tiny_llama", "methods": "gpg"}, "tiny_llama/gpg/seed1: 4"),
-    ("quick", {"seeds": "4,5", "methods": ["tepo"]}, f"{Q}/tepo/seed4: 4; {Q}/tepo/seed5: 4"),
+    ("quick", {"models": "tiny_llama", "methods": "gpg", "seeds": "4,5"},
+     "tiny_llama/gpg/seed4: 4; tiny_llama/gpg/seed5: 4"),
     # beta's default written out is the same run, with one more checkpoint
     ("quick", {"matrix": [{"models": [Q], "methods": [m], "seeds": [1], "steps": [n]}
                           for m, n in (("tepo", 4), ("tepo+beta=0.001", 12))]}, f"{Q}/tepo/seed1: 4,12"),
@@ -63,8 +62,6 @@ CHOSEN = [  # files, options, and the runs with their checkpoints
     ("paper", {"methods": "grpo,tepo", "models": "qwen3_14b,mistral_7b_instruct_v0.2"},
      "qwen3_14b/grpo/seed2: 72; qwen3_14b/tepo+beta=1/seed2: 72; mistral_7b_instruct_v0.2/grpo/seed2: 72; "
      "mistral_7b_instruct_v0.2/tepo/seed2: 72"),
-    ("paper", {"methods": "grpo,tepo", "models": P},
-     f"{P}/grpo/seed1: 72,132; {P}/grpo/seed2: 18,72,132; {P}/tepo/seed1: 72; {P}/tepo/seed2: 18,72"),
     ("embedded", {"methods": "sapo,tepo_kl_all+beta=0.5", "models": Q, "seeds": "1", "training": {"rollouts": "4"}},
      f"{Q}/sapo/seed1: 4; {Q}/tepo_kl_all+beta=0.5/seed1: 4"),
 ]  # fmt: skip
@@ -95,19 +92,6 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
     for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
         assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
-
-
-def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
-    monkeypatch.chdir(tmp_path)
-    place = {"results": str(tmp_path)}
-    running, other = (plan(files_of("quick"), place | {"methods": method}) for method in ("grpo", "tepo"))
-    running.write()
-    other.write()
-    for name, (path, text) in running.files.items():
-        assert Path(path).read_text(encoding="utf-8") == text, name
 
 
 def test_training_problems_of_another_file_than_the_configured_one_are_refused(
@@ -156,10 +140,8 @@ def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_t
 @pytest.mark.parametrize(
     ("entries", "config"),
     [
-        (["training.passes=2", "training.filter=none"], {"training": {"passes": "2", "filter": "none"}}),
-        (["seeds=1,2", "name=mine"], {"seeds": "1,2", "name": "mine"}),
-        (["methods=tepo+beta=1,grpo"], {"methods": "tepo+beta=1,grpo"}),
-        (["training={learning_rate: 0.001}"], {"training": {"learning_rate": "0.001"}}),
+        (["training.passes=2", "training={filter: none}"], {"training": {"passes": "2", "filter": "none"}}),
+        (["seeds=1,2", "methods=tepo+beta=1,grpo"], {"seeds": "1,2", "methods": "tepo+beta=1,grpo"}),
         (["sweep.training.passes=1,2"], {"sweep": {"training": {"passes": "1,2"}}}),
         (
             ["name=1_2", "title=a: b # ü 🎲", "note=1e5", "seeds=007"],
@@ -206,15 +188,6 @@ def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unloc
     subprocess.run(["bash", "-c", found[1]], cwd=folder, check=True, capture_output=True)
     assert run_snakemake(folder, *words).returncode == 0
     assert (folder / words[0]).is_file()
-    write_text(folder / "which.mk", 'include Makefile\nwhich:\n\t@echo "$$PATH" | cut -d: -f1\n')
-    shown = subprocess.run(
-        ["make", "--no-print-directory", "-f", "which.mk", "which"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == f"{folder}/.venv/bin\n"
     named = folder.rename(tmp_path / "a:b")
     refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
     assert "a colon in the path of the project" in refused.stderr

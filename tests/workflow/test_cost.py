@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError
 from core.files import write_json, write_text
 from core.layout import Run
 from methods import catalog
@@ -21,8 +20,8 @@ from tests.workflow.conftest import Snakemake, finish
 from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import cost
-from workflow.matrix import Matrix, Planned
-from workflow.plan import GIB, Asked, Need, Plan, generate_need, plan, train_need
+from workflow.matrix import Matrix
+from workflow.plan import GIB, Asked, generate_need, plan, train_need
 
 EMBEDDED, PAPER = load(files_of("embedded")), load(files_of("paper"))
 
@@ -244,16 +243,3 @@ def test_jobs_request_what_their_settings_need() -> None:
     on_cuda = load(files_of("quick"), {"training": {"device": "cuda"}})
     found = [generate_need(config).gpus for config in (EMBEDDED, PAPER, paper_with_hf, on_cuda)]
     assert found == [0, 1, 1, 1]
-
-
-def test_models_over_several_nodes_are_told_apart(tmp_path: Path) -> None:
-    paper = plan(files_of("paper"), {"results": str(tmp_path)})
-    assert paper.several_nodes == {"qwen3_14b"}
-    mixed = dict.fromkeys((planned.run for planned in paper.planned), Need())
-
-    class Mixed(Plan):
-        def need(self, planned: Planned) -> Need:
-            return Need(nodes=2) if planned.run.method == "tepo" else mixed[planned.run]
-
-    with pytest.raises(ConfigError, match=r"runs of qwen2\.5_7b need 1 and 2; set one node, or several"):
-        _ = Mixed(paper.config, {}, []).several_nodes
