@@ -1,14 +1,12 @@
 """config/one_gpu.yaml and docs/scale.md: planned, accepted by verl, run on a CPU with all but the weights."""
 
 import csv
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -175,8 +173,4 @@ def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory:
         assert (record["spec"]["trainer"], record["spec"]["training"]["rollouts"]) == ("verl", 2)
         assert registry.model("qwen2.5_0.5b").revision in record["spec"]["base"]
     (prompts,) = (clone / "results/cache/prompts").glob("math_train-*/*.jsonl")
-    rows: list[dict[str, Any]] = read_jsonl(prompts)
-    assert len(rows) == 24
-    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in rows)
-    source = json.loads(next((clone / "results/cache/data").glob("math_train-*.json")).read_text())
-    assert (source["distinct"], source["commit"]) == (60, None)
+    assert [row["prompt"].endswith("<|im_start|>assistant\n") for row in read_jsonl(prompts)] == [True] * 24

@@ -1,6 +1,6 @@
 """The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate.
 
-First `pip install .` and an editor leave their files, which harm nothing. In a copy of this checkout, on the smallest
+An editor leaves its files, which harm nothing. In a copy of this checkout, on the smallest
 sizes that train at all: what is asserted is that everything trained is compared and shown, not what it scored.
 """
 
@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -53,14 +52,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert CACHE.is_dir(), "results/cache is missing: run make demo"
     shutil.copytree(CACHE, here / "results/cache", symlinks=True)
     (here / "methods/catalog/mine.py").write_text(METHOD, encoding="utf-8")
-    venv.create(here / ".venv", with_pip=False)
-    pip = [sys.executable, "-m", "pip", "install", "--prefix", here / ".venv", "--ignore-installed", "--no-deps"]
-    for words, said in ((["."], ""), (["-e", "."], "pip install -e: not supported")):
-        command = [*pip, "--no-index", "--no-build-isolation", *words]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True)
-        assert said in done.stderr
-        assert (done.returncode == 0) == (said == ""), done.stderr
-    assert {"build", "tepo_bench.egg-info"} <= {path.name for path in here.iterdir()}
     for name in ("methods/parts/masks.py~", "methods/catalog/.#mine.py", "methods/catalog/#mine.py#", ".idea/mine.py"):
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text("1 / 0\n", encoding="utf-8")
@@ -100,11 +91,7 @@ def test_an_idea_of_ones_own_is_compared_with_grpo(checkout: Path) -> None:
     assert {found["tiny_qwen2/mine/step3", column]["state"] for column in ("area", "final", "syn_as3")} == {"measured"}
     page = (checkout / "results/mine/report.html").read_text(encoding="utf-8")
     assert "My method" in page[page.index('id="tableruns"') :].partition("</section>")[0]
-    shown = typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "mine")
-    assert "4 done" in shown
-    assert "My method" in shown
-    note = (checkout / "report/captions/scale-quick.rst").read_text(encoding="utf-8").partition(".")[0]
-    assert note not in page, "the quick scale's note is not this tree's"
+    assert "4 done" in typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "mine")
 
 
 def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path) -> None:
@@ -118,7 +105,6 @@ def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path
     for line in choice:
         own = [float(other["mean"]) for other in choice if other["row"] == line["row"]]
         assert line["chosen"] == "no" or float(line["mean"]) == max(own)
-    assert (checkout / "results/rates/sweep/sweep.md").is_file()
     snakemake(checkout, *asked)
     found = cells(checkout, "rates")
     fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh-chosen/step3", "avg_pooled"]

@@ -51,11 +51,8 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
     assert (rollouts["qwen2.5_7b"], rollouts["qwen3_14b"]) == (27 * 72 + 2 * 132, 7 * 72)
     by_hand = sum(rollouts[model] * 350 * 8 * sizes[model] / 7.6e9 for model in sizes)
     assert sum(job.seconds or 0 for job in cost.train_jobs(of)) == pytest.approx(by_hand)
-    # whether they are evaluated or not
-    unseen = asked(tmp_path, PAPER | {"matrix": [block | {"evaluate": False} for block in PAPER["matrix"]]})
-    assert len(unseen.checkpoints) == 5  # the bases
     saved = 4 * sum(sizes[p.run.model] * len(p.steps) for p in of.planned)
-    assert [cost.disk(one, 64)["checkpoints"] for one in (of, unseen)] == pytest.approx([saved] * 2)
+    assert cost.disk(of, 64)["checkpoints"] == pytest.approx(saved)
     downloads = sum(thing.download for thing in cost.missing(of))
     assert downloads == pytest.approx(2 * sum(sizes.values()) + 290e6)
 
@@ -133,12 +130,10 @@ def test_what_snakemake_fetches_is_listed_with_its_command_and_neither_missing_n
 # What is changed of `cluster`, and what is said of it.
 WRONG = [
     ({"gpus_per_node": 6}, r"run qwen2\.5_7b/grpo/seed2: .*1 x 6 GPUs do not divide"),
-    ({"max_tokens_per_gpu": 4096}, "max_tokens_per_gpu: 4096 is less than the longest"),
     ({"rollout_memory": 0.9}, r"GiB in the phase `sampling`.* lower cluster.rollout_memory \(0.9\)"),
     ({"rollout_memory": 0.1}, r"the inference engine needs 1\d.\d GiB and gets 7.9 .* raise cluster"),
     ({"gpus_per_node": 1}, r"in the phase `optimiser step`.* raise cluster.sizes.7B"),
     ({"max_tokens_per_gpu": 150_000}, r"GiB .* `update`.* lower cluster.max_tokens_per_gpu \(150000; at l"),
-    ({"gpu": "RTX4090-24GB", "rollout_memory": 0.4}, "gets 9.4 of RTX4090-24GB's 23.5; raise"),
     ({"gpu": "H100"}, r"cluster.gpu: unknown value 'H100'; allowed: .*nearest: H100-80GB"),
 ]
 
@@ -154,6 +149,9 @@ def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as small:
         free_disk(small, 10**9)
         (said,) = cost.problems(of, 64)
+        write_json(tmp_path / "config.json", of.config)
+        small.setattr("sys.argv", ["cost", "--config", str(tmp_path / "config.json")])
+        assert cost.main() == 1
     assert re.match(r"disk: 3,\d+ GB will be written, 1 GB are free in ", said)
     # No GPU here: jobs run elsewhere, and bring the CPUs that Ray would wait for.
     monkeypatch.setattr(cost.os, "cpu_count", lambda: 33)
@@ -163,22 +161,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for line in (first, second):
         assert re.search(r"CPUs: this machine has 33; a run on (\d+) GPUs needs (\d+)", line)
     assert cost.problems(asked(tmp_path / "cpu", EMBEDDED), 1) == []
-
-
-def test_the_command_ends_with_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for config, free, code in ((PAPER, 10**15, 0), (PAPER, 10**9, 1), (EMBEDDED, 10**15, 0)):
-        write_json(tmp_path / "config.json", config)
-        monkeypatch.setattr("sys.argv", ["cost", "--config", "config.json"])
-        free_disk(monkeypatch, free)
-        assert cost.main() == code
-        said = capsys.readouterr().out
-        runs, evaluations = len(Matrix(config).planned), len(Matrix(config).checkpoints)
-        assert f"{runs} unique runs (0 done), {evaluations} evaluations" in said
-        assert re.search(f"^Missing or wrong: {code or 'nothing'}$", said, re.MULTILINE)
-        assert ("Not pinned to a commit" in said) == (config is PAPER)
 
 
 # of the tensors in the hub repositories, as their pages state them
