@@ -87,4 +87,4 @@ if config.get("accept_code"):
     command_line.keep({"train", "train_nodes", "generate", "grade"})
 
 with command_line.one_line():
-    command_line.check_targets(rule.name for rule in workflow.rules)
+    command_line.check_targets(["plan", *(rule.name for rule in workflow.rules)])

@@ -33,7 +33,6 @@ from core.files import read_yaml
 COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
-MAKE_NOTHING = {"plan", "verify"}  # targets
 QUIET = {Quietness.RULES, Quietness.HOST}  # output that Snakemake leaves out
 
 # Snakemake reads the Snakefile before its DAG settings exist, so the Snakefile reads them from here.
@@ -64,11 +63,6 @@ def site(path: Path = Path("profiles/slurm/site.yaml")) -> Site:
     folders = {"results": found.results, "evaluation.data": found.data}
     OF_THE_SITE[:] = [f"{key}={folder}" for key, folder in folders.items() if folder is not None]
     return found
-
-
-def makes_files() -> bool:
-    """Return whether the targets of this call produce files; without targets all files are built."""
-    return not TARGETS or not MAKE_NOTHING.issuperset(TARGETS)
 
 
 @contextmanager

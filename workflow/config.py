@@ -8,7 +8,6 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -258,15 +257,6 @@ def resolved(
             f"{where([named])}: {named}: {root / merged['scale']} holds something else; choose another name"
         )
     return merged, where
-
-
-def replaced(paths: Sequence[Path | str]) -> list[str]:
-    """Return one line per file that overrides an earlier one: their order decides, and may be a mistake."""
-    lines, read = [], [(path, read_yaml(path, "configuration")) for path in paths]
-    for (earlier, before), (path, content) in combinations(read, 2):
-        if keys := [key for key in content if key in before and not isinstance(content[key], Mapping)]:
-            lines.append(f"{path} replaces {', '.join(keys)} of {earlier}: the last --configfile wins")
-    return lines
 
 
 def _typed(kind: Any, value: Any) -> Any:

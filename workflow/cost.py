@@ -1,27 +1,22 @@
 """Estimate what a configuration costs, and list what is missing or does not fit, for `snakemake plan` and the rules.
 
 GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
-unknown values are None, never 0. Jobs of negligible cost (grading, tables) are counted but not timed. The
-command's exit code is 1 if something is missing or wrong.
+unknown values are None, never 0. Jobs of negligible cost (grading, tables) are not timed.
 """
 
 import os
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import psutil
 
-from core import errors
-from core.declared import validated
-from core.errors import BenchError, ConfigError, Parser, unknown
+from core.errors import BenchError, ConfigError, unknown
 from core.files import read_json
 from core.layout import Checkpoint
 from evals import benchmark as benchmarks
-from evals.data import key_of
 from methods import catalog
 from methods.adapters import adapter
 from methods.adapters.verl import config as verl
@@ -31,7 +26,6 @@ from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import UNPINNED, Shape
 from workflow import sweep
-from workflow.config import Config
 from workflow.matrix import Planned
 from workflow.plan import GIB, Asked
 
@@ -156,25 +150,6 @@ def generate_jobs(asked: Asked) -> list[Job]:
         time = (statistics.median(own), f"measured here, median of {len(own)} checkpoints") if own else (None, None)
         jobs.append(Job(asked.samples(checkpoint) in asked.valid, *time))
     return jobs
-
-
-def counts(asked: Asked) -> dict[str, tuple[int, int]]:
-    """Return kind of job -> (total number, number left to do)."""
-    data, models = asked.data_file, asked.cache / "models"
-    outputs: dict[str, Iterable[Path]] = {
-        "clean": {models / build.clean / "clean.json" for build in asked.builds.values()},
-        "base": [models / name / "base.json" for name in asked.builds],
-        "fetch_model": [folder / "base.json" for folder in asked.fetched.values()],
-        "training_data": [data] if data else [],
-        "hub_prompts" if data else "prompts": {asked.prompts(planned.run) for planned in asked.planned},
-        "benchmark_data": [asked.benchmark_file(key) for key in asked.config["evaluation"]["benchmarks"]],
-        "train": [asked.record(planned) for planned in asked.planned],
-        "generate": [asked.samples(checkpoint) for checkpoint in asked.checkpoints],
-        "grade": [asked.grades(checkpoint) for checkpoint in asked.checkpoints],
-    }
-    remade = asked.states.keys() - asked.valid
-    there = {kind: [file.is_file() and file not in remade for file in files] for kind, files in outputs.items()}
-    return {kind: (len(found), found.count(False)) for kind, found in there.items() if found}
 
 
 class Missing(NamedTuple):
@@ -321,7 +296,16 @@ def memory_limit(asked: Asked) -> dict[str, int]:
     return {"mem_mb": memory_here()}
 
 
-# The command.
+# The text.
+
+
+def show(asked: Asked) -> int:
+    """Print the plan and what is missing or wrong; return the exit code of `snakemake plan`."""
+    gpus = asked.config["cluster"]["gpus"] if asked.config["cluster"] else os.cpu_count() or 1
+    print("\n".join(lines(asked, gpus)))
+    wrong = problems(asked, gpus)
+    print(f"Missing or wrong: {len(wrong) or 'nothing'}", *(f"  - {problem}" for problem in wrong), sep="\n")
+    return 1 if wrong else 0
 
 
 def lines(asked: Asked, gpus: int) -> list[str]:
@@ -330,7 +314,8 @@ def lines(asked: Asked, gpus: int) -> list[str]:
     unit = "GPU" if asked.config["cluster"] else "core"
     text = [
         f"{asked.config['scale']}: {asked.config['title']}",
-        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), {len(asked.checkpoints)} evaluations",
+        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), "
+        f"{len(generates)} evaluations ({sum(job.done for job in generates)} done)",
     ]
     for model in asked.models:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
@@ -342,9 +327,6 @@ def lines(asked: Asked, gpus: int) -> list[str]:
         most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
         count = f"{most}{len(fresh)} runs, {sum(len(point['steps']) for point in fresh)} evaluations"
         text.append(f"Once values are chosen, a second round (the same command again): {count}, not counted below")
-    text.append("Jobs, and how many are still to do (tables, figures and the report come on top):")
-    text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in counts(asked).items()]
-
     text.append(f"{unit}-hours, and how many are still to do:")
     for kind, jobs in {"train": trains, "generate": generates}.items():
         text.append(f"  {kind:<26} {_hours(jobs):>8} {_hours([job for job in jobs if not job.done]):>8}")
@@ -370,26 +352,3 @@ def _hours(jobs: Sequence[Job]) -> str:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
-
-
-def main() -> int:
-    parser = Parser()
-    parser.add_argument("--config", type=Path, required=True, help="file of the merged configuration (JSON)")
-    args = parser.parse_args()
-    config = read_json(args.config, "configuration")
-    validated(Config, config, str(args.config))
-    # A user's models and benchmarks are known only by their files.
-    for folder in config.get("folders", []):
-        registry.key_of(folder)
-    for name in config["evaluation"].get("names", []):
-        key_of(name)
-    asked = Asked(config)
-    gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
-    print("\n".join(lines(asked, gpus)))
-    wrong = problems(asked, gpus)
-    print(f"Missing or wrong: {len(wrong) or 'nothing'}", *(f"  - {problem}" for problem in wrong), sep="\n")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    errors.run(main)

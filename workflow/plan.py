@@ -234,7 +234,6 @@ class Plan(Asked):
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
-            "config.json": json.dumps(self.config, sort_keys=True),
             "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
@@ -256,15 +255,8 @@ class Plan(Asked):
 
     @cached_property
     def several_nodes(self) -> set[str]:
-        """Return models whose runs use several nodes; `ConfigError` for one that also has runs on one node."""
-        nodes: dict[str, int] = {}
-        for planned in self.planned:
-            model, wanted = planned.run.model, self.need(planned).nodes
-            if (nodes.setdefault(model, wanted) > 1) != (wanted > 1):
-                raise ConfigError(
-                    f"config: nodes: runs of {model} need {nodes[model]} and {wanted}; set one node, or several"
-                )
-        return {model for model, wanted in nodes.items() if wanted > 1}
+        """Return models whose runs use several nodes: a model's `size` decides, so all its runs do."""
+        return {planned.run.model for planned in self.planned if self.need(planned).nodes > 1}
 
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
@@ -458,8 +450,7 @@ def plan(
         tree.check(content["settings"], before, kept, results, where)
         _check_data(asked, where)
         _check_own(asked, where)
-    notes = configuration.replaced(files[1:])  # the first is the Snakefile's default
-    notes += [problem] if problem else []
+    notes = [problem] if problem else []
     if lost := tree.gone(before):
         notes.append(f"{results.root}: runs of {', '.join(lost)} are in no table: no such model or method any more")
     if kept["runs"]:

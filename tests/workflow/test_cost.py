@@ -16,7 +16,7 @@ from methods.training import spec
 from methods.training.spec import Training
 from models import registry
 from tests.merged_config import load
-from tests.workflow.conftest import Snakemake, finish
+from tests.workflow.conftest import Snakemake, finish, run_snakemake
 from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import cost
@@ -58,17 +58,19 @@ def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_jobs_are_counted_as_snakemake_does_and_on_one_machine_no_two_share_a_gpu(
-    tmp_path: Path, dry_run: Snakemake
-) -> None:
+def test_what_is_planned_is_what_snakemake_runs_and_on_one_machine_no_two_share_a_gpu(dry_run: Snakemake) -> None:
     """Each would take the first GPU: nothing tells a job which of several is its own."""
-    for scale, gpus in (("quick", set()), ("paper", {"1"})):
-        counted = cost.counts(asked(tmp_path, load(files_of(scale))))
-        said = dry_run("--configfile", f"config/{scale}.yaml").stdout
-        jobs = jobs_of(said)
-        jobs["train"] += jobs.pop("train_nodes", 0)  # runs over several nodes have a rule of their own
-        assert {kind: count for kind, (count, _) in counted.items()} == {kind: jobs.get(kind) for kind in counted}
-        assert {*re.findall(r"\bgpu=(\d+)", said)} - {"0"} == gpus, scale
+    said = dry_run("--configfile", "config/paper.yaml").stdout
+    jobs = jobs_of(said)
+    assert (jobs["train"] + jobs["train_nodes"], jobs["train_nodes"], jobs["generate"]) == (42, 7, 51)
+    assert {*re.findall(r"\bgpu=(\d+)", said)} - {"0"} == {"1"}
+
+
+def test_the_plan_is_a_target_that_runs_no_job(clone: Path) -> None:
+    said = run_snakemake(clone, "plan", "--configfile", "config/quick.yaml")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("quick: Quick run\n4 unique runs (0 done), 5 evaluations (0 done)\n")
+    assert not any((clone / folder).exists() for folder in ("results", "logs"))
 
 
 def test_the_second_round_of_a_sweep_is_counted(tmp_path: Path) -> None:
@@ -94,7 +96,6 @@ def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path
     seconds = {p.run.method: job.seconds for p, job in zip(of.planned, cost.train_jobs(of), strict=True)}
     assert seconds == {"grpo": 3600.0, "grpo@by_verl": 36_000.0, "grpo@half": 1800.0}
     assert "  train                          23.0     12.0" in cost.lines(of, 2)
-    assert cost.counts(of)["train"] == (6, 4)
     first = of.checkpoints[0]
     finish(of, {of.samples(first)}, benchmarks={"a": {"seconds": 5.0}, "b": {"seconds": 2.5}})
     of = replace(of)
@@ -149,9 +150,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as small:
         free_disk(small, 10**9)
         (said,) = cost.problems(of, 64)
-        write_json(tmp_path / "config.json", of.config)
-        small.setattr("sys.argv", ["cost", "--config", str(tmp_path / "config.json")])
-        assert cost.main() == 1
+        assert cost.show(of) == 1
     assert re.match(r"disk: 3,\d+ GB will be written, 1 GB are free in ", said)
     # No GPU here: jobs run elsewhere, and bring the CPUs that Ray would wait for.
     monkeypatch.setattr(cost.os, "cpu_count", lambda: 33)

@@ -319,7 +319,6 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
               (results.scores, results.report, results.companions / "c.js")}  # fmt: skip
     write_json(results.root / "manifest.json", {"files": listed, "weights": {}, "inputs": {}, "left_out": []})
     assert (made().forced, made().reasons) == (set(), [])
-    assert [cost.counts(made())[kind] for kind in ("train", "generate", "grade")] == [(3, 0), (4, 0), (4, 0)]
 
     grpo, tepo, gspo = (planned.run for planned in of.planned)
     last = {run: Checkpoint(run, 4) for run in (grpo, tepo, gspo)}
@@ -345,8 +344,6 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
     results.report.unlink()  # a file that is gone and that no rule makes leaves the manifest
     assert made().forced - again.forced == {f"{results.root}/manifest.json"}
     assert next(made().edits(())).endswith("no rule makes it: the manifest is written without it")
-    found = cost.counts(again)
-    assert [found[kind] for kind in ("train", "generate", "grade")] == [(3, 2), (4, 2), (4, 3)]
     assert [job.done for job in cost.train_jobs(again)] == [False, False, True]
     # Folders that are moved keep their runs.
     Path("results").rename("moved")

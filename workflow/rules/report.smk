@@ -35,7 +35,6 @@ localrules:
     figure,
     manifest,
     matrix,
-    plan,
     report,
     sweep_choice,
     sweep_table,
@@ -205,13 +204,3 @@ rule verify:
         root=RESULTS.root,
     shell:
         "python -m report.verify --results {params.root} 2>&1 | tee {log}"
-
-
-# What will run, its cost, and what is missing. It makes no file, so it always runs.
-rule plan:
-    log:
-        f"{LOGS}/plan.log",
-    params:
-        config=PLAN.path("config.json"),
-    shell:
-        "python -m workflow.cost --config {params.config} 2>&1 | tee {log}"
