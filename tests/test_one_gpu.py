@@ -20,7 +20,7 @@ from tests.models.test_prompts import parquet
 from tests.workflow.conftest import copy_of
 from workflow import cost
 from workflow.matrix import Matrix
-from workflow.plan import Asked
+from workflow.plan import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/scale.md"
@@ -61,7 +61,7 @@ def test_cards_differ_in_memory_alone() -> None:
 
 @pytest.mark.parametrize("card", CARDS)
 def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) -> None:
-    asked, peaks = Asked(CONFIGS[card] | {"results": str(tmp_path)}), dict[str, float]()
+    asked, peaks = Plan(CONFIGS[card] | {"results": str(tmp_path)}), dict[str, float]()
     gib = cost.CARDS[asked.config["cluster"]["gpu"]]
     for planned in asked.planned:
         run = specs.check(asked.specification(planned, "base", "prompts"))

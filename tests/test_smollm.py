@@ -18,15 +18,15 @@ from tests.merged_config import load
 from tests.test_one_gpu import commands
 from tests.workflow.conftest import ROOT, checkout
 from workflow import cost
-from workflow.plan import Asked, train_need
+from workflow.plan import Plan, train_need
 
 PAGE = ROOT / "docs/scale.md"
 CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
 MODEL = "smollm2_135m"
 
 
-def asked(folder: Path) -> Asked:
-    return Asked(copy.deepcopy(CONFIG) | {"results": str(folder)})
+def asked(folder: Path) -> Plan:
+    return Plan(copy.deepcopy(CONFIG) | {"results": str(folder)})
 
 
 def test_what_this_machine_lacks_is_refused_before_the_first_run(
@@ -47,7 +47,7 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
     with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
         cost.memory_limit(of)
-    tiny = Asked(load([ROOT / "config/embedded.yaml"]))
+    tiny = Plan(load([ROOT / "config/embedded.yaml"]))
     assert cost.memory_limit(tiny) == {}
 
 

@@ -27,7 +27,7 @@ from models import registry, training_data
 from models.registry import UNPINNED, Shape
 from workflow import sweep
 from workflow.matrix import Planned
-from workflow.plan import GIB, Asked
+from workflow.plan import GIB, Plan
 
 # GiB of memory that the driver reports, minus its reserve; for the L40S with ECC.
 CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
@@ -112,7 +112,7 @@ class Job(NamedTuple):
     source: str | None  # of `seconds`
 
 
-def train_jobs(asked: Asked) -> list[Job]:
+def train_jobs(asked: Plan) -> list[Job]:
     """Return a job per run; its seconds are proportional to the sequences that it trains on."""
     measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
     sequences = {}
@@ -137,7 +137,7 @@ def train_jobs(asked: Asked) -> list[Job]:
     return jobs
 
 
-def generate_jobs(asked: Asked) -> list[Job]:
+def generate_jobs(asked: Plan) -> list[Job]:
     """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
     measured: dict[str, list[float]] = {}
     for checkpoint in asked.checkpoints:
@@ -161,7 +161,7 @@ class Missing(NamedTuple):
     disk: float  # bytes after conversion
 
 
-def missing(asked: Asked) -> list[Missing]:
+def missing(asked: Plan) -> list[Missing]:
     """Return the inputs that still have to be fetched."""
     found = []
     for model, folder in asked.fetched.items():
@@ -194,7 +194,7 @@ def parameters(model: str) -> float:
     return known.shape.parameters
 
 
-def disk(asked: Asked, gpus: int) -> dict[str, float]:
+def disk(asked: Plan, gpus: int) -> dict[str, float]:
     """Map what is still to be written, except responses, to its bytes. gpus: number of GPUs, or cores."""
     trained = [Checkpoint(planned.run, step) for planned in asked.planned for step in planned.steps]
     unsaved = [c.run.model for c in trained if not asked.results.weights(c).is_dir()]
@@ -213,7 +213,7 @@ def disk(asked: Asked, gpus: int) -> dict[str, float]:
 # Checks for runs that would fail or hang.
 
 
-def problems(asked: Asked, gpus: int) -> list[str]:
+def problems(asked: Plan, gpus: int) -> list[str]:
     """Return a sentence for each problem, once if it affects many runs. gpus: number of GPUs."""
     found: dict[str, str] = {}  # problem -> its text with the first run it applies to
     for planned in asked.planned:
@@ -224,7 +224,7 @@ def problems(asked: Asked, gpus: int) -> list[str]:
     return [*found.values(), *wrong, *_too_small(asked, gpus)]
 
 
-def _refusal(asked: Asked, planned: Planned) -> str | None:
+def _refusal(asked: Plan, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else the CPUs are those of a job
     try:
@@ -268,7 +268,7 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
     return f"{phases[phase]:.1f} GiB in the phase `{phase}`, {tokens}, and {gpu} has {gib:g}; {change}"
 
 
-def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
+def _too_small(asked: Plan, gpus: int) -> Iterator[str]:
     """Yield a sentence for the first run of a fetched model that does not fit into memory, and for a disk too small."""
     free = memory_here()
     for planned in asked.planned if asked.config["cluster"] is None else ():
@@ -284,7 +284,7 @@ def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
         yield f"disk: {size / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
 
 
-def memory_limit(asked: Asked) -> dict[str, int]:
+def memory_limit(asked: Plan) -> dict[str, int]:
     """Return the MB that runs of fetched models share on this machine's CPU, as a Snakemake resource; else empty.
 
     Raises `ConfigError` when memory or disk is too small for them.
@@ -299,7 +299,7 @@ def memory_limit(asked: Asked) -> dict[str, int]:
 # The text.
 
 
-def show(asked: Asked) -> int:
+def show(asked: Plan) -> int:
     """Print the plan and what is missing or wrong; return the exit code of `snakemake plan`."""
     gpus = asked.config["cluster"]["gpus"] if asked.config["cluster"] else os.cpu_count() or 1
     print("\n".join(lines(asked, gpus)))
@@ -308,7 +308,7 @@ def show(asked: Asked) -> int:
     return 1 if wrong else 0
 
 
-def lines(asked: Asked, gpus: int) -> list[str]:
+def lines(asked: Plan, gpus: int) -> list[str]:
     """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
     trains, generates = train_jobs(asked), generate_jobs(asked)
     unit = "GPU" if asked.config["cluster"] else "core"

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
@@ -89,8 +89,12 @@ def cpu_memory(shape: Shape, training: Training) -> float:
 
 
 @dataclass(frozen=True)
-class Asked(Matrix):
-    """Jobs that a checked configuration requests, and their paths."""
+class Plan(Matrix):
+    """Jobs that a checked configuration requests, and their paths: the files that one call of Snakemake makes."""
+
+    # The content of matrix.json: with the blocks of a sweep, of added seeds and of kept checkpoints.
+    matrix: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()  # lines for the user
 
     @cached_property
     def results(self) -> Results:
@@ -202,20 +206,6 @@ class Asked(Matrix):
             yield "generation", self.samples(checkpoint), hashed(drawn)
             yield "grading", self.grades(checkpoint), hashed(Code("grade"))
 
-
-def _in_cache(path: str) -> str:
-    """Return the part of a base's or prompts' path that does not depend on the folder of results."""
-    return f"/{path}".rpartition(f"/{configuration.CACHE}/")[2]
-
-
-@dataclass(frozen=True)
-class Plan(Asked):
-    """Files that one call of Snakemake makes. Its `matrix` includes the blocks of a sweep, of added seeds and of kept
-    checkpoints."""
-
-    matrix: Mapping[str, Any]  # the content of matrix.json
-    notes: Sequence[str]  # lines for the user
-
     @cached_property
     def runs(self) -> Mapping[str, Planned]:
         """The planned runs by `<model>/<method>/seed<k>`."""
@@ -239,10 +229,6 @@ class Plan(Asked):
         }
         folder = f"{self.logs}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
-
-    def path(self, name: str) -> str:
-        """Return the path of one of `files`."""
-        return self.files[name][0]
 
     def write(self) -> None:
         """Write `files`; raise `ConfigError` if results cannot be written."""
@@ -354,7 +340,12 @@ class Plan(Asked):
         return [f"{stage}: {counts[stage]} of {stages[stage]} in {self.results.root} {what}" for stage in counts]
 
 
-def _check_data(asked: Asked, where: Where) -> None:
+def _in_cache(path: str) -> str:
+    """Return the part of a base's or prompts' path that does not depend on the folder of results."""
+    return f"/{path}".rpartition(f"/{configuration.CACHE}/")[2]
+
+
+def _check_data(asked: Plan, where: Where) -> None:
     """Reject problems from a file other than that of `prompts.sha256`: Snakemake accepts any imported file."""
     wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
     if not wanted or file is None or not file.is_file():
@@ -369,7 +360,7 @@ def _check_data(asked: Asked, where: Where) -> None:
         )
 
 
-def _check_own(asked: Asked, where: Where) -> None:
+def _check_own(asked: Plan, where: Where) -> None:
     """Reject decoding that no benchmark allows, and a user's file with fewer problems than a rollout draws."""
     changes = {key: value for key, value in asked.drawn().items() if key != "prompt"}
     for key in asked.config["evaluation"]["benchmarks"] if changes else ():
@@ -386,7 +377,7 @@ def _check_own(asked: Asked, where: Where) -> None:
             raise ConfigError(f"{at}: prompts.file: {file}: {count} problems, one rollout draws {most} different ones")
 
 
-def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
+def _check_training(asked: Plan, where: Where, *, here: bool) -> None:
     """Reject sizes that do not divide, and cuda if jobs run `here` on a machine without a GPU."""
     gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
     for variant, planned in {(p.run.variant, p.run.model, max(p.steps)): p for p in asked.planned}.items():
@@ -436,13 +427,13 @@ def plan(
             Reward(config.get("reward") or [matrix.REWARD], config.get("reward_weights") or ())
         except ConfigError as error:
             raise ConfigError(f"{where(['reward'])}: {str(error).removeprefix('spec: ')}") from error
-    results = Asked(config).results
+    results = Plan(config).results
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)
     matrix.plan(config, where)
     config["matrix"] = config["matrix"] + tree.with_steps(Matrix(config), before)
-    asked = Asked(config)
+    asked = Plan(config)
     _check_training(asked, where, here=here)
     kept = tree.kept(asked, before, results)
     content = asked.content(kept)

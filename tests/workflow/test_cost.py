@@ -21,7 +21,7 @@ from tests.workflow.test_config import files_of
 from tests.workflow.test_config import planned as jobs_of
 from workflow import cost
 from workflow.matrix import Matrix
-from workflow.plan import GIB, Asked, generate_need, plan, train_need
+from workflow.plan import GIB, Plan, generate_need, plan, train_need
 
 EMBEDDED, PAPER = load(files_of("embedded")), load(files_of("paper"))
 
@@ -37,10 +37,10 @@ def free_disk(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(cost.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(size, 0, size))
 
 
-def asked(folder: Path, config: dict[str, Any] = PAPER) -> Asked:
+def asked(folder: Path, config: dict[str, Any] = PAPER) -> Plan:
     config = copy.deepcopy(config)
     config["evaluation"]["data"] = str(folder / "data")
-    return Asked(config | {"results": str(folder)})
+    return Plan(config | {"results": str(folder)})
 
 
 def test_the_papers_plan_by_hand(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_hours_are_those_of_finished_runs_of_the_same_model_and_trainer(tmp_path
     assert [job.done for job in cost.generate_jobs(of)].count(True) == 1
 
 
-def staged(of: Asked) -> Asked:
+def staged(of: Plan) -> Plan:
     """As if everything had been fetched."""
     for folder in of.fetched.values():
         write_json(folder / "base.json", {})

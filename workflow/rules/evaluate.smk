@@ -87,7 +87,7 @@ rule score:
     params:
         root=RESULTS.root,
         # A param, not an input: no rule makes results of earlier questions, which are scored too. The path has a hash.
-        checkpoints=PLAN.path("checkpoints.txt"),
+        checkpoints=PLAN.files["checkpoints.txt"][0],
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),
     shell:

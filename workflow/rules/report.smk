@@ -50,7 +50,7 @@ rule matrix:
     priority: 100  # `report.show runs` needs the plan to show progress
     params:
         # A param, whose path contains a hash, and not an input: the times of the plan's sources are irrelevant.
-        content=PLAN.path("matrix.json"),
+        content=PLAN.files["matrix.json"][0],
     shell:
         "quiet {log} cp {params.content} {output}"
 
