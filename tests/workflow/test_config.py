@@ -239,7 +239,8 @@ def test_a_dry_run_needs_neither_conda_nor_slurm(clone: Path, tmp_path: Path) ->
         assert f"--data {tmp_path}/data --seed 1234 --out {folder}/quick/samples/" in said
 
 
-def test_results_and_caches_lie_where_one_key_says(clone: Path, tmp_path: Path) -> None:
+def test_results_and_caches_lie_where_one_key_says(tmp_path: Path) -> None:
+    clone = copy_of(tmp_path / "clone")
     words = (*QUICK_TREE, "--config", f"results={tmp_path}/out", "methods=grpo")
     done = run_snakemake(clone, "-n", "-p", *words)
     assert f"--out {tmp_path}/out/quick/runs/tiny_qwen2/grpo/seed1" in done.stdout, done.stdout + done.stderr

@@ -15,7 +15,7 @@ from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 HERE = MAIN and workflow.global_resources["_nodes"].value is None  # a cluster has a number of nodes
-MAKES = MAIN and command_line.TARGETS != ["verify"]
+MAKES = MAIN and not {"plan", "verify"}.issuperset(command_line.TARGETS or ["all"])
 DRY = workflow.output_settings.dryrun
 
 # With both quiet, Snakemake ends a dry run after the job counts, in a quarter of the time. An equally quiet logger
@@ -32,21 +32,22 @@ with command_line.one_line():
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
-    if "plan" in command_line.TARGETS:  # what will run, its cost, and what is missing; no rule runs
-        from workflow import cost  # imports modules that a dry run does not need
-
-        sys.exit(cost.show(PLAN))
     SEVERAL_NODES = PLAN.several_nodes
     NOTES = list(PLAN.notes)
     if MAKES:  # results of changed code and damaged ones are rebuilt
         command_line.FORCED.update(PLAN.forced)
         NOTES = PLAN.reasons + NOTES
     if HERE and MAKES and not DRY:
-        from workflow import cost
+        from workflow import cost  # imports modules that a dry run does not need
 
         LIMITS |= cost.memory_limit(PLAN)
 if MAIN and NOTES:
     print(*NOTES, sep="\n", file=sys.stderr)
+if "plan" in command_line.TARGETS:  # what will run, its cost, and what is missing; no rule runs
+    with command_line.one_line():
+        from workflow import cost
+
+        sys.exit(cost.show(PLAN))
 for resource, amount in LIMITS.items():
     if resource not in workflow.global_resources:
         workflow.register_resource(resource, amount)
