@@ -162,7 +162,6 @@ class Evaluation(Declared):
     seed: Seed  # of sampling
     data: str | None  # folder of the benchmarks' problems; None: in `results`
     benchmarks: Once[str]
-    names: list[str] = OPTIONAL  # `benchmarks` as typed; not set by users
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # rollouts of their second look
     batch_size: Count | None  # responses at once; None: the backend chooses
@@ -188,13 +187,11 @@ class Config(Declared):
     trainer: Trainer
     models: Once[str] | None  # restricts the matrix to these: keys, or folders of a user's (with a slash)
     model: str = OPTIONAL  # short for `models` with one entry
-    folders: list[str] = OPTIONAL  # of the user's models; not set by users
     methods: Once[str] | None
     seeds: Once[Seed] | None  # instead of each block's
     benchmarks: Once[str] = OPTIONAL  # short for `evaluation.benchmarks`: keys, or files of a user's problems
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
-    swept: dict[str, Any] | None = OPTIONAL  # `sweep` as expanded by `workflow.sweep`; not set by users
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
     settings: dict[str, dict[str, Any]]  # method -> its options at this scale

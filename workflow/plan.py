@@ -392,22 +392,16 @@ def _check_training(asked: Plan, where: Where, *, here: bool) -> None:
 
 
 def plan(
-    files: Sequence[Path | str],
-    options: Mapping[str, Any] | None = None,
-    *,
-    job: bool = False,
-    here: bool = False,
+    files: Sequence[Path | str], options: Mapping[str, Any] | None = None, *, job: bool = False, here: bool = False
 ) -> Plan:
     """Return the plan of configuration files, later ones on top, and of the `--config` options.
 
-    job: called in a job of a running plan. here: jobs run on this machine. Raises
-    `BenchError` for the first problem.
+    job: called in a job of a running plan. here: jobs run on this machine. Raises `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
     named = [*(config["models"] or []), *(model for block in config["matrix"] for model in block["models"])]
     if folders := [name for name in dict.fromkeys(named) if "/" in name]:
         own = {name: registry.key_of(name) for name in folders}
-        config["folders"] = folders
         config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
         config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
     # The key of a user's file is its name; commands that draw its responses get the file.
