@@ -67,7 +67,7 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path) -
     record = read_json(out / fetch.RECORD)
     assert (record["hub"], record["revision"], record["commit"]) == (HUB, "main", COMMIT)
     assert record["sha256"] == {name: sha256_bytes(SHARDED[name]) for name in KEPT}
-    assert not any("consolidated" in line or "README" in line for line in asked)
+    assert not any("consolidated" in line for line in asked)
 
 
 def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at_all(tmp_path: Path) -> None:

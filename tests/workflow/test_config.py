@@ -89,13 +89,10 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], Matrix(config).content()["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
-    for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
-        assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
+    assert load(files_of("quick"), {"seeds": "1-3,9,11-12"})["seeds"] == [1, 2, 3, 9, 11, 12]
 
 
-def test_training_problems_of_another_file_than_the_configured_one_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_training_problems_of_another_file_than_the_configured_one_are_refused(tmp_path: Path) -> None:
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
     files, place = files_of("one_gpu"), {"results": str(tmp_path)}
     wanted = place | {"prompts": {"sha256": "1" * 64}}
