@@ -169,20 +169,9 @@ def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: 
 
 
 TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
-GOOD = """
-title: mine
-stands_for: Qwen2.5-7B
-made_here:
-  recipe: standard
-  seed: 1
-  starts: 2
-  architecture: {model_type: qwen2, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 3,
-                 num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16}
-"""
-
-
+GOOD = (registry.FOLDER / "tiny_qwen2.yaml").read_text(encoding="utf-8")
 WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
-    ("starts: 2", "starts: 0"): r"mine.yaml: made_here\.starts: ",
+    ("starts: 8", "starts: 0"): r"mine.yaml: made_here\.starts: ",
     ("recipe: standard", "recipi: standard"): r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe",
     ("  seed: 1\n", ""): r"mine.yaml: made_here: seed: is missing; only a model that continues",
     ("value_heads: 2", "value_heads: 3"): r"num_key_value_heads: 3 does not divide 4 heads",
