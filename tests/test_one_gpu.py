@@ -15,7 +15,6 @@ from methods import catalog
 from methods.adapters import verl
 from methods.training import spec as specs
 from models import registry
-from tests.gpu.models import TOY, save
 from tests.merged_config import load
 from tests.models.test_prompts import parquet
 from tests.workflow.conftest import copy_of
@@ -96,7 +95,6 @@ training:
   max_completion_tokens: 12
   cov_scope: minibatch
   save_every: 1
-  filter: none
   device: cpu
   precision: float32
 evaluation:
@@ -106,6 +104,34 @@ evaluation:
 """
 
 
+def model_folder(folder: Path) -> Path:
+    """A model that has learnt nothing but to answer with a box, a digit of 0 to 2 and an end: a third of its answers
+    are right."""
+    import torch
+
+    from tests.gpu.models import TOY, build, tokenizer
+
+    reader = tokenizer(TOY.vocab_size)
+    model = build(TOY, positions=2048, spread=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    draw = torch.Generator().manual_seed(0)
+    asked = reader.encode("<|im_start|>assistant\n")
+    for _ in range(60):
+        answers = [[*reader.encode(rf"\boxed{{{int(n)}}}"), 0] for n in torch.randint(3, (16,), generator=draw)]
+        before = torch.randint(3, 259, (16, 24), generator=draw)  # bytes of a question: the answer depends on none
+        tail = torch.tensor([[*asked, *answer] for answer in answers])
+        ids = torch.cat([before, tail], 1)
+        labels = ids.clone()
+        labels[:, : 24 + len(asked)] = -100
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(str(folder))
+    reader.save_pretrained(str(folder))
+    return folder
+
+
 @pytest.mark.slow
 def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The page's commands typed into one shell, in a copy of the repository."""
@@ -113,7 +139,7 @@ def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory:
     clone = copy_of(folder / "clone", "README.md")
     (clone / "config/small.yaml").write_text(SMALL, encoding="utf-8")
     (folder / "downloads").mkdir()
-    save(folder / "downloads" / "Qwen2.5-0.5B", TOY, positions=2048)  # its answers are wrong: nothing is learnt
+    model_folder(folder / "downloads" / "Qwen2.5-0.5B")
     problems = [
         {"problem": f"What is ${n}$ modulo $3$?", "level": "Level 1", "type": "Number Theory",
          "solution": f"It is $\\boxed{{{n % 3}}}$."}
