@@ -82,5 +82,10 @@ if not DRY or any(method.name == "CONDA" for method in workflow.deployment_setti
         # Braces of the folder's name would be wildcards.
         known.conda_env = f"{workflow.basedir}/environment.yml".replace("{", "{{").replace("}", "}}")
 
+# What other code made stays although a rule has another command now. What is cheap has its code in `params`.
+if config.get("accept_code"):
+    command_line.keep({"clean", "base", "fetch_model", "training_data", "prompts", "hub_prompts", "benchmark_data"})
+    command_line.keep({"train", "train_nodes", "generate", "grade"})
+
 with command_line.one_line():
-    command_line.check_targets(rule.name for rule in workflow.rules)
+    command_line.check_targets(["plan", *(rule.name for rule in workflow.rules)])

@@ -1,29 +1,26 @@
 """config/one_gpu.yaml and docs/scale.md: planned, accepted by verl, run on a CPU with all but the weights."""
 
 import csv
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.files import read_json, read_jsonl
-from core.layout import Results
 from methods import catalog
 from methods.adapters import verl
 from methods.training import spec as specs
 from models import registry
 from tests.merged_config import load
 from tests.models.test_prompts import parquet
-from tests.workflow.conftest import copy_of, run_snakemake
+from tests.workflow.conftest import copy_of
 from workflow import cost
 from workflow.matrix import Matrix
-from workflow.plan import Asked
+from workflow.plan import Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/scale.md"
@@ -64,7 +61,7 @@ def test_cards_differ_in_memory_alone() -> None:
 
 @pytest.mark.parametrize("card", CARDS)
 def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) -> None:
-    asked, peaks = Asked(CONFIGS[card], Results(tmp_path / "results"), tmp_path / "cache"), dict[str, float]()
+    asked, peaks = Plan(CONFIGS[card] | {"results": str(tmp_path)}), dict[str, float]()
     gib = cost.CARDS[asked.config["cluster"]["gpu"]]
     for planned in asked.planned:
         run = specs.check(asked.specification(planned, "base", "prompts"))
@@ -77,15 +74,6 @@ def test_the_page_states_the_plans_memory_and_disk(card: str, tmp_path: Path) ->
     (row,) = re.findall(rf"^\| {card} \|(.*)\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[-3:] == [*(f"{peaks[model]:.1f}" for model in MODELS.values()), f"{disk:.0f} GB"]
-
-
-@pytest.mark.slow
-def test_no_two_jobs_share_the_gpu() -> None:
-    """Snakemake cuts what a job asks for to what there is: a run on two GPUs shows that it counts one."""
-    words = ("--configfile", "config/one_gpu.yaml", "--config", "methods=grpo", "cluster.gpus_per_node=2")
-    done = run_snakemake(ROOT, "-n", "-p", *words)
-    asked = re.findall(r"^rule train:\n(?:    .*\n)*?    resources: .*\bgpu=(\d+)", done.stdout, re.MULTILINE)
-    assert set(asked) == {"1"}, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 # --- The whole way on a CPU -------------------------------------------------------------------------------------------
@@ -185,8 +173,4 @@ def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory:
         assert (record["spec"]["trainer"], record["spec"]["training"]["rollouts"]) == ("verl", 2)
         assert registry.model("qwen2.5_0.5b").revision in record["spec"]["base"]
     (prompts,) = (clone / "results/cache/prompts").glob("math_train-*/*.jsonl")
-    rows: list[dict[str, Any]] = read_jsonl(prompts)
-    assert len(rows) == 24
-    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in rows)
-    source = json.loads(next((clone / "results/cache/data").glob("math_train-*.json")).read_text())
-    assert (source["distinct"], source["commit"]) == (60, None)
+    assert [row["prompt"].endswith("<|im_start|>assistant\n") for row in read_jsonl(prompts)] == [True] * 24

@@ -1,15 +1,15 @@
 """The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate.
 
-First `pip install .` and an editor leave their files, which harm nothing. In a copy of this checkout, on the smallest
+An editor leaves its files, which harm nothing. In a copy of this checkout, on the smallest
 sizes that train at all: what is asserted is that everything trained is compared and shown, not what it scored.
 """
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import pytest
@@ -19,29 +19,8 @@ from tests.workflow.conftest import checkout as copy_of_checkout
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / "results/cache"
 SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.benchmarks=syn_as3,syn_mix2"]
-METHOD = '''"""GRPO/DAPO, except that the advantage is not divided by the group's standard deviation."""
-
-from methods import options
-from methods.options import Settings, method
-from methods.parts import Parts, advantages, objective
-
-
-@method(
-    key="mine",
-    title="My method",
-    source="a notebook",
-    differs_from_grpo="The advantage is R - mean.",
-    equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  A = R - mean R",
-    options=(*options.TOKEN_CLIP, options.AGG_SCOPE),
-)
-def mine(s: Settings) -> Parts:
-    return Parts(
-        advantage=advantages.group_centred(scale="one"),
-        ratio=objective.token(),
-        surrogate=objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"]),
-        reduce=objective.token_mean(scope=s["agg-scope"]),
-    )
-'''
+PAGE = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+METHOD = re.findall(r"^```python file=methods/catalog/grpo_centred\.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
 
 pytestmark = [pytest.mark.slow, pytest.mark.demo]
 
@@ -52,15 +31,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = copy_of_checkout(tmp_path_factory.mktemp("hour"))
     assert CACHE.is_dir(), "results/cache is missing: run make demo"
     shutil.copytree(CACHE, here / "results/cache", symlinks=True)
-    (here / "methods/catalog/mine.py").write_text(METHOD, encoding="utf-8")
-    venv.create(here / ".venv", with_pip=False)
-    pip = [sys.executable, "-m", "pip", "install", "--prefix", here / ".venv", "--ignore-installed", "--no-deps"]
-    for words, said in ((["."], ""), (["-e", "."], "pip install -e: not supported")):
-        command = [*pip, "--no-index", "--no-build-isolation", *words]
-        done = subprocess.run(command, cwd=here, capture_output=True, text=True)
-        assert said in done.stderr
-        assert (done.returncode == 0) == (said == ""), done.stderr
-    assert {"build", "tepo_bench.egg-info"} <= {path.name for path in here.iterdir()}
+    (here / "methods/catalog/grpo_centred.py").write_text(METHOD, encoding="utf-8")
     for name in ("methods/parts/masks.py~", "methods/catalog/.#mine.py", "methods/catalog/#mine.py#", ".idea/mine.py"):
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text("1 / 0\n", encoding="utf-8")
@@ -87,41 +58,42 @@ def cells(checkout: Path, name: str) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def test_an_idea_of_ones_own_is_compared_with_grpo(checkout: Path) -> None:
-    snakemake(checkout, "methods=grpo,mine", "seeds=1,2", "name=mine", *SMALL)
+    snakemake(checkout, "methods=grpo,grpo_centred", "seeds=1,2", "name=mine", *SMALL)
     for record in (checkout / "results/mine/runs").glob("**/run.json"):
         assert "code_warning" not in record.read_text(encoding="utf-8")
     found = cells(checkout, "mine")
-    mine = found["tiny_qwen2/mine/step3", "avg_pooled"]
-    assert (mine["label"], mine["state"], mine["seeds"]) == ("My method", "measured", "1 2")
+    mine = found["tiny_qwen2/grpo_centred/step3", "avg_pooled"]
+    assert (mine["label"], mine["state"], mine["seeds"]) == ("GRPO/DAPO, centred advantage", "measured", "1 2")
     assert (mine["baseline"], mine["versus_n"], mine["versus_level"]) == ("tiny_qwen2/grpo/step3", "2", "seed")
-    difference = found["tiny_qwen2/mine/step3", "delta"]
+    difference = found["tiny_qwen2/grpo_centred/step3", "delta"]
     pairs = {pair.partition(":")[0] for pair in difference["by_seed"].split()}
     assert (difference["value"], pairs) == (mine["versus"], {"1", "2"})
-    assert {found["tiny_qwen2/mine/step3", column]["state"] for column in ("area", "final", "syn_as3")} == {"measured"}
+    assert found["tiny_qwen2/grpo_centred/step3", "area"]["state"] == "measured"
     page = (checkout / "results/mine/report.html").read_text(encoding="utf-8")
-    assert "My method" in page[page.index('id="tableruns"') :].partition("</section>")[0]
-    shown = typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "mine")
-    assert "4 done" in shown
-    assert "My method" in shown
-    note = (checkout / "report/captions/scale-quick.rst").read_text(encoding="utf-8").partition(".")[0]
-    assert note not in page, "the quick scale's note is not this tree's"
+    assert "GRPO/DAPO, centred advantage" in page[page.index('id="tableruns"') :].partition("</section>")[0]
+    assert "4 done" in typed(checkout, sys.executable, "-m", "report.show", "runs", "--scale", "mine")
 
 
 def test_three_rates_choose_one_each_and_fresh_seeds_compare_them(checkout: Path) -> None:
-    asked = ["methods=grpo,mine", "seeds=1", "name=rates", "sweep.training.learning_rate=5e-5,1e-4,2e-4", *SMALL]
+    asked = [
+        "methods=grpo,grpo_centred",
+        "seeds=1",
+        "name=rates",
+        "sweep.training.learning_rate=5e-5,1e-4,2e-4",
+        *SMALL,
+    ]
     said = snakemake(checkout, *asked)
     assert "type the same command again" in said
     with open(checkout / "results/rates/sweep/choice.csv", encoding="utf-8", newline="") as stream:
         choice = list(csv.DictReader(stream))
     chosen = {line["row"]: line["method"] for line in choice if line["chosen"] == "yes"}
-    assert (len(choice), set(chosen)) == (6, {"grpo", "mine"})
+    assert (len(choice), set(chosen)) == (6, {"grpo", "grpo_centred"})
     for line in choice:
         own = [float(other["mean"]) for other in choice if other["row"] == line["row"]]
         assert line["chosen"] == "no" or float(line["mean"]) == max(own)
-    assert (checkout / "results/rates/sweep/sweep.md").is_file()
     snakemake(checkout, *asked)
     found = cells(checkout, "rates")
-    fresh = found[f"tiny_qwen2/{chosen['mine']}/fresh-chosen/step3", "avg_pooled"]
+    fresh = found[f"tiny_qwen2/{chosen['grpo_centred']}/fresh-chosen/step3", "avg_pooled"]
     assert (fresh["seeds"], fresh["baseline"]) == ("2", f"tiny_qwen2/{chosen['grpo']}/fresh-chosen/step3")
     page = (checkout / "results/rates/report.html").read_text(encoding="utf-8")
     assert "Sweep of learning rate" in page

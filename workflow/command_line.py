@@ -17,7 +17,7 @@ import shlex
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Never
@@ -33,37 +33,36 @@ from core.files import read_yaml
 COMMAND_LINE = "command line"
 JOBS_PER_SECOND = (100, 1)  # Snakemake's default: jobs, seconds
 KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
-MAKE_NOTHING = {"plan", "verify"}  # targets
 QUIET = {Quietness.RULES, Quietness.HOST}  # output that Snakemake leaves out
 
 # Snakemake reads the Snakefile before its DAG settings exist, so the Snakefile reads them from here.
 TARGETS: list[str] = []  # as typed
 FORCED: set[str] = set()  # the set behind `--forcerun`, which the Snakefile extends
+OF_THE_SITE: list[str] = []  # entries of `--config` that the site's file adds before the user's
 
 
 class Site(Declared):
     """Settings of one cluster, which profiles/slurm reads; site.example.yaml explains them."""
 
     jobs: dict[str, str | int] = Field(default_factory=dict)  # resources of every job
-    gpu_jobs: dict[str, str | int] = Field(default_factory=dict)  # of training on one node and of generation
+    gpu_jobs: dict[str, str | int] = Field(default_factory=dict)  # of training and of generation
     environment: dict[str, str | int] = Field(default_factory=dict)  # variables, unless they are set
+    results: str | None = None  # `results` of the configuration
+    data: str | None = None  # `evaluation.data` of the configuration
 
 
 def site(path: Path = Path("profiles/slurm/site.yaml")) -> Site:
     """Return the site's settings, empty without the file, and set its variables; end the process on a wrong one."""
     with one_line():
         read = read_yaml(path, "site") if path.is_file() else {}
-        found = validated(Site, {key: value or {} for key, value in read.items()}, str(path))
+        found = validated(Site, {key: value for key, value in read.items() if value is not None}, str(path))
         if "slurm_extra" in found.gpu_jobs:  # it would replace the signal that makes training save
             raise ConfigError(f"{path}: gpu_jobs.slurm_extra: set it in profiles/slurm/config.yaml, beside --signal")
     for name, value in found.environment.items():
         os.environ.setdefault(name, str(value))
+    folders = {"results": found.results, "evaluation.data": found.data}
+    OF_THE_SITE[:] = [f"{key}={folder}" for key, folder in folders.items() if folder is not None]
     return found
-
-
-def makes_files() -> bool:
-    """Return whether the targets of this call produce files; without targets all files are built."""
-    return not TARGETS or not MAKE_NOTHING.issuperset(TARGETS)
 
 
 @contextmanager
@@ -118,8 +117,8 @@ def check_arguments(args: Namespace) -> None:
         if not path.exists():
             raise unknown(COMMAND_LINE, "--configfile", str(path), map(str, Path("config").glob("*.yaml")))
         read_yaml(path, "configuration")
-    if args.config is not None:
-        args.config[:] = [converted_entry(entry) for entry in args.config]
+    if OF_THE_SITE or args.config is not None:
+        args.config = [converted_entry(entry) for entry in (*OF_THE_SITE, *(args.config or ()))]
     if not (args.quiet or args.verbose or args.printshellcmds):
         # A job's inputs may be hundreds of lines; its output and "3 of 12 steps (25%) done" show the progress.
         args.quiet = QUIET
@@ -160,6 +159,17 @@ def converted_entry(entry: str) -> str:
     return f"{first}= {json.dumps(value, ensure_ascii=False)} "
 
 
+def keep(rules: Container[str]) -> None:
+    """Stop Snakemake from comparing finished jobs of these rules with its notes: command, params, inputs, environment.
+
+    Their files are made again where they are missing or forced, or where an input is made again.
+    """
+    from snakemake.persistence import PersistenceBase
+
+    has_metadata: Callable[..., bool] = PersistenceBase.has_metadata
+    PersistenceBase.has_metadata = lambda self, job: job.rule.name not in rules and has_metadata(self, job)
+
+
 def check_targets(rules: Iterable[str]) -> None:
     """Raise for a target that is neither a rule's name nor a path, before Snakemake does so in several lines."""
     names = set(rules)
@@ -183,6 +193,6 @@ def _check_machine(args: Namespace) -> None:
     if args.executor == "slurm" and shutil.which("sbatch") is None:
         raise MissingInputError("sbatch: not found: run on a login node of the cluster, or leave out the profile")
     notes = Path(".snakemake")
-    for folder in (notes if notes.exists() else Path.cwd(), Path("results"), Path("logs")):
+    for folder in (notes if notes.exists() else Path.cwd(), Path("logs")):
         if folder.exists() and not os.access(folder, os.W_OK):
-            raise ConfigError(f"{folder}: cannot be written, and results, logs and Snakemake's notes are kept here")
+            raise ConfigError(f"{folder}: cannot be written, and logs and Snakemake's notes are kept here")

@@ -8,7 +8,6 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -33,7 +32,8 @@ from methods.training.spec import Trainer
 from models import registry
 
 COMMAND_LINE = "command line (--config)"
-TAKEN = ("cache", "eval", "reference")  # folders of results/ with other content
+CACHE = "cache"  # folder of results/: names of base models and prompts derive from recipes, so all scales share them
+TAKEN = (CACHE, "eval", "reference")  # folders of results/ with other content
 
 At: TypeAlias = tuple[str, ...]  # a dotted key
 
@@ -52,6 +52,8 @@ def _each_once(values: list[Any]) -> list[Any]:
 Once = Annotated[list[Item], Field(min_length=1), AfterValidator(_each_once)]
 # No leading hyphen: commands would parse such a name as an option.
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
+# Without characters that a shell or Snakemake's patterns would change: it is in every path and command.
+Folder = Annotated[str, StringConstraints(pattern=r"^[\w./~][\w./~@%+=:,-]*$")]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 
 
@@ -158,9 +160,8 @@ class Evaluation(Declared):
     # Not openai: a server needs an address, which no rule passes on, and serves one model, while checkpoints differ.
     backend: Literal["hf", "vllm"]
     seed: Seed  # of sampling
-    data: str  # folder of the benchmarks' problems
+    data: str | None  # folder of the benchmarks' problems; None: in `results`
     benchmarks: Once[str]
-    names: list[str] = OPTIONAL  # `benchmarks` as typed; not set by users
     table_step: Count  # rollouts of the checkpoint that tables show
     long_step: Count | None  # rollouts of their second look
     batch_size: Count | None  # responses at once; None: the backend chooses
@@ -178,6 +179,7 @@ class Evaluation(Declared):
 class Config(Declared):
     """The whole configuration, after embedded.yaml and the chosen files are merged."""
 
+    results: Folder  # folder of all trees and caches
     scale: FolderName  # results/<scale>
     name: FolderName | None  # name of a separate tree: replaces `scale`
     title: str
@@ -185,13 +187,11 @@ class Config(Declared):
     trainer: Trainer
     models: Once[str] | None  # restricts the matrix to these: keys, or folders of a user's (with a slash)
     model: str = OPTIONAL  # short for `models` with one entry
-    folders: list[str] = OPTIONAL  # of the user's models; not set by users
     methods: Once[str] | None
     seeds: Once[Seed] | None  # instead of each block's
     benchmarks: Once[str] = OPTIONAL  # short for `evaluation.benchmarks`: keys, or files of a user's problems
     baseline: str  # the method that others are compared with
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
-    swept: dict[str, Any] | None = OPTIONAL  # `sweep` as expanded by `workflow.sweep`; not set by users
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
     settings: dict[str, dict[str, Any]]  # method -> its options at this scale
@@ -235,6 +235,10 @@ def resolved(
         later = {key: value for key, value in prompts.items() if set_by(f"prompts.{key}") >= set_by("prompts.file")}
         merged["prompts"] = _own_problems(later, where(["prompts", "file"]))
     validated(Config, merged, where)
+    root = Path(merged["results"]).expanduser()
+    data = merged["evaluation"]["data"]
+    data = root / CACHE / "benchmarks" if data is None else Path(data).expanduser()
+    merged["results"], merged["evaluation"]["data"] = root.as_posix(), data.as_posix()
     _check_sweep(merged["sweep"], where)
     if typed.get("training", {}).get("rollouts") is not None:
         _end_at(merged, merged["training"]["rollouts"])
@@ -247,18 +251,9 @@ def resolved(
         merged |= {key: text for key, text in instead.items() if set_by(key) < set_by(named)}
     if merged["scale"] in TAKEN:
         raise ConfigError(
-            f"{where([named])}: {named}: results/{merged['scale']} holds something else; choose another name"
+            f"{where([named])}: {named}: {root / merged['scale']} holds something else; choose another name"
         )
     return merged, where
-
-
-def replaced(paths: Sequence[Path | str]) -> list[str]:
-    """Return one line per file that overrides an earlier one: their order decides, and may be a mistake."""
-    lines, read = [], [(path, read_yaml(path, "configuration")) for path in paths]
-    for (earlier, before), (path, content) in combinations(read, 2):
-        if keys := [key for key in content if key in before and not isinstance(content[key], Mapping)]:
-            lines.append(f"{path} replaces {', '.join(keys)} of {earlier}: the last --configfile wins")
-    return lines
 
 
 def _typed(kind: Any, value: Any) -> Any:

@@ -1,27 +1,22 @@
 """Estimate what a configuration costs, and list what is missing or does not fit, for `snakemake plan` and the rules.
 
 GPU-hours come from finished runs of the tree, or from the seconds that the paper prints. There is no other source;
-unknown values are None, never 0. Jobs of negligible cost (grading, tables) are counted but not timed. The
-command's exit code is 1 if something is missing or wrong.
+unknown values are None, never 0. Jobs of negligible cost (grading, tables) are not timed.
 """
 
 import os
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import psutil
 
-from core import errors
-from core.declared import validated
-from core.errors import BenchError, ConfigError, Parser, unknown
+from core.errors import BenchError, ConfigError, unknown
 from core.files import read_json
-from core.layout import Checkpoint, Results
+from core.layout import Checkpoint
 from evals import benchmark as benchmarks
-from evals.data import key_of
 from methods import catalog
 from methods.adapters import adapter
 from methods.adapters.verl import config as verl
@@ -31,9 +26,8 @@ from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import UNPINNED, Shape
 from workflow import sweep
-from workflow.config import Config
 from workflow.matrix import Planned
-from workflow.plan import CACHE, GIB, RESULTS, Asked
+from workflow.plan import GIB, Plan
 
 # GiB of memory that the driver reports, minus its reserve; for the L40S with ECC.
 CARDS = {"RTX4090-24GB": 23.5, "L40S-48GB": 44.4, "A100-80GB": 79.1, "H100-80GB": 79.1}
@@ -118,7 +112,7 @@ class Job(NamedTuple):
     source: str | None  # of `seconds`
 
 
-def train_jobs(asked: Asked) -> list[Job]:
+def train_jobs(asked: Plan) -> list[Job]:
     """Return a job per run; its seconds are proportional to the sequences that it trains on."""
     measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
     sequences = {}
@@ -143,7 +137,7 @@ def train_jobs(asked: Asked) -> list[Job]:
     return jobs
 
 
-def generate_jobs(asked: Asked) -> list[Job]:
+def generate_jobs(asked: Plan) -> list[Job]:
     """Return a job per evaluated checkpoint, timed by the model's finished checkpoints."""
     measured: dict[str, list[float]] = {}
     for checkpoint in asked.checkpoints:
@@ -158,25 +152,6 @@ def generate_jobs(asked: Asked) -> list[Job]:
     return jobs
 
 
-def counts(asked: Asked) -> dict[str, tuple[int, int]]:
-    """Return kind of job -> (total number, number left to do)."""
-    data, models = asked.data_file, asked.cache / "models"
-    outputs: dict[str, Iterable[Path]] = {
-        "clean": {models / build.clean / "clean.json" for build in asked.builds.values()},
-        "base": [models / name / "base.json" for name in asked.builds],
-        "fetch_model": [folder / "base.json" for folder in asked.fetched.values()],
-        "training_data": [data] if data else [],
-        "hub_prompts" if data else "prompts": {asked.prompts(planned.run) for planned in asked.planned},
-        "benchmark_data": [asked.benchmark_file(key) for key in asked.config["evaluation"]["benchmarks"]],
-        "train": [asked.record(planned) for planned in asked.planned],
-        "generate": [asked.samples(checkpoint) for checkpoint in asked.checkpoints],
-        "grade": [asked.grades(checkpoint) for checkpoint in asked.checkpoints],
-    }
-    remade = asked.states.keys() - asked.valid
-    there = {kind: [file.is_file() and file not in remade for file in files] for kind, files in outputs.items()}
-    return {kind: (len(found), found.count(False)) for kind, found in there.items() if found}
-
-
 class Missing(NamedTuple):
     """A missing input that Snakemake fetches."""
 
@@ -186,7 +161,7 @@ class Missing(NamedTuple):
     disk: float  # bytes after conversion
 
 
-def missing(asked: Asked) -> list[Missing]:
+def missing(asked: Plan) -> list[Missing]:
     """Return the inputs that still have to be fetched."""
     found = []
     for model, folder in asked.fetched.items():
@@ -219,7 +194,7 @@ def parameters(model: str) -> float:
     return known.shape.parameters
 
 
-def disk(asked: Asked, gpus: int) -> dict[str, float]:
+def disk(asked: Plan, gpus: int) -> dict[str, float]:
     """Map what is still to be written, except responses, to its bytes. gpus: number of GPUs, or cores."""
     trained = [Checkpoint(planned.run, step) for planned in asked.planned for step in planned.steps]
     unsaved = [c.run.model for c in trained if not asked.results.weights(c).is_dir()]
@@ -238,7 +213,7 @@ def disk(asked: Asked, gpus: int) -> dict[str, float]:
 # Checks for runs that would fail or hang.
 
 
-def problems(asked: Asked, gpus: int) -> list[str]:
+def problems(asked: Plan, gpus: int) -> list[str]:
     """Return a sentence for each problem, once if it affects many runs. gpus: number of GPUs."""
     found: dict[str, str] = {}  # problem -> its text with the first run it applies to
     for planned in asked.planned:
@@ -249,7 +224,7 @@ def problems(asked: Asked, gpus: int) -> list[str]:
     return [*found.values(), *wrong, *_too_small(asked, gpus)]
 
 
-def _refusal(asked: Asked, planned: Planned) -> str | None:
+def _refusal(asked: Plan, planned: Planned) -> str | None:
     """Return why a run's specification, trainer, machine or GPU memory rules it out."""
     here = shutil.which("nvidia-smi") is not None and shutil.which("sinfo") is None  # else the CPUs are those of a job
     try:
@@ -293,7 +268,7 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
     return f"{phases[phase]:.1f} GiB in the phase `{phase}`, {tokens}, and {gpu} has {gib:g}; {change}"
 
 
-def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
+def _too_small(asked: Plan, gpus: int) -> Iterator[str]:
     """Yield a sentence for the first run of a fetched model that does not fit into memory, and for a disk too small."""
     free = memory_here()
     for planned in asked.planned if asked.config["cluster"] is None else ():
@@ -309,7 +284,7 @@ def _too_small(asked: Asked, gpus: int) -> Iterator[str]:
         yield f"disk: {size / 1e9:,.0f} GB will be written, {free / 1e9:,.0f} GB are free in {folder}"
 
 
-def memory_limit(asked: Asked) -> dict[str, int]:
+def memory_limit(asked: Plan) -> dict[str, int]:
     """Return the MB that runs of fetched models share on this machine's CPU, as a Snakemake resource; else empty.
 
     Raises `ConfigError` when memory or disk is too small for them.
@@ -321,16 +296,26 @@ def memory_limit(asked: Asked) -> dict[str, int]:
     return {"mem_mb": memory_here()}
 
 
-# The command.
+# The text.
 
 
-def lines(asked: Asked, gpus: int) -> list[str]:
+def show(asked: Plan) -> int:
+    """Print the plan and what is missing or wrong; return the exit code of `snakemake plan`."""
+    gpus = asked.config["cluster"]["gpus"] if asked.config["cluster"] else os.cpu_count() or 1
+    print("\n".join(lines(asked, gpus)))
+    wrong = problems(asked, gpus)
+    print(f"Missing or wrong: {len(wrong) or 'nothing'}", *(f"  - {problem}" for problem in wrong), sep="\n")
+    return 1 if wrong else 0
+
+
+def lines(asked: Plan, gpus: int) -> list[str]:
     """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
     trains, generates = train_jobs(asked), generate_jobs(asked)
     unit = "GPU" if asked.config["cluster"] else "core"
     text = [
         f"{asked.config['scale']}: {asked.config['title']}",
-        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), {len(asked.checkpoints)} evaluations",
+        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), "
+        f"{len(generates)} evaluations ({sum(job.done for job in generates)} done)",
     ]
     for model in asked.models:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
@@ -342,9 +327,6 @@ def lines(asked: Asked, gpus: int) -> list[str]:
         most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
         count = f"{most}{len(fresh)} runs, {sum(len(point['steps']) for point in fresh)} evaluations"
         text.append(f"Once values are chosen, a second round (the same command again): {count}, not counted below")
-    text.append("Jobs, and how many are still to do (tables, figures and the report come on top):")
-    text += [f"  {kind:<26} {count:>4} {left:>6}" for kind, (count, left) in counts(asked).items()]
-
     text.append(f"{unit}-hours, and how many are still to do:")
     for kind, jobs in {"train": trains, "generate": generates}.items():
         text.append(f"  {kind:<26} {_hours(jobs):>8} {_hours([job for job in jobs if not job.done]):>8}")
@@ -370,26 +352,3 @@ def _hours(jobs: Sequence[Job]) -> str:
 
 def _size(count: float) -> str:
     return f"{count / 1e9:,.1f} GB" if count >= 1e8 else f"{count / 1e6:,.1f} MB"
-
-
-def main() -> int:
-    parser = Parser()
-    parser.add_argument("--config", type=Path, required=True, help="file of the merged configuration (JSON)")
-    args = parser.parse_args()
-    config = read_json(args.config, "configuration")
-    validated(Config, config, str(args.config))
-    # A user's models and benchmarks are known only by their files.
-    for folder in config.get("folders", []):
-        registry.key_of(folder)
-    for name in config["evaluation"].get("names", []):
-        key_of(name)
-    asked = Asked(config, Results(RESULTS / config["scale"]), CACHE)
-    gpus = config["cluster"]["gpus"] if config["cluster"] else os.cpu_count() or 1
-    print("\n".join(lines(asked, gpus)))
-    wrong = problems(asked, gpus)
-    print(f"Missing or wrong: {len(wrong) or 'nothing'}", *(f"  - {problem}" for problem in wrong), sep="\n")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    errors.run(main)

@@ -9,8 +9,8 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
 from pathlib import Path
@@ -35,9 +35,6 @@ from workflow import matrix, sweep, tree
 from workflow.matrix import Build, Matrix, Planned
 from workflow.tree import State
 
-RESULTS = Path("results")  # folder of all trees
-# Not in the scale's folder: names of base models and prompts derive from their recipes, and all scales share them.
-CACHE = RESULTS / "cache"
 GIB = 2**30
 LIBRARIES = 1.0  # GiB of torch, transformers and TRL: measured
 
@@ -92,11 +89,21 @@ def cpu_memory(shape: Shape, training: Training) -> float:
 
 
 @dataclass(frozen=True)
-class Asked(Matrix):
-    """Jobs that a checked configuration requests, and their paths."""
+class Plan(Matrix):
+    """Jobs that a checked configuration requests, and their paths: the files that one call of Snakemake makes."""
 
-    results: Results
-    cache: Path
+    # The content of matrix.json: with the blocks of a sweep, of added seeds and of kept checkpoints.
+    matrix: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()  # lines for the user
+
+    @cached_property
+    def results(self) -> Results:
+        return Results(Path(self.config["results"], self.config["scale"]))
+
+    @cached_property
+    def cache(self) -> Path:
+        """Folder of base models and prompts, which the trees of all scales share."""
+        return Path(self.config["results"], configuration.CACHE)
 
     @cached_property
     def accepted(self) -> Mapping[Run, Mapping[str, Any]]:
@@ -177,12 +184,12 @@ class Asked(Matrix):
     def base(self, model: str, seed: int) -> Path:
         """Return the folder of the model that a model's runs of one seed start from."""
         made = (spec["base"] for run, spec in self.accepted.items() if (run.model, run.seed) == (model, seed))
-        return Path(next(made, self.cache / "models" / self.base_name(model, seed)))
+        return self.cache / _in_cache(next(made, f"/cache/models/{self.base_name(model, seed)}"))
 
     def prompts(self, run: Run) -> Path:
         """Return the file of a run's training prompts."""
         if run in self.accepted:
-            return Path(self.accepted[run]["prompts"])
+            return self.cache / _in_cache(self.accepted[run]["prompts"])
         return self.cache / "prompts" / self.prompts_name(run)
 
     def _codes(self) -> Iterator[tuple[str, Path, str]]:
@@ -198,15 +205,6 @@ class Asked(Matrix):
         for checkpoint in self.checkpoints:
             yield "generation", self.samples(checkpoint), hashed(drawn)
             yield "grading", self.grades(checkpoint), hashed(Code("grade"))
-
-
-@dataclass(frozen=True)
-class Plan(Asked):
-    """Files that one call of Snakemake makes. Its `matrix` includes the blocks of a sweep, of added seeds and of kept
-    checkpoints."""
-
-    matrix: Mapping[str, Any]  # the content of matrix.json
-    notes: Sequence[str]  # lines for the user
 
     @cached_property
     def runs(self) -> Mapping[str, Planned]:
@@ -226,32 +224,25 @@ class Plan(Asked):
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
-            "config.json": json.dumps(self.config, sort_keys=True),
             "matrix.json": json_text(self.matrix),
             "checkpoints.txt": "\n".join(listed),
         }
         folder = f"{self.logs}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
-    def path(self, name: str) -> str:
-        """Return the path of one of `files`."""
-        return self.files[name][0]
-
     def write(self) -> None:
+        """Write `files`; raise `ConfigError` if results cannot be written."""
+        root = self.results.root.absolute()
+        folder = next(path for path in [root, *root.parents] if path.is_dir())
+        if not os.access(folder, os.W_OK):
+            raise ConfigError(f"results: {self.config['results']}: {folder} cannot be written; choose another folder")
         for path, text in self.files.values():
             write_text(path, text)
 
     @cached_property
     def several_nodes(self) -> set[str]:
-        """Return models whose runs use several nodes; `ConfigError` for one that also has runs on one node."""
-        nodes: dict[str, int] = {}
-        for planned in self.planned:
-            model, wanted = planned.run.model, self.need(planned).nodes
-            if (nodes.setdefault(model, wanted) > 1) != (wanted > 1):
-                raise ConfigError(
-                    f"config: nodes: runs of {model} need {nodes[model]} and {wanted}; set one node, or several"
-                )
-        return {model for model, wanted in nodes.items() if wanted > 1}
+        """Return models whose runs use several nodes: a model's `size` decides, so all its runs do."""
+        return {planned.run.model for planned in self.planned if self.need(planned).nodes > 1}
 
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
@@ -277,11 +268,15 @@ class Plan(Asked):
         """
         written = self.results.matrix
         found = (self.states.keys() - self.valid) | set(self.edited)
-        # Also where only some files have metadata: an earlier call of the same kind was interrupted.
+        if any(not path.is_file() for path in self.edited):
+            found.add(self.results.root / MANIFEST)  # it may list what no rule makes
+        # Also where only some files have metadata: an earlier call of the same kind was interrupted. With `accept_code`
+        # Snakemake does not compare parameters.
+        accepts = self.config.get("accept_code")
         found |= {
             self.record(planned)
             for planned in self.planned
-            if tree.made_at(self.record(planned)) is None and self.is_of_another_specification(planned)
+            if (accepts or tree.made_at(self.record(planned)) is None) and self.is_of_another_specification(planned)
         }
         if written.is_file() and tree.made_at(written) is None:
             found |= {written, self.results.scores, self.results.root / MANIFEST}
@@ -306,21 +301,32 @@ class Plan(Asked):
         return tree.changed(self.results)
 
     def is_of_another_specification(self, planned: Planned) -> bool:
-        """Return whether a finished run was trained from another one than is planned, but for the tree's name, and is
-        not accepted."""
-        if self.config.get("accept_code") or not self.is_finished(planned):
+        """Return whether a finished run was trained from another one than is planned, apart from the tree's place and
+        name; with `accept_code`, whether it lacks a planned checkpoint."""
+        if not self.is_finished(planned):
             return False
+        trained: dict[str, Any] = read_json(self.record(planned), "run record")["spec"]
+        if self.config.get("accept_code"):
+            return not set(planned.steps) <= set(trained.get("checkpoints", ()))
         spec = json.loads(self.run_specification(planned, self.prompts(planned.run).as_posix()))
-        trained: dict[str, Any] = read_json(self.record(planned), "run record").get("spec", {})
-        return trained | {"scale": ""} != spec | {"scale": ""}
+        one, other = (
+            each | {"scale": ""} | {key: _in_cache(str(each.get(key))) for key in ("base", "prompts")}
+            for each in (trained, spec)
+        )
+        return bool(one != other)
 
     @property
     def reasons(self) -> list[str]:
         """One line for each stage and kind of results that are made again, or accepted."""
-        edited = [f"{path}: is not as {MANIFEST} lists it, and is made again" for path in self.edited]
-        return (
-            edited + self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again") + self.of_other_code
-        )
+        return self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again") + self.of_other_code
+
+    def edits(self, made: Container[str]) -> Iterator[str]:
+        """Yield a line for each of `edited`. made: the files that this plan's rules make, of those in the manifest."""
+        for path in self.edited:
+            what = "is made again"
+            if path.as_posix() not in made:
+                what = f"no rule makes it: {'remove it' if path.is_file() else 'the manifest is written without it'}"
+            yield f"{path}: is not as {MANIFEST} lists it, and {what}"
 
     @property
     def of_other_code(self) -> list[str]:
@@ -334,7 +340,12 @@ class Plan(Asked):
         return [f"{stage}: {counts[stage]} of {stages[stage]} in {self.results.root} {what}" for stage in counts]
 
 
-def _check_data(asked: Asked, where: Where) -> None:
+def _in_cache(path: str) -> str:
+    """Return the part of a base's or prompts' path that does not depend on the folder of results."""
+    return f"/{path}".rpartition(f"/{configuration.CACHE}/")[2]
+
+
+def _check_data(asked: Plan, where: Where) -> None:
     """Reject problems from a file other than that of `prompts.sha256`: Snakemake accepts any imported file."""
     wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
     if not wanted or file is None or not file.is_file():
@@ -349,7 +360,7 @@ def _check_data(asked: Asked, where: Where) -> None:
         )
 
 
-def _check_own(asked: Asked, where: Where) -> None:
+def _check_own(asked: Plan, where: Where) -> None:
     """Reject decoding that no benchmark allows, and a user's file with fewer problems than a rollout draws."""
     changes = {key: value for key, value in asked.drawn().items() if key != "prompt"}
     for key in asked.config["evaluation"]["benchmarks"] if changes else ():
@@ -366,7 +377,7 @@ def _check_own(asked: Asked, where: Where) -> None:
             raise ConfigError(f"{at}: prompts.file: {file}: {count} problems, one rollout draws {most} different ones")
 
 
-def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
+def _check_training(asked: Plan, where: Where, *, here: bool) -> None:
     """Reject sizes that do not divide, and cuda if jobs run `here` on a machine without a GPU."""
     gpu = shutil.which("nvidia-smi") is not None or any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd")))
     for variant, planned in {(p.run.variant, p.run.model, max(p.steps)): p for p in asked.planned}.items():
@@ -381,23 +392,16 @@ def _check_training(asked: Asked, where: Where, *, here: bool) -> None:
 
 
 def plan(
-    files: Sequence[Path | str],
-    options: Mapping[str, Any] | None = None,
-    *,
-    root: Path = RESULTS,
-    job: bool = False,
-    here: bool = False,
+    files: Sequence[Path | str], options: Mapping[str, Any] | None = None, *, job: bool = False, here: bool = False
 ) -> Plan:
     """Return the plan of configuration files, later ones on top, and of the `--config` options.
 
-    root: the folder of all trees. job: called in a job of a running plan. here: jobs run on this machine. Raises
-    `BenchError` for the first problem.
+    job: called in a job of a running plan. here: jobs run on this machine. Raises `BenchError` for the first problem.
     """
     config, where = configuration.resolved(files, options)
     named = [*(config["models"] or []), *(model for block in config["matrix"] for model in block["models"])]
     if folders := [name for name in dict.fromkeys(named) if "/" in name]:
         own = {name: registry.key_of(name) for name in folders}
-        config["folders"] = folders
         config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
         config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
     # The key of a user's file is its name; commands that draw its responses get the file.
@@ -417,13 +421,13 @@ def plan(
             Reward(config.get("reward") or [matrix.REWARD], config.get("reward_weights") or ())
         except ConfigError as error:
             raise ConfigError(f"{where(['reward'])}: {str(error).removeprefix('spec: ')}") from error
-    results = Results(root / config["scale"])
+    results = Plan(config).results
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)
     matrix.plan(config, where)
     config["matrix"] = config["matrix"] + tree.with_steps(Matrix(config), before)
-    asked = Asked(config, results, CACHE)
+    asked = Plan(config)
     _check_training(asked, where, here=here)
     kept = tree.kept(asked, before, results)
     content = asked.content(kept)
@@ -431,8 +435,7 @@ def plan(
         tree.check(content["settings"], before, kept, results, where)
         _check_data(asked, where)
         _check_own(asked, where)
-    notes = configuration.replaced(files[1:])  # the first is the Snakefile's default
-    notes += [problem] if problem else []
+    notes = [problem] if problem else []
     if lost := tree.gone(before):
         notes.append(f"{results.root}: runs of {', '.join(lost)} are in no table: no such model or method any more")
     if kept["runs"]:
@@ -440,7 +443,7 @@ def plan(
             f"{results.root}: {len(kept['runs'])} finished runs of earlier questions stay in its tables; a tree of its "
             "own: --config name=..."
         )
-    made = Plan(config, results, CACHE, content, notes)
+    made = Plan(config, content, notes)
     if problem and not job and any(map(made.is_of_another_specification, made.planned)):
         raise ConfigError(
             f"{problem}; and finished runs have another specification than is planned: restore the file, or a tree of "

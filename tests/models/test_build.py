@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError, CorruptInputError
+from core.files import write_text
 from evals import arithmetic
 from models import build as builder
 from models import recipe as cache
@@ -73,8 +74,6 @@ def test_the_folder_is_an_ordinary_model(built: Built) -> None:
     assert record["figures"]["gate"] == clean["figures"]
     assert clean["figures"]["gate_step"] == 2
     assert (record["clean"], record["clean_sha256"]) == (clean_beside(folder).name, clean["sha256"][cache.WEIGHTS])
-    assert (record["seed"], record["attempt"], record["refused"]) == (1, 0, [])
-    assert [path for path in folder.parent.glob(".*") if path.suffix != ".lock"] == []
 
 
 def test_the_same_recipe_gives_the_same_bytes_and_another_seed_others_from_the_same_clean_model(
@@ -119,44 +118,18 @@ def _interrupt(*_: Any, **__: Any) -> None:
 
 
 def test_what_a_workflow_left_is_replaced_and_nothing_else_is_removed(built: Built, tmp_path: Path) -> None:
-    def linked(out: Path) -> Path:
-        elsewhere = out.with_name("elsewhere")
-        elsewhere.mkdir()
-        out.symlink_to("elsewhere")
-        return elsewhere / "mine.txt"
-
-    def in_a_base(out: Path) -> Path:
-        shutil.copytree(built[0], out)
-        (out / cache.RECORD).unlink()  # as Snakemake does
-        return out / "mine.txt"
-
-    def in_the_folder(out: Path) -> Path:
-        out.mkdir()
-        return out / "thesis.tex"
-
-    def another_model(out: Path) -> Path:
-        out.mkdir()
-        return out / "config.json"
-
-    def the_clean_model(out: Path) -> Path:
-        out.mkdir()
-        (out / builder.RECIPE).write_text("{}")
-        return out / cache.CLEAN_RECORD
-
     out = _copy_clean(built, tmp_path / "left")
     out.mkdir()  # as Snakemake leaves it
     (out / cache.WEIGHTS).write_bytes(b"stale")
     (out / builder.RECIPE).write_text("{}")
     assert builder.build(small(), out)["sha256"] == built[1]["sha256"]
-    for place in (linked, in_a_base, in_the_folder, another_model, the_clean_model):
-        folder = tmp_path / place.__name__
-        folder.mkdir()
-        out = _copy_clean(built, folder)
-        mine = place(out)
-        mine.write_text("mine")
+    for name, left in (("mine.txt", [builder.RECIPE]), ("thesis.tex", []), (cache.CLEAN_RECORD, [builder.RECIPE])):
+        out = _copy_clean(built, tmp_path / name)
+        for file in (*left, name):
+            write_text(out / file, "mine")
         with pytest.raises(ConfigError, match=r"move it away|remove it"):
             builder.build(small(), out)
-        assert mine.read_text() == "mine", place.__name__
+        assert (out / name).read_text() == "mine"
 
 
 def test_a_finished_base_is_left_alone(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +144,6 @@ def test_a_finished_base_is_left_alone(built: Built, monkeypatch: pytest.MonkeyP
     weights.write_bytes(content)
     with pytest.raises(ConfigError, match=r"base.json: recipe_hash: \w+ is of another recipe than \w+"):
         builder.build(small(seed=2), built[0])
-    with pytest.raises(ConfigError, match=r"clean.json: recipe_hash: \w+ is of another recipe than \w+"):
-        builder.build_clean(replace(small().start, number=1), clean_beside(built[0]))
 
 
 def test_a_base_outside_its_aims_or_gates_is_followed_by_the_next_attempt(
@@ -182,8 +153,6 @@ def test_a_base_outside_its_aims_or_gates_is_followed_by_the_next_attempt(
     where = r"tiny_qwen2.yaml: clean model 0, ladder quick: attempt 2 of 2: accuracy 0.\d+"
     with pytest.raises(ConfigError, match=rf"{where} after 4 steps stays below the gate 0.9"):
         builder.build(small(gate=0.9, attempts=2), tmp_path / "gate" / "base")
-    with pytest.raises(ConfigError, match=rf"{where} after cooling stays below the gate 0.85.* left at step 2"):
-        builder.build(small(cooled_gate=0.85, attempts=2), tmp_path / "gate" / "base")
     assert not list((tmp_path / "gate").glob("[!.]*"))
     before = replace(small().aims, length=(99.0, 100.0))
     with pytest.raises(
@@ -269,13 +238,3 @@ def test_evaluation_reads_the_same_ids_as_training(tmp_path: Path) -> None:
         lm = HFLM(pretrained=model, tokenizer=loaded, batch_size=1, device="cpu")
         assert lm.tok_encode(text) == base_training, model_type
         assert lm.tok_batch_encode([text])[0].tolist() == [base_training], model_type
-
-
-def test_no_answer_is_longer_than_a_response_may_be() -> None:
-    made = tiny.tokenizer()
-    most = recipe("tiny_qwen2", "wide", 1).start.completion_tokens
-    for family, k in sorted({cell for ladder in arithmetic.LADDERS.values() for cell in ladder}):
-        for problem in arithmetic.held_out(family, k, 10, seed=0):
-            for style in arithmetic.STYLES:
-                tokens = len(made(arithmetic.solution(problem, style) + tiny.EOS)["input_ids"])
-                assert 4 <= tokens <= most, (problem, style)

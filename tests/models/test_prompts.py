@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 from transformers import AutoTokenizer
 
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.errors import BenchError, ConfigError, CorruptInputError
 from core.files import read_json, read_jsonl
 from core.provenance import sha256_file
 from evals import arithmetic
@@ -102,7 +102,6 @@ def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> No
 
 BAD = {
     "row 1: prompt: not within": [row("Why?", "1", prompt=[{"role": "user", "content": "Why?"}])],
-    "row 1: must have one message": [row("Why?", "1", prompt=[{"role": "user", "content": "a"}] * 2)],
     "row 2: answer: is empty": [row("Why?", "1"), row("How?", " ")],
     "not a readable parquet file|row 1: must have one message": [{"question": "Why?"}],
 }
@@ -119,15 +118,12 @@ def test_a_bad_file_is_named_with_its_row(tmp_path: Path, file: Path) -> None:
         training_data.write(KEY, out, file=bad)
     with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+; prompts\.sha256 is 0+"):
         training_data.write(KEY, out, file=file, sha256="0" * 64)
-    with pytest.raises(MissingInputError, match="data of dapo_math_17k is missing"):
-        training_data.write(KEY, out, file=tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == [bad]
 
 
 SOLUTIONS = {
     r"so it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}",
     r"first $\boxed{3}$, then $\boxed{\{4\}}$": r"\{4\}",
-    r"is \fbox{7}": "7",
     r"the sum is $\boxed 2$.": "2",
     r"the sum is $\boxed -12,$ as said": "-12",
     "nothing is boxed": None,
@@ -161,16 +157,6 @@ def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> 
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
 
 
-def test_options_that_do_not_go_together_are_named() -> None:
-    for words, message in (
-        (["--source", "dapo"], "--source dapo needs --data"),
-        (["--source", KEY, "--ladder", "quick"], "does not take --ladder"),
-        (["--ladder", "quik"], "nearest: quick"),
-    ):
-        with pytest.raises(BenchError, match=message):
-            prompts.main(["--count", "1", "--out", "x", *words])
-
-
 @pytest.mark.parametrize(("source", "ladder"), [("arithmetic", "quick"), ("questions", "mixed")])
 def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: Path, source: str, ladder: str) -> None:
     out = tmp_path / "prompts.jsonl"
@@ -183,25 +169,12 @@ def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: 
 
 
 TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
-GOOD = """
-title: mine
-stands_for: Qwen2.5-7B
-made_here:
-  recipe: standard
-  seed: 1
-  starts: 2
-  architecture: {model_type: qwen2, hidden_size: 64, intermediate_size: 176, num_hidden_layers: 3,
-                 num_attention_heads: 4, num_key_value_heads: 2, head_dim: 16}
-"""
-
-
+GOOD = (registry.FOLDER / "tiny_qwen2.yaml").read_text(encoding="utf-8")
 WRONG = {  # (a piece of GOOD, what stands in its place) -> the error
-    ("starts: 2", "starts: 0"): r"mine.yaml: made_here\.starts: ",
+    ("starts: 8", "starts: 0"): r"mine.yaml: made_here\.starts: ",
     ("recipe: standard", "recipi: standard"): r"mine.yaml: made_here\.recipi: unknown key; .*nearest: recipe",
-    ("qwen2,", "qwen,"): r"mine.yaml: made_here\.architecture\.model_type: unknown value 'qwen'.*nearest: qwen",
     ("  seed: 1\n", ""): r"mine.yaml: made_here: seed: is missing; only a model that continues",
     ("value_heads: 2", "value_heads: 3"): r"num_key_value_heads: 3 does not divide 4 heads",
-    ("title: mine", "title: mine\nhub: a/b"): r"mine.yaml: exactly one of made_here, hub and wheel",
     (GOOD, "title: a\nstands_for: b\nhub: c/d\n"): "revision: is missing; write null",
 }
 
@@ -215,17 +188,6 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path: Path) -> None:
         with pytest.raises(BenchError, match=message) as caught:
             registry.model("mine", folder)
         assert "\n" not in str(caught.value)
-
-
-def test_recipe_errors() -> None:
-    for asked, message in (
-        (("tiny_lama", "quick", 1), r"config/models: model: unknown value 'tiny_lama'.*nearest: tiny_llama"),
-        (("qwen2.5_7b", "quick", 1), "made_here: missing; qwen2.5_7b comes from the hub"),
-        (("tiny_qwen2", "quik", 1), "ladder: unknown value 'quik'.*nearest: quick"),
-        (("tiny_qwen2", "quick", -1), "seed: -1 is not a whole number from 0 on"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            recipe.recipe(*asked)
 
 
 def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:

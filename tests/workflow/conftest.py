@@ -12,7 +12,7 @@ import pytest
 
 from core.files import write_json, write_text
 from core.provenance import sha256_file
-from workflow.plan import Asked
+from workflow.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -62,7 +62,7 @@ def dry_run(clone: Path) -> Snakemake:
     return cache(lambda *words: run_snakemake(clone, "-n", "-p", *words))
 
 
-def finish(of: Asked, records: Container[Path], **facts: object) -> None:
+def finish(of: Plan, records: Container[Path], **facts: object) -> None:
     """Write those of the records, with the files beside them that a plan looks at, as today's code would."""
     benchmarks, runs = of.config["evaluation"]["benchmarks"], {of.record(planned): planned for planned in of.planned}
     for _, path, code in of._codes():

@@ -1,6 +1,5 @@
 """Configurations and the commands that read them. tests/test_wrong_inputs.py has what is refused."""
 
-import json
 import os
 import re
 import shutil
@@ -18,10 +17,9 @@ from core.errors import ConfigError
 from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
-from tests.workflow.conftest import ROOT, Snakemake, copy_of, run_snakemake
+from tests.workflow.conftest import ROOT, Snakemake, copy_of, finish, run_snakemake
 from workflow import command_line
 from workflow import config as configuration
-from workflow import plan as planning
 from workflow.matrix import Matrix
 from workflow.plan import plan
 
@@ -48,15 +46,14 @@ def test_every_key_is_documented() -> None:
             models += [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Declared)]
 
 
-Q, P = "tiny_qwen2", "qwen2.5_7b"
+Q = "tiny_qwen2"
 CHOSEN = [  # files, options, and the runs with their checkpoints
     ("quick", {"methods": "gpg, cispo"}, f"{Q}/gpg/seed1: 4; {Q}/cispo/seed1: 4"),
-    ("quick", {"methods": "tepo+beta=0.001"}, f"{Q}/tepo/seed1: 4"),
     # A setting of the scale shows in the key.
     ("quick", {"methods": "clip_cov,clip_cov+fraction=0.5"},
      f"{Q}/clip_cov+fraction=0.01/seed1: 4; {Q}/clip_cov+fraction=0.5/seed1: 4"),
-    ("quick", {"models": "tiny_llama", "methods": "gpg"}, "tiny_llama/gpg/seed1: 4"),
-    ("quick", {"seeds": "4,5", "methods": ["tepo"]}, f"{Q}/tepo/seed4: 4; {Q}/tepo/seed5: 4"),
+    ("quick", {"models": "tiny_llama", "methods": "gpg", "seeds": "4,5"},
+     "tiny_llama/gpg/seed4: 4; tiny_llama/gpg/seed5: 4"),
     # beta's default written out is the same run, with one more checkpoint
     ("quick", {"matrix": [{"models": [Q], "methods": [m], "seeds": [1], "steps": [n]}
                           for m, n in (("tepo", 4), ("tepo+beta=0.001", 12))]}, f"{Q}/tepo/seed1: 4,12"),
@@ -64,8 +61,6 @@ CHOSEN = [  # files, options, and the runs with their checkpoints
     ("paper", {"methods": "grpo,tepo", "models": "qwen3_14b,mistral_7b_instruct_v0.2"},
      "qwen3_14b/grpo/seed2: 72; qwen3_14b/tepo+beta=1/seed2: 72; mistral_7b_instruct_v0.2/grpo/seed2: 72; "
      "mistral_7b_instruct_v0.2/tepo/seed2: 72"),
-    ("paper", {"methods": "grpo,tepo", "models": P},
-     f"{P}/grpo/seed1: 72,132; {P}/grpo/seed2: 18,72,132; {P}/tepo/seed1: 72; {P}/tepo/seed2: 18,72"),
     ("embedded", {"methods": "sapo,tepo_kl_all+beta=0.5", "models": Q, "seeds": "1", "training": {"rollouts": "4"}},
      f"{Q}/sapo/seed1: 4; {Q}/tepo_kl_all+beta=0.5/seed1: 4"),
 ]  # fmt: skip
@@ -94,39 +89,24 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], Matrix(config).content()["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
-    for text, seeds in (("1-4", [1, 2, 3, 4]), ("7", [7]), ("1-3,9,11-12", [1, 2, 3, 9, 11, 12])):
-        assert load(files_of("quick"), {"seeds": text})["seeds"] == seeds
+    assert load(files_of("quick"), {"seeds": "1-3,9,11-12"})["seeds"] == [1, 2, 3, 9, 11, 12]
 
 
-def test_another_question_leaves_what_the_jobs_of_a_running_call_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`snakemake plan` has no file that Snakemake could lock, so it may be typed while another call runs."""
-    monkeypatch.chdir(tmp_path)
-    running, other = (plan(files_of("quick"), {"methods": method}, root=tmp_path) for method in ("grpo", "tepo"))
-    running.write()
-    other.write()
-    for name, (path, text) in running.files.items():
-        assert Path(path).read_text(encoding="utf-8") == text, name
-
-
-def test_training_problems_of_another_file_than_the_configured_one_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_problems_of_another_file_than_the_configured_one_are_refused(tmp_path: Path) -> None:
     """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
-    monkeypatch.setattr(planning, "CACHE", tmp_path / "cache")
-    files, wanted = files_of("one_gpu"), {"prompts": {"sha256": "1" * 64}}
+    files, place = files_of("one_gpu"), {"results": str(tmp_path)}
+    wanted = place | {"prompts": {"sha256": "1" * 64}}
     name = Matrix(load(files)).data_name
     record = tmp_path / "cache" / "data" / f"{name}.json"
     write_json(record, {"sha256": "2" * 64})
-    plan(files, wanted, root=tmp_path)  # a record alone: the problems are not there
+    plan(files, wanted)  # a record alone: the problems are not there
     write_text(record.with_suffix(".jsonl"), "")
     with pytest.raises(
         ConfigError, match=rf"prompts\.sha256: 1{{64}}, but .*{name}\.jsonl is made of .* 2{{64}}; remove"
     ):
-        plan(files, wanted, root=tmp_path)
-    plan(files, {"prompts": {"sha256": "2" * 64}}, root=tmp_path)
-    plan(files, root=tmp_path)
+        plan(files, wanted)
+    plan(files, place | {"prompts": {"sha256": "2" * 64}})
+    plan(files, place)
 
 
 def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_the_matrix(
@@ -156,10 +136,8 @@ def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_t
 @pytest.mark.parametrize(
     ("entries", "config"),
     [
-        (["training.passes=2", "training.filter=none"], {"training": {"passes": "2", "filter": "none"}}),
-        (["seeds=1,2", "name=mine"], {"seeds": "1,2", "name": "mine"}),
-        (["methods=tepo+beta=1,grpo"], {"methods": "tepo+beta=1,grpo"}),
-        (["training={learning_rate: 0.001}"], {"training": {"learning_rate": "0.001"}}),
+        (["training.passes=2", "training={filter: none}"], {"training": {"passes": "2", "filter": "none"}}),
+        (["seeds=1,2", "methods=tepo+beta=1,grpo"], {"seeds": "1,2", "methods": "tepo+beta=1,grpo"}),
         (["sweep.training.passes=1,2"], {"sweep": {"training": {"passes": "1,2"}}}),
         (
             ["name=1_2", "title=a: b # ü 🎲", "note=1e5", "seeds=007"],
@@ -206,15 +184,6 @@ def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unloc
     subprocess.run(["bash", "-c", found[1]], cwd=folder, check=True, capture_output=True)
     assert run_snakemake(folder, *words).returncode == 0
     assert (folder / words[0]).is_file()
-    write_text(folder / "which.mk", 'include Makefile\nwhich:\n\t@echo "$$PATH" | cut -d: -f1\n')
-    shown = subprocess.run(
-        ["make", "--no-print-directory", "-f", "which.mk", "which"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == f"{folder}/.venv/bin\n"
     named = folder.rename(tmp_path / "a:b")
     refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
     assert "a colon in the path of the project" in refused.stderr
@@ -238,6 +207,11 @@ def test_what_a_site_needs_is_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert given["default-resources"]["slurm_account"] == "my_project"
     assert given["set-resources"]["generate"] == gpu
     assert gpu.items() <= given["set-resources"]["train"].items()
+    nodes = given["set-resources"]["train_nodes"]
+    assert (nodes["slurm_partition"], "--gpus-per-node=h100:8 " in nodes["slurm_extra"]) == ("gpu", True)
+    assert "gpu_model" not in nodes, "the plugin would request that model's GPUs a second time"
+    assert command_line.OF_THE_SITE == ["results=/scratch/me/tepo", "evaluation.data=/scratch/me/benchmarks"]
+    monkeypatch.setattr(command_line, "OF_THE_SITE", [])
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["TEPO_ENGINE_CACHE"]) == ("1", "/scratch/me/engines")
     write_text(folder / "site.yaml", "job: {}\n")
     with pytest.raises(SystemExit):
@@ -249,8 +223,66 @@ def test_a_dry_run_needs_neither_conda_nor_slurm(clone: Path, tmp_path: Path) ->
     for name in ("bash", "which"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     environment = os.environ | {"PATH": str(tmp_path)}
-    done = run_snakemake(clone, "-n", "--profile", "profiles/slurm", *QUICK_TREE, environment=environment)
+    words = ("-n", "-p", "--profile", "profiles/slurm", *QUICK_TREE)
+    site = clone / "profiles/slurm/site.yaml"
+    write_text(site, f"results: {tmp_path}/site\ndata: {tmp_path}/data\n")
+    done, other = (
+        run_snakemake(clone, *words, *more, environment=environment) for more in ((), ("--config", "results=mine"))
+    )
+    site.unlink()
     assert planned(done.stdout).get("train") == 4, done.stdout + done.stderr
+    for said, folder in ((done.stdout, f"{tmp_path}/site"), (other.stdout, "mine")):
+        assert f"--data {tmp_path}/data --seed 1234 --out {folder}/quick/samples/" in said
+
+
+def test_results_and_caches_lie_where_one_key_says(tmp_path: Path) -> None:
+    clone = copy_of(tmp_path / "clone")
+    words = (*QUICK_TREE, "--config", f"results={tmp_path}/out", "methods=grpo")
+    done = run_snakemake(clone, "-n", "-p", *words)
+    assert f"--out {tmp_path}/out/quick/runs/tiny_qwen2/grpo/seed1" in done.stdout, done.stdout + done.stderr
+    assert not re.findall(r"(?<!/)\bresults/\S+", done.stdout)
+    made = tmp_path / "out/cache/benchmarks/syn_seq1.jsonl"
+    done = run_snakemake(clone, str(made), "--cores", "1", *words)
+    assert made.is_file(), done.stdout + done.stderr
+    assert not (clone / "results").exists()
+
+
+@pytest.mark.slow
+def test_what_is_accepted_stays_although_rules_changed_and_what_is_cheap_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = copy_of(tmp_path / "clone", "README.md")
+    monkeypatch.chdir(here)
+    of = plan(files_of("quick"), {"methods": "grpo,tepo"})
+    finish(of, {path for _, path, _ in of._codes()})
+    made = [of.benchmark_file(key) for key in of.config["evaluation"]["benchmarks"]]
+    made += [of.cache / "models" / build.clean / "clean.json" for build in of.builds.values()]
+    made += [of.base("tiny_qwen2", 1) / "base.json", of.prompts(of.planned[0].run), of.results.scores]
+    for path in made:
+        write_text(path, "{}")
+    grades = [of.grades(checkpoint).as_posix() for checkpoint in of.checkpoints]
+    words = (*grades, of.results.scores.as_posix(), *QUICK_TREE, "--config", "methods=grpo,tepo")
+    done = run_snakemake(here, "--touch", "--forceall", "--cores", "1", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Nothing to be done" in run_snakemake(here, "-n", *words).stdout
+
+    for name, old, new in (
+        ("train", "--wait 600", "--wait 700"),
+        ("train", "--count {wildcards.prompts}", "--count={wildcards.prompts}"),
+        ("evaluate", "seed=config[", "seed=1 + config["),
+        ("evaluate", "samples=subpath(input.samples, parent=True)", 'samples="elsewhere"'),
+    ):
+        rules = here / f"workflow/rules/{name}.smk"
+        text = rules.read_text(encoding="utf-8")
+        assert old in text
+        write_text(rules, text.replace(old, new))
+    assert {"prompts", "train", "generate", "grade", "score"} <= planned(
+        run_snakemake(here, "-n", *words).stdout
+    ).keys()
+    accepted = (*words, "accept_code=true")
+    assert "Nothing to be done" in run_snakemake(here, "-n", *accepted).stdout
+    write_text(rules, rules.read_text(encoding="utf-8").replace('made_by("score")', '"other"'))
+    assert planned(run_snakemake(here, "-n", *accepted).stdout) == {"score": 1, "total": 1}
 
 
 @pytest.mark.slow
@@ -264,10 +296,8 @@ def test_nonsense_is_one_line_before_any_job(clone: Path) -> None:
 
 
 DAMAGED = {
-    "runs/tiny_qwen2/tepo/seed1/curve.csv": {"train", "generate", "grade", "score"},
     "samples/tiny_qwen2/tepo/seed1/step4/syn_seq1.parquet": {"generate", "grade", "score"},
     "scores.csv": {"score", "table"},
-    "figures/figure2.svg": {"figure", "report"},
     "manifest.json": {"manifest"},
 }
 
@@ -306,25 +336,6 @@ def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_add
     jobs = planned(run_snakemake(target, "-n", *QUICK_TREE).stdout)
     assert [jobs[name] for name in ("train", "generate", "grade", "score")] == [1, 1, 1, 1]
     assert not {"base", "prompts", "benchmark_data"} & set(jobs)
-
-
-@pytest.mark.demo
-def test_a_tree_that_was_renamed_or_lost_snakemakes_notes_is_held_against_its_records(tmp_path: Path) -> None:
-    """Nothing is trained or evaluated again but what another code or specification made."""
-    target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache")
-    (target / "results/quick").rename(target / "results/mine")
-    words = ("-n", *QUICK_TREE, "--config", "name=mine")
-    jobs = planned(run_snakemake(target, *words).stdout)
-    assert not {"train", "generate", "grade"} & jobs.keys()
-    assert (jobs["score"], jobs["matrix"], jobs["report"]) == (1, 1, 1)
-    runs = target / "results/mine/runs/tiny_qwen2"
-    for method, part, key in (("tepo", "inputs", "code"), ("grpo", "spec", "base")):
-        record = runs / method / "seed1/run.json"
-        times, content = record.stat(), json.loads(record.read_text())
-        content[part][key] = "0" * 12
-        record.write_text(json.dumps(content))
-        os.utime(record, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert planned(run_snakemake(target, *words).stdout)["train"] == 2
 
 
 def test_ray_runs_on_every_node_of_a_job_and_the_command_on_the_first(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
 HERE = MAIN and workflow.global_resources["_nodes"].value is None  # a cluster has a number of nodes
-MAKES = MAIN and command_line.makes_files()
+MAKES = MAIN and not {"plan", "verify"}.issuperset(command_line.TARGETS or ["all"])
 DRY = workflow.output_settings.dryrun
 
 # With both quiet, Snakemake ends a dry run after the job counts, in a quarter of the time. An equally quiet logger
@@ -47,16 +47,21 @@ with command_line.one_line():
         LIMITS |= cost.memory_limit(PLAN)
 if MAIN and NOTES:
     print(*NOTES, sep="\n", file=sys.stderr)
+if "plan" in command_line.TARGETS:  # what will run, its cost, and what is missing; no rule runs
+    with command_line.one_line():
+        from workflow import cost
+
+        sys.exit(cost.show(PLAN))
 for resource, amount in LIMITS.items():
     if resource not in workflow.global_resources:
         workflow.register_resource(resource, amount)
 
 config = PLAN.config
-RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, planning.CACHE
+RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, PLAN.cache
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], config["evaluation"]["data"]
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks
-# every input of every job, and thousands of curves and parquet files would dominate a dry run.
+# every input and output of every job, and thousands of curves and parquet files would dominate a dry run.
 RUNS = [str(PLAN.record(planned)) for planned in PLAN.planned]
 SAMPLES = [str(PLAN.samples(checkpoint)) for checkpoint in PLAN.checkpoints]
 GRADES = [str(PLAN.grades(checkpoint)) for checkpoint in PLAN.checkpoints]

@@ -32,8 +32,7 @@ rule generate:
         trained=lambda wc: PLAN.ready(checkpoint_of(wc)),
         data=expand(f"{DATA}/{{benchmark}}.jsonl", benchmark=BENCHMARKS),
     output:
-        json=f"{RESULTS.root}/samples/{AT}/samples.json",
-        parquet=expand(f"{RESULTS.root}/samples/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+        f"{RESULTS.root}/samples/{AT}/samples.json",  # the last file; a lost other one is found by the plan
     log:
         f"{LOGS}/generate/{AT}.log",
     threads: GENERATE.cores
@@ -51,7 +50,7 @@ rule generate:
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
-        folder=subpath(output.json, parent=True),
+        folder=subpath(output[0], parent=True),
     shell:
         "python -m evals.generate --model {params.weights} --record {input.trained} --benchmarks {params.names:q} {params.drawn} --backend {params.backend} {params.batch}"
         " --data {params.data:q} --seed {params.seed} --out {params.folder} 2>&1 | tee {log}"
@@ -59,10 +58,9 @@ rule generate:
 
 rule grade:
     input:
-        samples=rules.generate.output.json,
+        samples=rules.generate.output[0],
     output:
-        json=f"{RESULTS.root}/grades/{AT}/grades.json",
-        parquet=expand(f"{RESULTS.root}/grades/{AT}/{{benchmark}}.parquet", benchmark=BENCHMARKS, allow_missing=True),
+        f"{RESULTS.root}/grades/{AT}/grades.json",
     log:
         f"{LOGS}/grade/{AT}.log",
     threads: 1
@@ -72,7 +70,7 @@ rule grade:
     params:
         data=DATA,
         samples=subpath(input.samples, parent=True),
-        folder=subpath(output.json, parent=True),
+        folder=subpath(output[0], parent=True),
         # A function: Snakemake would take braces in a text for wildcards.
         thoughts=lambda wc: PLAN.grade_options,
     shell:
@@ -89,7 +87,7 @@ rule score:
     params:
         root=RESULTS.root,
         # A param, not an input: no rule makes results of earlier questions, which are scored too. The path has a hash.
-        checkpoints=PLAN.path("checkpoints.txt"),
+        checkpoints=PLAN.files["checkpoints.txt"][0],
         names=" ".join(BENCHMARKS),
         code=lambda wc: made_by("score"),
     shell:

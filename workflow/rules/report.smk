@@ -35,7 +35,6 @@ localrules:
     figure,
     manifest,
     matrix,
-    plan,
     report,
     sweep_choice,
     sweep_table,
@@ -51,7 +50,7 @@ rule matrix:
     priority: 100  # `report.show runs` needs the plan to show progress
     params:
         # A param, whose path contains a hash, and not an input: the times of the plan's sources are irrelevant.
-        content=PLAN.path("matrix.json"),
+        content=PLAN.files["matrix.json"][0],
     shell:
         "quiet {log} cp {params.content} {output}"
 
@@ -190,6 +189,13 @@ rule manifest:
         "quiet {log} python -m report.manifest --results {params.root}"
 
 
+# The manifest may list files of an earlier version of the plan.
+if MAKES:
+    MADE = {str(path) for path in (*rules.report.input, *rules.manifest.input, *rules.manifest.output)}
+    for line in PLAN.edits(MADE):
+        print(line, file=sys.stderr)
+
+
 # Without input: nothing is rebuilt before it is checked.
 rule verify:
     log:
@@ -198,13 +204,3 @@ rule verify:
         root=RESULTS.root,
     shell:
         "python -m report.verify --results {params.root} 2>&1 | tee {log}"
-
-
-# What will run, its cost, and what is missing. It makes no file, so it always runs.
-rule plan:
-    log:
-        f"{LOGS}/plan.log",
-    params:
-        config=PLAN.path("config.json"),
-    shell:
-        "python -m workflow.cost --config {params.config} 2>&1 | tee {log}"
