@@ -171,7 +171,8 @@ def _commit(environment: Mapping[str, Any]) -> str:
 def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning. missing: sentences on gaps in the tables."""
     sentences = [f"{run['run'].path.as_posix()}: {run['state']}." for run in runs if run["state"] != "finished"]
-    sentences += [*missing, *_hidden_answers(tree), *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]
+    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
+    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
     if any((run["record"].get("environment") or {}).get("dirty") for run in runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
@@ -184,3 +185,23 @@ def _hidden_answers(tree: Tree) -> Iterator[str]:
     for verdict, meaning in HIDING.items():
         if total := sum(count[verdict] or 0 for count in counts):
             yield f"{total} responses {meaning}."
+
+
+def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each input that runs should share and do not."""
+    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
+    for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
+        inputs = record.get("inputs") or {}
+        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
+        base = tree.base(run.model, run.seed) or run.seed
+        for share, what, value in (
+            (run.variant, "prompts", inputs.get("prompts")),
+            (run.variant, "training settings", record["spec"].get("training")),
+            (base, "base weights", inputs.get("base")),
+        ):
+            found.setdefault((run.model, share, what), []).append(value)
+    return [
+        f"{model}: runs differ in {what}: their rows differ in more than the method."
+        for (model, _, what), values in found.items()
+        if any(value != values[0] for value in values)
+    ]

@@ -6,8 +6,9 @@ and truncation; `report.show runs`: progress of the runs, and the table of all r
 import math
 import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
 from itertools import zip_longest
 from pathlib import Path
@@ -18,8 +19,9 @@ from core import errors, lock
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, read_csv, read_growing_csv, read_text
 from core.layout import Run
+from core.provenance import sha256_file
 from evals.scores import read_rows
-from evals.tree import Tree, open_or_kept
+from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
 from report import markdown, rows, tables, view
 from report.rows import RUNS
 
@@ -162,6 +164,15 @@ def _words(text: str) -> str:
     ).strip()
 
 
+def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each of these files that differs from the tree's manifest; none without a manifest."""
+    if (tree.root / MANIFEST).is_file():
+        listed = read_manifest(tree.root)["files"]
+        for path in (tree.root / name for name in names if name in listed):
+            if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
+                yield f"{path}: edited since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
+
+
 # `report.show runs`, read from the run folders while they are being written.
 
 STATES = ("done", "running", "stopped", "waiting")
@@ -213,6 +224,8 @@ def main() -> None:
     tree = open_or_kept(args.results or Path("results") / args.scale)
     width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
+    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
+        print(f"note: {line}", file=sys.stderr)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from core import lock
+from core.files import write_json
 from core.layout import Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
-from evals.tree import Tree
-from report import show, tables
+from evals.tree import MANIFEST, Tree
+from report import manifest, show, tables
 from tests.report.conftest import Command
+from tests.report.finished import replace
 from tests.report.tables import filled, rows
 
 SUFFIXES = (".csv", ".md", ".tex", ".tidy.csv")
@@ -47,6 +49,18 @@ def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, comma
     shares = [[row[name] for name in ("score", "pass_at_k", "maj_at_k")] for row in rows]
     shown = [["-" if share is None else f"{100 * share:.2f}" for share in of_row] for of_row in shares]
     assert [line.split()[3:6] for line in out.splitlines()[1:-1]] == shown
+
+
+def test_show_names_a_file_that_was_edited_since_the_manifest(scored_copy: Tree, command: Command) -> None:
+    tables.write(scored_copy, "1")
+    write_json(scored_copy.root / MANIFEST, manifest.build(scored_copy))
+    assert command(show.main, "table1", "--results", scored_copy.root)[2] == ""
+    for path in (scored_copy.layout.scores, scored_copy.layout.tables / "table1.tidy.csv"):
+        replace(path, r"0\.\d\d", "0.11")
+        assert (
+            f"note: {path}: edited since"
+            in command(show.main, "table1", "--results", path.parents[path.parent.name == "tables"])[2]
+        )
 
 
 PAGE = r"""# Claims

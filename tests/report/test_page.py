@@ -85,6 +85,9 @@ WARNED = {
         "GSPO, seed 1, step 12 (collapsed, 5 rollouts made)",  # what was evaluated is the policy at the collapse
     ),
     "no update": (lambda r: r.update(no_update="no update: 9 % truncated"), "gspo/seed1: no update: 9 % truncated."),
+    "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
+    "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
+    "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),
     "other code": (lambda r: r["inputs"].update(code="f" * 12), "code of trl runs: 2 kinds"),
     "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "packages of runs: 2 kinds"),
     "edited code": (
