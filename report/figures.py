@@ -23,7 +23,7 @@ from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import Tree, open_tree
 from report import draw
-from report.rows import TABLES
+from report.rows import TABLES, undeclared
 
 FIGURES = ROOT / "report/figures.yaml"
 HEADER = (
@@ -32,6 +32,7 @@ HEADER = (
 )  # fmt: skip
 AXIS = "step (one rollout)"  # the paper leaves open which step it means: reading R34
 ROW, ACROSS = 2.3, 2  # inches: a row of panels; panels side by side
+MOST = len(draw.STYLES)  # lines of a panel that stay readable
 
 
 class Chart(Declared):
@@ -113,8 +114,17 @@ def offered(tree: Tree) -> list[Figure]:
 
 def runs(figure: Figure, tree: Tree) -> list[Run]:
     """Return the planned runs that a figure uses, each once, in the matrix's order."""
-    wanted = {run for line in figure.lines for run in planned(figure, line, tree)}
+    wanted = {run for of_line in names(figure, tree)[0] for run in planned(figure, of_line, tree)}
     return [run for run in tree.runs if run in wanted]
+
+
+def names(figure: Figure, tree: Tree) -> tuple[list[str], list[str]]:
+    """Return the lines of a figure: those declared, then the tree's own methods on its model, which no table declares;
+    and the names beyond MOST lines."""
+    model = tree.model_for(figure.model, figure.paper)
+    others = undeclared(tree, str(model["key"])) if model else ()
+    found = list(dict.fromkeys([*figure.lines, *others]))
+    return found[:MOST], found[MOST:]
 
 
 def planned(figure: Figure, line: str, tree: Tree) -> list[Run]:
@@ -143,7 +153,8 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    wanted = {name: planned(figure, name, tree) for name in figure.lines}
+    drawn, beyond = names(figure, tree)
+    wanted = {name: planned(figure, name, tree) for name in drawn}
     records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
     if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
@@ -159,12 +170,13 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
     ended = {run: record["collapsed_at"] for run, record in finished.items() if record.get("collapsed_at") is not None}
     notes = {
         "Not trained here": [name for name, of_line in wanted.items() if not of_line],
+        f"Not drawn, beyond {MOST} lines": beyond,
         "Not drawn, not finished": [run.path.as_posix() for run in records if run not in finished],
         "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
     }
     found = []
     for panel, (key, quantity) in figure.panels.items():
-        for name in figure.lines:
+        for name in drawn:
             of_line = [run for run in wanted[name] if run in finished]
             if not of_line:
                 continue
@@ -204,7 +216,8 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
 
 def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
     """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
-    styles = {line.title: draw.style(draw.STYLES[figure.lines[line.name]]) for line in found}
+    looks = draw.looks((line.name for line in found), figure.lines)
+    styles = {line.title: draw.style(looks[line.name]) for line in found}
 
     def fill(grid: Any) -> None:
         from matplotlib.ticker import MaxNLocator

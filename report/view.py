@@ -23,6 +23,7 @@ MISSING = "missing"  # planned, but scores.csv has no number for it
 NOT_COMPARED = "not compared"  # a base model's reward, a baseline minus itself, two rows without a common seed
 STATES = (MEASURED, NOT_RUN, MISSING, NOT_COMPARED)
 AGAIN = "again"  # kind of the cells of an A/A arm, which is not a row of the table
+ALSO = "also"  # kind of the cells of a method that no table declares
 COLLAPSED = "†"
 
 Cell = Mapping[str, Any]  # of `report.tables`
@@ -159,7 +160,7 @@ def _best(cells: Iterable[Cell], declared: Table) -> set[tuple[str, str]]:
     baselines = {block.baseline for block in declared.blocks}
     groups: dict[tuple[str, str, bool], list[Cell]] = {}
     for cell in cells:
-        if not is_difference(cell) and cell["kind"] != AGAIN and cell["value"] is not None:
+        if not is_difference(cell) and cell["kind"] not in (AGAIN, ALSO) and cell["value"] is not None:
             groups.setdefault((cell["model"], cell["column"], cell["kind"] == "mean"), []).append(cell)
     best = set()
     for group in groups.values():
@@ -221,7 +222,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "levels": levels,
         "empty": empty,
-        "errors": [] if empty else [*_errors(cells), *(line for line, _ in again)],
+        "errors": [] if empty else [*_errors([c for c in cells if c["kind"] != ALSO]), *(line for line, _ in again)],
         "caption": [*paragraphs(f"table{declared.key}"), *_footnotes(cells, columns), *levels],
     }
 
@@ -301,6 +302,8 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
             yield f"{title}: no run of the baseline under these settings; nothing is compared."
     elif without := [c.heading for c in columns if c.benchmark is None and c.slot not in MEASURES]:
         yield f"No benchmark of this scale stands for {', '.join(without)}."
+    if any(row["kind"] == ALSO for row in shown):
+        yield "Also trained here: methods of no table. p is corrected over these rows alone, and none is bold."
     if tree.chosen and not declared.generated:
         select, test = (", ".join(map(str, tree.matrix["sweep"][key])) for key in ("select_seeds", "test_seeds"))
         yield (
