@@ -318,7 +318,7 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         # Where the catalog's name differs as well, the declared one is only an alias of the method.
         declared_as = row["declared"].method or ""
         plain_names = {split(name)[0].partition("+")[0] for name in (declared_as, run_as)}
-        if run_as != declared_as and len(plain_names) == 1:
+        if run_as != declared_as and len(plain_names) == 1 and row["declared"].numbers is None:
             yield f"{row['name']} is run as {run_as} at this scale."
     titles = {model["key"]: model["title"] for model in tree.models}
     for row in shown:
