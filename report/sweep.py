@@ -186,8 +186,8 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
         f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
         "value, paired by seed. These means chose the values and are therefore too high; the comparison on fresh seeds "
         "is in the table of all runs. A run fails that ends (last three rollouts) with no more reward than it began "
-        "with (first three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how often the "
-        "value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
+        "with (first three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how "
+        "often the value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
         "standard deviation of the difference of both selection means over the values chosen again is added to its "
         "standard error."
     )
