@@ -6,6 +6,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -14,7 +15,7 @@ from pydantic import Field, model_validator
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
-from core.layout import BASE, REFERENCE, Checkpoint, split
+from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree
@@ -148,6 +149,7 @@ class File(Declared):
         return self
 
 
+@cache
 def tables(path: Path | str = TABLES) -> dict[str, Table]:
     """Return every table of a specification file by key; raises ConfigError where a name or row does not fit."""
     content = read_yaml(path, "specification")
@@ -234,6 +236,13 @@ def method_of(row: Row, model: str, tree: Tree) -> str | None:
     if row.numbers is not None:  # generated: a key, which may also be another method's name in the configuration
         return row.method
     return _chosen(row, model, tree) or tree.method_for(row.method or "")
+
+
+def rollouts(run: Run, tree: Tree) -> int:
+    """Return for how many rollouts a run is planned: its variant's, the scale's, or up to its last checkpoint."""
+    changes = tree.matrix.get("variants", {}).get(run.variant, {}).get("changes", {})
+    given = changes.get("training.rollouts") or tree.matrix.get("training", {}).get("rollouts")
+    return int(given or max(tree.runs[run]["steps"]))
 
 
 # A tree's own methods.
@@ -336,7 +345,11 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             label = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
             id = f"{model}/{method}{at}"
             rows.append(Row(id=id, label=label, method=method, step=step, numbers=numbers[method]))
-        title = f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} rollout{'s' if step > 1 else ''}"
+        planned = max(rollouts(Run(model, method, seed), tree) for method, own in seeds.items() for seed in own)
+        of = f"of {planned} " if step < planned else ""
+        title = (
+            f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} {of}rollout{'s' if max(step, planned) > 1 else ''}"
+        )
         of_baseline = f"{model}/{baseline}{at}" if baseline in seeds else None
         yield Block(model=model, rows=tuple(rows), title=title[:1].upper() + title[1:], baseline=of_baseline)
 

@@ -144,7 +144,7 @@ def cells(table: Table, tree: Tree) -> Iterator[Cell]:
         paper = table.models.get(block.model, block.model)
         if (model := tree.model_for(block.model, paper)) is not None:
             known = {row.id: row for row in block.rows}
-            kinds = (ONCE, AGAIN) if block in arms else [row.kind for row in block.rows]
+            kinds = [ONCE, AGAIN] if block in arms else [str(row.kind) for row in block.rows]
             kinds = [ALSO] * len(kinds) if isinstance(block, rows.Also) else kinds
             # Values that a sweep chose are not comparable with the paper's.
             own_model = view.stand_in(str(model["title"]), paper) is None and not tree.chosen
