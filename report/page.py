@@ -102,9 +102,12 @@ def dynamics(tree: Tree) -> dict[str, Any]:
 
 
 def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO and the methods with the largest area, for the first model."""
+    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
+    first model."""
     model = next((line["model"] for line in lines), "")
     names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
+    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
+    names += own if len(own) <= FRONT - len(names) else []
 
     def order(place: int) -> tuple[int, float]:
         method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
