@@ -1,10 +1,8 @@
 """Each row finds its runs, each cell is compared with the right one, corrected once per column; the table of all runs;
 the A/A arm below the table."""
 
-import json
 import random
 import shutil
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -13,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import CorruptInputError
-from core.layout import BASE, Checkpoint, Run
+from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import score
 from evals.scores import read_scores
@@ -23,13 +20,11 @@ from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from paper.printed import read
-from report import markdown, show, view
+from report import markdown, view
 from report import rows as declared
-from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
 from tests.report import tables as helper
-from tests.report.synthetic import replanned
 from tests.report.tables import behind, cell, cells, filled, rows
 
 TABLES = "1234"
@@ -78,35 +73,13 @@ def test_table_4_looks_at_one_run_twice_where_the_scale_does(embedded: Tree, sco
     assert once["T4.3"].label == "GRPO/DAPO (more steps, seed1)"
 
 
-def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(
-    embedded: Tree, readings: Tree, paper: Tree
-) -> None:
-    clamped = {f"X3.clamp{n}" for n in range(1, 6)}
-    for tree, expected in (
-        (embedded, {"X3.k1"}),
-        (readings, {*clamped, "X3.k1", "X3.abs", "X3.ref", "X3.printed"}),
-        (paper, {*clamped, "X3.original"}),
-    ):
-        assert {id for id in rows(filled(tree, "3")) if id.startswith("X3")} == expected
-        assert not any("X3" in note for note in filled(tree, "3")["notes"])
-
-
 def test_a_name_of_the_configuration_wins_and_a_changed_method_never_has_the_papers_label(
-    embedded: Tree, paper: Tree, tmp_path: Path
+    embedded: Tree, paper: Tree
 ) -> None:
-    """`entropy_adv` is the printed coefficient there, and also the key of the original's; with settings of a scale
-    `tepo` lies under another, canonical key."""
+    """`entropy_adv` is the printed coefficient there, and also the key of the original's."""
     assert {c.run.method for c in behind(filled(paper, "1"))["T1.5"]} == {"entropy_adv+alpha=0.0004"}
     found = rows(filled(embedded, "1"))
     assert (found["T1.3"].name, found["T1.8"].name) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
-
-    def by_settings(matrix: dict[str, Any]) -> None:
-        matrix["methods"][-1]["row"] = "tepo"
-
-    methods = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO, beta 1", 0.7)}
-    table = filled(Tree(synthetic.write_tree(tmp_path / "quick", methods=methods, change=by_settings)), "1")
-    assert behind(table)["T1.8"][0].run.method == "tepo+beta=1"
-    assert "TEPO (beta 1) is run as tepo+beta=1 at this scale." in table["notes"]
 
 
 SEEDS = (4, 0, 19)  # numbers in any order, 0 among them: none means anything
@@ -126,36 +99,25 @@ def test_rows_find_seeds_and_bases_whatever_their_numbers(tmp_path: Path) -> Non
     assert {row: cell(filled(own, "4"), row, "avg_pooled").seeds for row in expected} == expected
 
 
-def partly(tree: Tree, folder: Path, wanted: Callable[[str], bool]) -> Tree:
-    """The tree with the scores of some checkpoints only."""
-    shutil.copytree(tree.root, folder)
-    head, *lines = tree.layout.scores.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if wanted(line)]
-    assert 0 < len(kept) < len(lines)
-    (folder / "scores.csv").write_text(head + "".join(kept))
-    return Tree(folder)
-
-
 def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(embedded: Tree, tmp_path: Path) -> None:
+    """A benchmark without any score is named, a mean waits for all of its rows, a missing baseline compares nothing."""
     step = embedded.matrix["table_step"]
-    some = partly(embedded, tmp_path / "some", lambda line: line.startswith(f"{MODEL},") and f",1,{step}," in line)
-    missing: set[str] = set()
-    for key in TABLES:
-        table = filled(some, key)
-        assert all(make(table) for make in view.RENDERINGS.values())
-        assert table["heading"] in show.text(table)
-        missing |= {note for note in table["notes"] if note.startswith("Missing")}
-    wanted = {c for key in TABLES for checkpoints in behind(filled(embedded, key)).values() for c in checkpoints}
-    absent = wanted - {checkpoint for checkpoint, _ in some.scores}
-    assert len(absent) > 50
-    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in absent}
-    # A benchmark without any score is named, a mean waits for all of its rows, and a missing baseline compares nothing.
-    table = filled(partly(embedded, tmp_path / "a", lambda line: ",syn_add2," not in line), "2")
+
+    def without(words: str, key: str) -> dict[str, Any]:
+        folder = Path(shutil.copytree(embedded.root, tmp_path / str(len(list(tmp_path.iterdir())))))
+        kept = [line for line in (folder / "scores.csv").read_text().splitlines(keepends=True) if words not in line]
+        (folder / "scores.csv").write_text("".join(kept))
+        return filled(Tree(folder), key)
+
+    table = without(",tepo,", "2")
+    assert all(make(table) for make in view.RENDERINGS.values())
+    assert f"Missing: tiny_llama/tepo/seed1/step{step} has no scores." in table["notes"]
+    table = without(",syn_add2,", "2")
     assert {row.cells["amc"]["state"] for row in rows(table).values()} == {"missing"}
     assert f"Missing: tiny_llama/tepo/seed1/step{step} has no score of syn_add2." in table["notes"]
-    table = filled(partly(embedded, tmp_path / "b", lambda line: f",tepo,2,{step}," not in line), "4")
+    table = without(f",tepo,2,{step},", "4")
     assert [cell(table, f"T4.{n}", "amc").state for n in (5, 6, 9)] == ["measured", "missing", "missing"]
-    table = filled(partly(embedded, tmp_path / "c", lambda line: ",grpo," not in line), "1")
+    table = without(",grpo,", "1")
     assert cell(table, "T1.8", "amc").versus is None
     assert {cell(table, row, "amc").state for row in ("T1.2", "T1.9", "T1.18")} == {"missing"}
 
@@ -174,15 +136,7 @@ def test_one_seed_prints_the_score_and_several_their_mean(scored: Tree, scored_t
     assert (base.level, base.seeds) == ("problem", ()), "the base model has no training seed"
 
 
-def test_grades_that_contradict_the_scores_are_an_error_and_without_them_there_is_no_interval(
-    scored_copy: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = Comparison(difference=0.9, p=0.5, level="problem", how="paired", n=20)
-    keys = [b["key"] for b in scored_copy.benchmarks]
-    with monkeypatch.context() as patch:
-        patch.setattr(score, "paired_of_tree", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
-        with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
-            filled(Tree(scored_copy.root), "1")
+def test_without_grades_there_is_no_interval(scored_copy: Tree) -> None:
     shutil.rmtree(scored_copy.root / "grades")
     found = cell(filled(scored_copy, "1"), "T1.9", "aime24")
     assert (found.low, found.high, found.interval) == (None, None, "no interval")
@@ -232,36 +186,6 @@ def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) ->
     assert (gain.value, gain.low, gain.high) == (tepo.versus, tepo.versus_low, tepo.versus_high)
 
 
-def test_base_models_baselines_and_rows_without_a_common_seed_are_not_compared(
-    embedded: Tree, scored_twice: Tree
-) -> None:
-    for row in ("T1.1", "T1.2", "T3.1", "T3.13", "T3.19", "T4.1", "T4.7"):
-        found = cell(filled(embedded, row[1]), row, "amc")
-        assert found.value is not None
-        assert (found.versus, found.inside_noise, found.mark) == (None, None, ""), row
-    sides = []
-    for row, seed in (("T1.8", 1), ("T1.2", 2)):
-        whole = vars(cell(filled(scored_twice, "1"), row, "amc"))
-        sides.append(whole | {"runs": tuple(run for run in whole["runs"] if run.run.seed == seed)})
-    assert filling._compared(sides[0], *sides, scored_twice) == {}
-
-
-@pytest.mark.parametrize("key", TABLES)
-def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree, key: str) -> None:
-    table = filled(embedded, key)
-    for slot in (column["slot"] for column in table["columns"]):
-        family: dict[object, list[SimpleNamespace]] = {}
-        for row in rows(table).values():
-            found = cell(table, row.id, slot)
-            if found.baseline is not None:
-                own = cell(table, row.declared.delta[0], slot) if row.declared.delta else found
-                family.setdefault((own.runs, cell(table, found.baseline, slot).runs), []).append(found)
-        expected = holm([of_test[0].versus_p for of_test in family.values()])
-        number = sum(p is not None for p in expected)
-        for of_test, p in zip(family.values(), expected, strict=True):
-            assert {(found.versus_p_holm, found.versus_tests) for found in of_test} == {(p, number)}
-
-
 def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds(scored_twice: Tree) -> None:
     table = filled(Tree(ROOT / "results/reference/embedded"), "1")
     own = [row for row in rows(table).values() if row.kind == "run" and row.cells["amc"]["baseline"] is not None]
@@ -275,11 +199,13 @@ def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds(scored
     line = table["errors"][0]
     assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
     assert "at most 45 % of such tables" in line
+    for slot in (column["slot"] for column in table["columns"]):  # and over each column, a test once
+        expected = holm([row.cells[slot]["versus_p"] for row in own])
+        assert [row.cells[slot]["versus_p_holm"] for row in own] == expected
+    repeated = {(c.row, c.column): c.versus_p_holm for c in cells(table)}
+    assert repeated["T1.9", "amc"] == repeated["T1.8", "amc"]
     # In the table of all runs the column of differences is the average's test.
-    table = filled(scored_twice, "runs")
-    tests = {c.column: c.versus_tests for c in cells(table) if c.versus_p is not None and c.column != "delta"}
-    assert f"over all {sum(tests.values())} comparisons" in table["errors"][0]
-    p = {c.column: c.versus_p_table for c in cells(table) if c.row == "tiny_qwen2/tepo/step12"}
+    p = {c.column: c.versus_p_table for c in cells(filled(scored_twice, "runs")) if c.row == "tiny_qwen2/tepo/step12"}
     assert p["delta"] == p["avg_pooled"] is not None
 
 
@@ -303,28 +229,14 @@ def test_the_printed_value_stands_in_the_papers_rows_and_is_comparable_only_ther
             if found.printed is not None:
                 mistral = found.row in ("T2.4", "T2.5", "T2.6")
                 assert found.comparable == (not mistral or found.column != "avg_pooled"), found.row
-    fewer = filled(replanned(paper, benchmarks=paper.matrix["benchmarks"][:-1]), "1")
-    assert cell(fewer, "T1.8", "amc").comparable
-    assert not cell(fewer, "T1.8", "avg_pooled").comparable, "an average over other benchmarks"
 
 
-def test_a_collapsed_run_is_marked_and_named_with_seed_and_rollout(embedded: Tree, tmp_path: Path) -> None:
+def test_a_collapsed_run_is_marked_and_named_with_seed_and_rollout(embedded: Tree) -> None:
     table, rollouts = filled(embedded, "3"), embedded.matrix["training"]["rollouts"]
     collapsed = {id: (row.label, row.collapsed) for id, row in rows(table).items() if row.collapsed}
     assert collapsed == {"T3.2": ("w. β = 1 †", (f"seed2:6/{rollouts}",))}
     at = f"seed 2 collapsed at rollout 6 of {rollouts}"
     assert f"† w. β = 1 (tiny Qwen2): {at}; scored is what was left of the policy." in table["notes"]
-    shutil.copytree(embedded.root, tmp_path / "embedded")  # a collapse after the first checkpoint
-    path = tmp_path / "embedded/runs/tiny_qwen2/grpo/seed1/run.json"
-    early, late = embedded.matrix["table_step"], embedded.matrix["long_step"]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"collapsed_at": late}))
-    at = f"(tiny Qwen2): seed 1 collapsed at rollout {late} of {rollouts}"
-    assert [note for note in filled(Tree(tmp_path / "embedded"), "4")["notes"] if "collapsed" in note] == [
-        f"† GRPO/DAPO ({early} steps, seed1) {at}; scored is rollout {early}.",
-        f"† GRPO/DAPO ({late} steps, seed1) {at}; scored is what was left of the policy.",
-        f"† GRPO/DAPO ({early} steps, mean) {at}; scored is rollout {early}.",
-        f"† GRPO/DAPO ({late} steps, mean) {at}; scored is what was left of the policy.",
-    ]
 
 
 # The table of all runs.
@@ -351,16 +263,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=change))
 
 
-def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
-    for tree in (mine, embedded):
-        blocks = declared.of_runs(tree).blocks
-        trained = [(block.model, row) for block in blocks for row in block.rows if row.method != BASE]
-        planned = [checkpoint for model, row in trained for checkpoint in declared.planned(row, model, tree)]
-        assert len(planned) == len(set(planned))
-        assert set(planned) == {c for c in tree.evaluated if c.run.method != BASE}
-
-
-def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree, scored: Tree, tmp_path: Path) -> None:
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
     table = filled(mine, "runs")
     names = [row["name"] for row in table["blocks"][0]["rows"]]
     assert names == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
@@ -375,28 +278,6 @@ def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree
     assert area.value == pytest.approx(sum(area.by_seed.values()) / 2)
     assert table["blocks"][1]["head"] == "Learning rate 5e-5, after 12 rollouts: My model"
     assert any("no run of the baseline" in note for note in table["notes"])
-    best = cell(filled(scored, "runs"), "tiny_qwen2/tepo/step12", "best")
-    assert (best.value, best.text) == (None, "–"), "of one seed there is no probability"
-    shutil.copytree(mine.root, tmp_path / "mine")  # a run without a record is missing and not left out
-    for path in (tmp_path / f"mine/runs/my_model/{MINE}").glob("seed*/run.json"):
-        path.unlink()
-    table = filled(Tree(tmp_path / "mine"), "runs")
-    assert {cell(table, f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {"missing"}
-
-
-def test_a_learning_curve_next_to_two_checkpoints_of_its_run_is_one_test(tmp_path: Path) -> None:
-    draw = random.Random(1)
-    runs = {
-        ("q7", method): [{"score": mean + draw.gauss(0, 0.01), "reward": mean + draw.gauss(0, 0.01)} for _ in range(5)]
-        for method, mean in (("grpo", 0.3), ("tepo", 0.7))
-    }
-    table = filled(claim_tree(tmp_path / "t", runs), "runs")
-    early, late = (f"q7/tepo/step{step}" for step in (8, 15))
-    for column, tests in (("avg_pooled", 2), ("area", 1), ("final", 1)):
-        found = [cell(table, row, column) for row in (early, late)]
-        assert [c.versus_tests for c in found] == [tests, tests], column
-        assert tests == 2 or found[0].versus_p_holm == found[0].versus_p
-    assert all(cell(table, row, "area").best for row in (early, late)), "the best run is not its own competitor"
 
 
 # A method under two names.
@@ -456,16 +337,3 @@ def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_c
         expected = holm([*(c["versus_p"] for c in of_column), shown.versus_p])[-1]
         assert (shown.versus_p_holm, shown.versus_tests) == (expected, 4)
         assert shown.inside_noise is (expected is not None and expected >= markdown.ALPHA)
-
-
-def test_an_arm_that_is_a_row_of_the_table_is_not_a_second_test(tmp_path: Path) -> None:
-    """What stands below such a table is what stands in it."""
-    listed = tuple(declared.Row(id=method, label=method, method=method) for method in ("grpo", "grpo@again", "tepo"))
-    block = declared.Block(model="q7", baseline="grpo", rows=listed)
-    changes = {"columns": ("amc", "avg_pooled", "area"), "blocks": (block,)}
-    found = filling.fill(declared.tables()["1"].model_copy(update=changes), invented(tmp_path / "t", 0.01))
-    table = {(c["row"], c["column"]): c for c in found}
-    for column in changes["columns"]:
-        arm, row = table["A/A q7 grpo@again", column], table["grpo@again", column]
-        assert arm["versus_p"] is not None or column == "area"
-        assert [arm[name] for name in ("versus_p_holm", "versus_tests")] == [row["versus_p_holm"], row["versus_tests"]]
