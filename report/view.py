@@ -377,9 +377,7 @@ def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
     same = "with equal seeds, they drew equal rewards in every rollout"
     if betas and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
         beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
-        same += (
-            f"; a KL term (beta {beta}) is 0 at the first update of a rollout, and then too small to change an answer"
-        )
+        same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
     return same
 
 

@@ -20,8 +20,8 @@ from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from paper.printed import read
-from report import markdown, view
-from report import rows as declared
+from report import markdown, show, view
+from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
 from tests.report import tables as helper
@@ -87,7 +87,7 @@ SEEDS = (4, 0, 19)  # numbers in any order, 0 among them: none means anything
 
 def test_rows_find_seeds_and_bases_whatever_their_numbers(tmp_path: Path) -> None:
     own = Tree(synthetic.write_tree(tmp_path / "quick", seeds=SEEDS, base_seeds=SEEDS))
-    for found in (*cells(filled(own, "1")), *cells(filled(own, declared.RUNS))):
+    for found in (*cells(filled(own, "1")), *cells(filled(own, "runs"))):
         if (found.kind, found.model, found.state) == ("base", MODEL, view.MEASURED) and found.benchmark:
             scores = {seed: own.scores[Checkpoint.base(MODEL, seed), found.benchmark].value for seed in sorted(SEEDS)}
             assert found.by_seed == scores, found.column
@@ -278,6 +278,47 @@ def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree
     assert area.value == pytest.approx(sum(area.by_seed.values()) / 2)
     assert table["blocks"][1]["head"] == "Learning rate 5e-5, after 12 rollouts: My model"
     assert any("no run of the baseline" in note for note in table["notes"])
+
+
+# A tree's own methods, and what its rows are after.
+
+OWN = {"dr_grpo": ("Dr. GRPO", 0.80), "rloo": ("RLOO", 0.50)}
+
+
+def test_methods_of_no_table_stand_below_table_1_and_move_no_number_in_it(tmp_path: Path) -> None:
+    def made(name: str, methods: synthetic.Methods) -> Tree:
+        return Tree(synthetic.write_tree(tmp_path / name, seeds=(1, 2, 3), scale="quick", methods=methods))
+
+    tree, without = made("a", synthetic.METHODS | OWN), made("b", synthetic.METHODS)
+    found = helper.filling(tree, "1")
+    assert [c for c in found if c["kind"] != view.ALSO] == helper.filling(without, "1")
+    table = filled(tree, "1")
+    for slot in (column["slot"] for column in table["columns"]):
+        own = [cell(table, f"{MODEL}/{key}", slot) for key in OWN]
+        baseline = cell(table, "T1.2", slot)
+        for one, p in zip(own, holm([c.versus_p for c in own]), strict=True):
+            assert_compared(one, compare.compare_seeds(one.by_seed, baseline.by_seed))
+            assert (one.versus_p_holm, one.versus_tests, one.versus_p_table, one.best) == (p, 2, None, False)
+    assert table["errors"] == filled(without, "1")["errors"]
+    assert table["blocks"][1]["head"] == "Also trained here: tiny Qwen2, standing for Qwen2.5-7B"
+    for text in (show.text(table), *(make(table) for make in view.RENDERINGS.values())):
+        assert text.index("Dr. GRPO") > text.index("TEPO")
+    assert OWN.keys().isdisjoint(c["method"] for c in helper.filling(tree, "3"))
+
+
+def test_a_table_shows_after_how_many_of_how_many_rollouts_it_is(embedded: Tree, scored: Tree) -> None:
+    for key, after in (("1", "after 7"), ("4", "after 7 and 12"), ("runs", "After 7")):
+        words = f"{after} of 12 rollouts"
+        table = filled(embedded, key)
+        assert all(words in text for text in (show.text(table), view.markdown(table), view.latex(table))), key
+    assert "of 12 rollouts" not in show.text(filled(scored, "1")), "the last rollout"
+
+
+def test_rows_with_equal_scores_have_a_note_with_the_reason() -> None:
+    notes = filling.shown(Tree(ROOT / "results/reference/smollm"), "1")["notes"]
+    (note,) = (note for note in notes if "equal scores" in note)
+    assert note.startswith("TEPO and TEPO without KL (Table 3) have equal scores: with equal seeds, they drew equal")
+    assert "a KL term (beta 0.001) is 0 at a rollout's first update" in note
 
 
 # A method under two names.
