@@ -149,7 +149,6 @@ class File(Declared):
         return self
 
 
-@cache
 def tables(path: Path | str = TABLES) -> dict[str, Table]:
     """Return every table of a specification file by key; raises ConfigError where a name or row does not fit."""
     content = read_yaml(path, "specification")
@@ -160,11 +159,16 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     return {key: table.model_copy(update={"key": key, **names}) for key, table in file.tables.items()}
 
 
+@cache
+def _shipped() -> dict[str, Table]:
+    return tables()
+
+
 def declaration(tree: Tree, key: str) -> Table:
     """Return a table of tables.yaml, or the table of all runs; raises ConfigError for another key."""
     if key == RUNS:
         return of_runs(tree)
-    declared = tables()
+    declared = _shipped()
     if key not in declared:
         raise unknown(str(TABLES), "tables", key, declared)
     table, slots = declared[key], dict[str, str]()  # the first table with a model lists its other methods
@@ -272,7 +276,7 @@ def undeclared(tree: Tree, model: str) -> dict[str, Row]:
         is_shown = run.method == (chosen or base) and tree.is_fresh(run) == (chosen is not None)
         if is_shown and split(base)[1] is None and Checkpoint(run, tree.matrix["table_step"]) in tree.evaluated:
             seeds.setdefault(base, {}).setdefault(run.method, set()).add(run.seed)
-    declared = [(block, table) for table in tables().values() for block in table.blocks]
+    declared = [(block, table) for table in _shipped().values() for block in table.blocks]
     here = [row for block, table in declared if _fills(tree, model, block, table) for row in block.rows]
     known = {method_of(row, model, tree) for row in here if row.kind in ("base", "run")}
     return {

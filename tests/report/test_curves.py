@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from evals.learning_curves import MEASURES
 from evals.tree import Tree
 from report import convergence, page
 from tests.report import synthetic
-from tests.report.conftest import Command
 from tests.report.finished import rewrite
 
 PLANNED = 6
@@ -97,16 +95,6 @@ def test_each_measure_is_its_definition_worked_by_hand(tree: Tree) -> None:
         assert value(tree, method, 1, key) == pytest.approx(expected, rel=1e-12), key
 
 
-def test_equal_counts_reach_each_other_whatever_the_order_and_number_of_responses(tree: Tree) -> None:
-    # 986 of 1,152 right each time; 0.8 is met by 4 of 5
-    for mine, others in permutations([(308, 335, 343), (328, 319, 339), (343, 308, 335)], 2):
-        write_run(tree.root / "runs", "grpo", 1, [0.1, 0.1, 0.1, *(count / 384 for count in others)])
-        write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, *(2 * count / 768 for count in mine)])
-        assert of(tree, "tepo").values["to_grpo"] == 6, (mine, others)
-    write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, 0.7, 0.8, 0.9])
-    assert of(tree, "tepo").values["to_80"] == 6
-
-
 def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
     write_run(tree.root / "runs", "tepo", 1, [0.6, 0.6, 0.6], collapsed_at=3)
     found = of(tree, "tepo")
@@ -151,25 +139,6 @@ def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree
     found = over_seeds(tree, "tepo", "to_50")
     assert (found["difference"], found["difference_how"]) == (None, "TEPO: seed 2: never reached")
     assert (found["value"], found["how"]) == (None, "seed 2: never reached")
-
-
-def test_an_unfinished_seed_is_not_a_pair(tree: Tree) -> None:
-    (tree.root / "runs/tiny_qwen2/tepo/seed2/run.json").unlink()
-    found = over_seeds(tree, "tepo", "area")
-    assert found["difference"] == pytest.approx(value(tree, "tepo", 1, "area") - value(tree, "grpo", 1, "area"))
-    assert (found["p"], found["difference_how"]) == (None, "one seed: no method-level interval")
-    assert over_seeds(tree, "gspo", "area")["difference_how"] == "no seed in common: not compared"
-    assert learning_curves.reference("tepo+beta=1@hot") == "grpo@hot"
-
-
-def test_the_files_hold_every_run_and_every_method(tree: Tree, command: Command) -> None:
-    code, out, _ = command(convergence.main, "--results", tree.root)
-    names = [f"convergence{end}.csv" for end in ("", "_methods", "_runs", "_curves", "_bands")]
-    assert (code, out.split()) == (0, [str(tree.layout.figures / name) for name in names])
-    runs, rows = (read_csv(tree.layout.figures / name, "curves", []) for name in names[:2])
-    assert [(r["method"], r["seed"]) for r in runs] == [(run.method, str(run.seed)) for run in tree.runs]
-    assert [r["finished"] for r in runs if r["method"] == "gspo"] == ["no", "no"]
-    assert len(rows) == 4 * len(MEASURES)
 
 
 def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its_values(tree: Tree) -> None:
