@@ -28,7 +28,6 @@ tables:
           - {id: e, label: second, method: gspo, seeds: [2]}
           - {id: f, label: both, mean: [d, e]}
 """
-SECOND = "second, method: gspo, seeds: [2]"
 GAIN = "{id: c, label: gain, delta: [b, a]}"
 BROKEN = {  # case -> what is replaced, by what, words of the error
     "unknown column": ("[aime24,", "[aime42,", "tables.mine: columns", "nearest: aime24"),
