@@ -2,7 +2,6 @@
 compared is refused by name in one line."""
 
 import hashlib
-import json
 import math
 import re
 import shutil
@@ -16,7 +15,7 @@ from scipy import stats
 from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
-from evals import adopt, score
+from evals import score
 from evals.scores import MACRO, POOLED
 from evals.stats.estimate import read_graded
 from evals.tree import Tree, open_tree
@@ -211,21 +210,6 @@ def test_a_csv_of_its_problems_is_the_tree(scored: Tree, tmp_path: Path) -> None
     (of_csv,) = by_problem(lines["a"], lines["b"])
     of_tree = by_problem(side(scored, A), side(scored, B))
     assert of_csv.main == next(line for line in of_tree if line.benchmark == key).main
-
-
-def test_adopted_logs_are_paired_across_trees(tmp_path: Path, command: Command) -> None:
-    for name, wrong in (("alpha", 2), ("beta", 3)):
-        log = tmp_path / f"{name}.jsonl"
-        answers = {n: rf"\boxed{{{2 * n if n % wrong else -1}}}" for n in range(1, 13)}
-        rows = [{"id": n, "problem": f"{n} + {n}?", "gold": str(2 * n), "response": r} for n, r in answers.items()]
-        log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        assert command(adopt.main, "--from", "jsonl", log, "--benchmark", "sums", "--out", tmp_path / name)[0] == 0
-    (line,) = by_problem(str(tmp_path / "alpha"), f"{tmp_path / 'beta'}:beta")
-    assert (line.benchmark, line.problems, len(line.cases)) == ("sums", "12", 1)
-    test = stats.ttest_rel(*([float(bool(n % wrong)) for n in range(1, 13)] for wrong in (2, 3)))
-    found = line.main.comparison.difference, line.main.comparison.se
-    assert found == pytest.approx((-1 / 6, -1 / 6 / test.statistic))
-    assert line.main.samples is None, "one sample a problem"
 
 
 def test_table_1_of_the_paper(command: Command) -> None:

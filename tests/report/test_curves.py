@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from core.files import read_csv
 from core.layout import Results, Run
 from evals import learning_curves
 from evals.learning_curves import MEASURES
 from evals.tree import Tree
-from report import convergence, page
+from report import convergence
 from tests.report import synthetic
 from tests.report.finished import rewrite
 
@@ -113,9 +112,7 @@ def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> Non
     assert of(tree, "tepo").values["to_grpo"] is None
     assert of(tree, "tepo").why["to_grpo"] == "GRPO/DAPO's run is not finished"
     found = of(tree, "gspo")
-    assert not found.finished
-    assert set(found.values.values()) == {None}
-    assert set(found.why.values()) == {"not finished"}
+    assert (set(found.values.values()), set(found.why.values())) == ({None}, {"not finished"})
 
 
 def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
@@ -141,24 +138,6 @@ def test_a_difference_is_paired_by_seed_and_not_cut_to_that_of_scores(tree: Tree
     assert (found["value"], found["how"]) == (None, "seed 2: never reached")
 
 
-def test_a_curve_from_before_how_far_training_moves_has_none_and_a_later_one_its_values(tree: Tree) -> None:
-    later = {"kl_step": 0.5, "kl_base": 0.75, "update_norm": 2.0, "effective_step": 0.3, "grad_clipped": 0}
-    path = tree.layout.run(Run("tiny_qwen2", "tepo", 2)) / "curve.csv"
-
-    def moved(row: dict[str, str]) -> dict[str, str]:
-        cells = later | ({"grad_clipped": 1} if row["minibatch"] == "1" else {"kl_step": "", "kl_base": ""})
-        return row | {name: str(cell) for name, cell in cells.items()}
-
-    rewrite(path, moved)
-    convergence.write(tree)
-    for row in read_csv(tree.layout.figures / "convergence_curves.csv", "curves", []):
-        ours = (row["method"], row["seed"]) == ("tepo", "2")
-        assert [row[name] for name in later] == (["0.5", "0.75", "2.0", "0.3", "0.5"] if ours else [""] * 5)
-    lines = {line["method"]: line["values"] for line in page.dynamics(tree)["lines"]}
-    assert "grad_clipped" in lines["tepo"]
-    assert "kl_step" not in lines["grpo"]
-
-
 def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: Path) -> None:
     def band(seeds: int, starts: int) -> tuple[float, float | None]:
         runs = [Run("tiny_qwen2", "grpo", seed) for seed in range(1, seeds + 1)]
@@ -168,10 +147,6 @@ def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: P
         rows = {row["series"]: row for row in convergence.bands(Tree(root), curves)}
         return rows["reward"]["mean"], rows["reward"]["low"]
 
-    assert band(3, 2) == (pytest.approx(0.225), None), (
-        "seeds 1 and 3 continue one clean model; over two an interval is too wide"
-    )
+    assert band(3, 2) == (pytest.approx(0.225), None), "seeds 1 and 3 continue one clean model"
     mean, low = band(4, 3)  # 1 and 4 are one
-    assert mean == pytest.approx((0.425 + 0.2 + 0.45) / 3)
-    assert low is not None
-    assert band(3, 3)[0] == pytest.approx(0.7 / 3)
+    assert (mean, low is None) == (pytest.approx((0.425 + 0.2 + 0.45) / 3), False)

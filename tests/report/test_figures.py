@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import BenchError, ConfigError
+from core.errors import BenchError
 from core.layout import Results, Run
 from evals import learning_curves
 from evals.tree import Tree
@@ -198,42 +198,3 @@ def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> N
     whole, short = (False, len(seeds)), (True, len(seeds) - 1)
     assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [whole, whole, short, short]
     assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]
-
-
-def test_no_two_looks_are_alike_and_a_figures_look_is_not_given_away() -> None:
-    assert len({colour for colour, _, _ in draw.STYLES}) == len(draw.STYLES)
-    assert len({(dashes, width) for _, dashes, width in draw.STYLES}) == len(draw.STYLES)
-    methods, places = ["clip_cov", "grpo", "gspo", *(f"mine{n}" for n in range(36))], figures.specification().lines
-    looks = draw.looks(methods, places)
-    assert len({(colour, dashes) for colour, dashes, _ in looks.values()}) == len(methods)
-    assert all(looks[one] == draw.STYLES[places[one]] for one in ("grpo", "gspo"))
-    assert not {looks[one] for one in methods if one not in places} & {draw.STYLES[n] for n in places.values()}
-
-
-DECLARED = """
-model: q7
-lines: {grpo: 0, tepo: 1}
-quantities:
-  reward: {title: Reward, columns: [reward], aggregate: first, label: share}
-figures:
-  mine: {title: Mine, panels: {1a: reward}}
-"""
-WRONG = {
-    "unknown aggregate": ("aggregate: first", "aggregate: median", "'median'", "allowed: first, mean, sum"),
-    "unknown quantity": ("1a: reward", "1a: rewart", "figures.mine.panels.1a", "'rewart'", "nearest: reward"),
-    "unknown style": ("tepo: 1", "tepo: 99", "lines.tepo", "'99'"),
-    "two lines that look alike": ("tepo: 1", "tepo: 0", "lines.tepo: style that no other line has", "'0'"),
-}
-
-
-def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "figures.yaml"
-    for case, (old, new, *words) in WRONG.items():
-        assert old in DECLARED
-        path.write_text(DECLARED.replace(old, new, 1), encoding="utf-8")
-        with pytest.raises(BenchError) as error:
-            figures.figures(path)
-        assert str(error.value).startswith(str(path)), case
-        assert [word for word in words if word not in str(error.value)] == [], case
-    with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
-        figures.figure("figur2")

@@ -17,7 +17,6 @@ from report import page, show, tables, view
 from report.markdown import arrow
 from tests.report import synthetic
 from tests.report.conftest import write_files
-from tests.report.finished import replace
 from tests.report.tables import cells, changed, filled, filling
 
 TABLES = "1234"
@@ -182,12 +181,6 @@ def test_a_tidy_file_of_other_rows_columns_or_words_is_refused(scored_copy: Tree
         path.write_text(whole.replace(old, new))
         with pytest.raises(BenchError, match=words):
             tables.read(Tree(scored_copy.root), "1")
-
-
-def test_two_benchmarks_for_one_column_are_an_error(scored_copy: Tree) -> None:
-    replace(scored_copy.layout.matrix, '"stands_for": "aime25"', '"stands_for": "aime24"')
-    with pytest.raises(ValueError, match=r"matrix\.json: benchmarks: syn_mix3 and syn_inv2 both stand for AIME24"):
-        filled(scored_copy, "1")
 
 
 # The terminal and the page.

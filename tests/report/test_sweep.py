@@ -285,8 +285,5 @@ def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
     )  # fmt: skip
     points = frontier.arms(swept, found)
     assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
-    titles = {"tiny_qwen2": "tiny Qwen2"}
-    first, again = (
-        draw.frontier(points, [row], "quick", titles, "grpo", figures.specification().lines)["svg"] for _ in range(2)
-    )
-    assert (first == again, b"tiny Qwen2" in first) == (True, True)
+    looks = figures.specification().lines
+    assert b">tiny<" in draw.frontier(points, [row], "quick", {"tiny_qwen2": "tiny"}, "grpo", looks)["svg"]

@@ -61,18 +61,6 @@ def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_
             assert {(c.run.seed, c.step) for c in checkpoints} == {(printed_run.seed, printed_run.steps)}
 
 
-def test_table_4_looks_at_one_run_twice_where_the_scale_does(embedded: Tree, scored: Tree) -> None:
-    found, table = behind(filled(embedded, "4")), rows(filled(embedded, "4"))
-    early, late = embedded.matrix["table_step"], embedded.matrix["long_step"]
-    for row, seeds, step in (("T4.1", [1], early), ("T4.3", [1], late), ("T4.7", [1, 2], early)):
-        assert found[row] == [Checkpoint(Run(MODEL, "grpo", seed), step) for seed in seeds]
-    assert table["T4.8"].label == f"GRPO/DAPO ({late} steps, mean)"
-    once = rows(filled(scored, "4"))
-    states = {id: once[id].cells["amc"]["state"] for id in ("T4.1", "T4.2", "T4.3", "T4.8")}
-    assert list(states.values()) == ["measured", "not run", "not run", "not run"]
-    assert once["T4.3"].label == "GRPO/DAPO (more steps, seed1)"
-
-
 def test_a_name_of_the_configuration_wins_and_a_changed_method_never_has_the_papers_label(
     embedded: Tree, paper: Tree
 ) -> None:
