@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from core import errors
 from core.declared import Declared, Tuple, validated
@@ -58,6 +58,13 @@ class Specification(Declared):
     figures: dict[str, FigureEntry]
     charts: dict[str, Chart] = Field(default_factory=dict)  # of the page, by `series` of convergence_bands.csv
 
+    @model_validator(mode="after")
+    def _quantities_are_known(self) -> Self:
+        for key, entry in self.figures.items():
+            for name in (name for name in entry.panels.values() if name not in self.quantities):
+                raise unknown(f"figures.{key}", "panels", name, self.quantities)
+        return self
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -74,37 +81,25 @@ class Figure:
 def figure(key: str) -> Figure:
     """Return figure `key` (`figure2`, or `2` for short); raises ConfigError for an unknown key."""
     by_key = {one.key: one for one in figures()}
-    return by_key.get(f"figure{key}") or _known(by_key, key, str(FIGURES), "figures")
+    if found := by_key.get(key) or by_key.get(f"figure{key}"):
+        return found
+    raise unknown(str(FIGURES), "figures", key, by_key)
 
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Return every figure of a specification file, in its order; raises as `specification`."""
     file = specification(path)
-    paper = _known(read_yaml(TABLES)["models"], file.model, str(path), "model")
-    found = []
-    for key, entry in file.figures.items():
-        panels = {
-            id: (quantity, _known(file.quantities, quantity, str(path), f"figures.{key}.panels.{id}"))
-            for id, quantity in entry.panels.items()
-        }
-        found.append(Figure(key, entry.title, panels, file.lines, file.model, paper))
-    return found
+    paper = read_yaml(TABLES)["models"][file.model]
+    panels = {
+        key: {id: (name, file.quantities[name]) for id, name in entry.panels.items()}
+        for key, entry in file.figures.items()
+    }
+    return [Figure(key, file.figures[key].title, panels[key], file.lines, file.model, paper) for key in panels]
 
 
 def specification(path: Path | str = FIGURES) -> Specification:
-    """Read a specification file. Raises ConfigError for unknown keys and names, and for lines with equal looks."""
-    file = validated(Specification, read_yaml(path, "specification"), str(path))
-    free = {str(place): place for place in range(len(draw.STYLES))}
-    for name, style in file.lines.items():
-        _known(free, str(style), str(path), f"lines.{name}: style that no other line has")
-        del free[str(style)]
-    return file
-
-
-def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
-    if name not in entries:
-        raise unknown(where, at, name, entries)
-    return entries[name]
+    """Read a specification file; raises ConfigError for unknown keys and names."""
+    return validated(Specification, read_yaml(path, "specification"), str(path))
 
 
 def offered(tree: Tree) -> list[Figure]:

@@ -30,9 +30,8 @@ from report.tables import by_seed, from_by_seed
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
-    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "regret_low",
-    "regret_high", "chosen", "edge", "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd",
-    "scores_by_seed", "areas_by_seed",
+    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "failed", "regret", "regret_low", "regret_high",
+    "chosen", "edge", "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd",
 )  # fmt: skip
 CHOICE = (
     "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
@@ -62,19 +61,18 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             grid = dict(zip(sweep["axes"], combination, strict=True))
             here = [point for point in own if point.values.items() <= grid.items()]
             figures = {point.row: point.figures(by) for point in here}
-            chances, how = compare.chances_of_being_best(figures, clusters)
+            chances, _ = compare.chances_of_being_best(figures, clusters)
             places = compare.ranks(figures, clusters)
             for point in here:
                 top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
                 row = dict.fromkeys(SELECTION) | point.columns(tree, [key for key in MEASURES if point.figures(key)])
                 row |= {"values": words(grid), "own": yes(bool(point.values) and point.is_own)}
                 row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
-                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row), "best_how": how}
+                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row)}
                 row |= {"regret": top.mean(by) - point.mean(by), "chosen": yes(top is point)}
                 c = compare.compare_seeds(top.figures(by), point.figures(by), clusters=clusters)
                 row |= {"regret_low": c.low, "regret_high": c.high}
-                row |= {"edge": _at_edge(point, sweep["axes"]), "scores_by_seed": by_seed(point.score)}
-                rows.append(row | {"areas_by_seed": by_seed(point.area)} | again[point.method])
+                rows.append(row | {"edge": _at_edge(point, sweep["axes"])} | again[point.method])
     return rows
 
 
