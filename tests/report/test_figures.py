@@ -2,67 +2,33 @@
 
 import csv
 import json
-import random
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.errors import BenchError
-from core.layout import Results, Run
+from core.layout import Run
 from evals import learning_curves
 from evals.tree import Tree
+from methods import catalog
 from report import draw, figures
 from report.figures import Line
 from tests.report import synthetic
-from tests.report.finished import rewrite
+from tests.report.finished import edit, rewrite
 
-CONFIG = Path(__file__).resolve().parents[2] / "config"
-ROLLOUTS, UPDATES = 4, 2
 KEYS = [declared.key for declared in figures.figures()]
-COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
-    "ratio_spread", "entropy", "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
-)  # fmt: skip
 
 
-def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_at: int | None = None) -> None:
-    """An invented run: no two figures are equal, the ratio spread is unknown in each rollout's first update."""
-    invented, folder = random.Random(run.path.as_posix()), layout.run(run)
-    rows = []
-    for rollout in range(1, rollouts + 1):
-        shared = {"rollout": rollout, "reward": invented.random(), "response_tokens": 20 * invented.random()}
-        for minibatch in range(UPDATES):
-            row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
-            row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
-            rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    synthetic.write_csv(folder / "curve.csv", rows)
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
-    (folder / "run.json").write_text(json.dumps(record | {"cpu_seconds": 2.0 * int(rows[-1]["rollout"])}))
-
-
-def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
-    """Everything that configurations plan, finished."""
-    tree = synthetic.write_plan(root, *(CONFIG / name for name in configs), **changes)
-    for run in tree.runs:
-        write_curve(tree.layout, run)
-    return tree
-
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
-
-
-@pytest.fixture(scope="module")
-def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+@pytest.fixture
+def collapsed(scored_twice: Tree, tmp_path: Path) -> Tree:
     """Where one seed of TEPO ended after its second rollout."""
-    root = tmp_path_factory.mktemp("collapsed") / "embedded"
-    shutil.copytree(full.root, root)
-    write_curve(Results(root), Run("tiny_qwen2", "tepo", 2), rollouts=2, collapsed_at=2)
-    return Tree(root)
+    tree = Tree(shutil.copytree(scored_twice.root, tmp_path / "collapsed"))
+    folder = tree.layout.run(Run("tiny_qwen2", "tepo", 2))
+    rewrite(folder / "curve.csv", lambda row: row if int(row["rollout"]) <= 2 else None)
+    edit(folder / "run.json", collapsed_at=2)
+    return tree
 
 
 def filled(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
@@ -79,60 +45,62 @@ def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
 def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
     """The drawn value of a quantity, written out again without the code under test."""
     numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
+    mean = {c: sum(values) / len(values) for c, values in numbers.items() if values}
     return {
-        "clip": 100 * sum(numbers["clip_fraction_tokens"]) / 2,
+        "clip": 100 * mean["clip_fraction_tokens"],
         "time": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
         "reward": 100 * numbers["reward"][0],
-        "norm": sum(numbers["grad_norm"]) / 2,
-        "entropy": sum(numbers["entropy"]) / 2,
+        "norm": mean["grad_norm"],
+        "entropy": mean["entropy"],
         "length": numbers["response_tokens"][0],
-        "spread": numbers["ratio_spread"][0],
-        "kl": sum(numbers["kl_old"]) / 2,
+        "spread": mean["ratio_spread"],
+        "kl": mean["kl_old"],
     }[quantity]
 
 
-def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(full: Tree) -> None:
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_twice: Tree) -> None:
     for key in KEYS:
-        found, notes = filled(key, full)
+        found, notes = filled(key, scored_twice)
         panels = figures.figure(key).panels
         names = ["grpo", "tepo", "gspo", "tepo_nokl"]
         assert (notes, [(line.panel, line.name) for line in found]) == ([], [(p, n) for p in panels for n in names])
         for line in found:
-            method = line.rows[0]["method"]
-            seeds = sorted(run.seed for run in full.runs if (run.model, run.method) == ("tiny_qwen2", method))
-            assert len(seeds) > 1
-            by_seed = {seed: logged(full, Run("tiny_qwen2", method, seed)) for seed in seeds}
-            assert [row["rollout"] for row in line.rows] == [1, 2, 3, 4]
+            runs = (Run("tiny_qwen2", line.name, seed) for seed in (1, 2))
+            by_seed = {run.seed: logged(scored_twice, run) for run in runs}
+            assert [row["rollout"] for row in line.rows] == list(range(1, 13))
             for row in line.rows:
-                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in seeds]
-                shown = [line.by_seed[seed][row["rollout"] - 1] for seed in seeds]
+                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in (1, 2)]
+                shown = [line.by_seed[seed][row["rollout"] - 1] for seed in (1, 2)]
                 assert shown == pytest.approx(values, rel=1e-12)
-                assert row["value"] == pytest.approx(sum(values) / len(seeds), rel=1e-12)
-                assert (row["low"], row["high"]) == pytest.approx((min(values), max(values)), rel=1e-12)
-                assert row["seeds"] == len(seeds)
+                wanted = (sum(values) / 2, min(values), max(values), 2)
+                assert tuple(row[name] for name in ("value", "low", "high", "seeds")) == pytest.approx(
+                    wanted, rel=1e-12
+                )
 
 
-def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree, tmp_path: Path) -> None:
+def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree) -> None:
     names = ("rollout", "value", "low", "high", "seeds")
-    copy, figure = Tree(shutil.copytree(collapsed.root, tmp_path / "embedded")), figures.figure("figure3")
+    copy, figure = collapsed, figures.figure("figure3")
     found, notes = figures.lines(figure, copy)
+    before = {path: path.read_bytes() for path in figures.write(figure, copy)[0]}
     first, _ = figures.write(figure, copy)
-    before = {path: path.read_bytes() for path in first}
-    figures.write(figure, copy)
     assert {path: path.read_bytes() for path in first} == before
     rows = list(csv.DictReader((copy.layout.figures / "figure3.csv").open(newline="")))
     shown = [tuple(row[name] for name in names) for line in found for row in line.rows]
     assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown
     words = json.loads((copy.layout.figures / "figure3.json").read_text())
-    assert words == {"scale": "embedded", "models": ["tiny Qwen2"], "notes": notes}
+    assert words == {"scale": "quick", "models": ["tiny Qwen2"], "notes": notes}
     svg = before[copy.layout.figures / "figure3.svg"].decode()
     assert "<dc:date>" not in svg
-    assert re.search(r">mean and range of [\d to]+ seeds; ×: collapsed; embedded scale, tiny Qwen2<", svg)
+    assert re.search(r">mean and range of 2 seeds; ×: collapsed; quick scale, tiny Qwen2<", svg)
     assert b"/FontFile2" in before[copy.layout.figures / "figure3.pdf"], "embedded TrueType, for publishers"
 
 
 def quick(folder: Path, *methods: str) -> Tree:
-    return write_tree(folder, "embedded.yaml", "quick.yaml", methods=list(methods))
+    """One seed of these methods."""
+    return Tree(
+        synthetic.write_tree(folder, rollouts=4, methods={key: (catalog.parse(key).title, 0.6) for key in methods})
+    )
 
 
 def test_methods_of_no_table_are_drawn_with_their_own_look_up_to_eight_lines(tmp_path: Path) -> None:
@@ -170,14 +138,14 @@ def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_
     tree = quick(tmp_path / "quick", "grpo")
     path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
     whole = path.read_text().splitlines(keepends=True)
-    column, line = COLUMNS.index("grad_norm"), whole[4].split(",")
+    column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
     for lines, words in (
         (whole[:5] + whole[6:], "line 6: update is '5', expected 4"),
         (
             [*whole[:4], ",".join([*line[:column], "oops", *line[column + 1 :]]), *whole[5:]],
             "line 5: grad_norm is 'oops'",
         ),
-        (whole[:-2], "has rewards of 3 rollouts, its run.json has 4"),
+        (whole[:-8], "has rewards of 3 rollouts, its run.json has 4"),
     ):
         path.write_text("".join(lines))
         with pytest.raises(BenchError, match=re.escape(words)) as error:
@@ -192,9 +160,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> None:
     found, notes = filled("3", collapsed)
     line = next(line for line in found if line.name == "tepo")
-    seeds = sorted(line.by_seed)
     lengths = {seed: len(values) for seed, values in line.by_seed.items()}
-    assert (line.ended, lengths) == ({2: 2}, dict.fromkeys(seeds, 4) | {2: 2})
-    whole, short = (False, len(seeds)), (True, len(seeds) - 1)
-    assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [whole, whole, short, short]
+    assert (line.ended, lengths) == ({2: 2}, {1: 12, 2: 2})
+    assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [(False, 2)] * 2 + [(True, 1)] * 10
     assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]

@@ -147,23 +147,6 @@ def test_the_chosen_value_is_that_of_the_last_choice(swept: Tree, tmp_path: Path
     assert both.chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
 
 
-def test_the_first_round_of_a_sweep_by_area_has_a_page_without_one_score(tmp_path: Path) -> None:
-    """Runs that select are not evaluated: no row, no aggregate, and a page of curves."""
-
-    def change(matrix: dict[str, Any]) -> None:
-        sweep_of_rates(matrix)
-        matrix["runs"] = [run for run in matrix["runs"] if run["seed"] in SELECT]
-        matrix["sweep"] |= {"by": "area", "fresh": ["chosen"]}
-
-    tree = made(tmp_path / "results/rates", change)
-    edit(tree.layout.matrix, checkpoints=[c for c in tree.matrix["checkpoints"] if c["method"] == "base"])
-    synthetic.score(Tree(tree.root))
-    tree = finish(Tree(tree.root))
-    write_files(tree)
-    sweep.write(tree)
-    assert "TEPO, learning rate 0.0002" in page.build(tree)
-
-
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
     (row,) = (row for row in table_rows.tables()["1"].rows if row.id == "T1.8")
 

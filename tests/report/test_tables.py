@@ -5,12 +5,12 @@ import random
 import shutil
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals import score
@@ -20,7 +20,8 @@ from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from paper.printed import read
-from report import markdown, show, view
+from report import rows as declared
+from report import show, view
 from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
@@ -42,9 +43,7 @@ def test_every_row_of_the_four_tables_is_measured(embedded: Tree, paper: Tree) -
         assert not [note for note in table["notes"] if note.startswith(("Missing", "Rows of", "No benchmark"))]
 
 
-def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(
-    embedded: Tree, paper: Tree
-) -> None:
+def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(embedded: Tree) -> None:
     """Where the paper prints one run in several rows, so do we, and other rows have other checkpoints."""
     found = {id: checkpoints for key in TABLES for id, checkpoints in behind(filled(embedded, key)).items()}
     runs: dict[object, set[frozenset[Checkpoint]]] = {}
@@ -54,11 +53,6 @@ def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_
             runs.setdefault(printed.run, set()).add(frozenset(found[id]))
     assert all(len(checkpoints) == 1 for checkpoints in runs.values())
     assert len({next(iter(checkpoints)) for checkpoints in runs.values()}) == len(runs)
-    # At the paper's scale a row of one seed is the printed seed; Table 4 trains a second one of GRPO and TEPO.
-    for id, checkpoints in (row for key in "34" for row in behind(filled(paper, key)).items()):
-        printed_run = read()[id].run if id in read() else None
-        if printed_run is not None and not (printed_run.method in ("grpo", "tepo") and id.startswith("T3")):
-            assert {(c.run.seed, c.step) for c in checkpoints} == {(printed_run.seed, printed_run.steps)}
 
 
 def test_a_name_of_the_configuration_wins_and_a_changed_method_never_has_the_papers_label(
@@ -79,9 +73,7 @@ def test_rows_find_seeds_and_bases_whatever_their_numbers(tmp_path: Path) -> Non
         if (found.kind, found.model, found.state) == ("base", MODEL, view.MEASURED) and found.benchmark:
             scores = {seed: own.scores[Checkpoint.base(MODEL, seed), found.benchmark].value for seed in sorted(SEEDS)}
             assert found.by_seed == scores, found.column
-            assert found.value == pytest.approx(fmean(filter(None, scores.values())), abs=1e-12)
             assert (found.level, found.n, found.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
-            assert None not in (found.low, found.high)
     first, second, _ = sorted(SEEDS)
     expected = {"T4.1": (first,), "T4.2": (second,), "T4.5": (first,), "T4.7": (first, second)}
     assert {row: cell(filled(own, "4"), row, "avg_pooled").seeds for row in expected} == expected
@@ -238,21 +230,16 @@ METHODS = {
 }
 
 
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(tmp_path: Path) -> None:
+    """In a user's tree: a model that stands for nothing, one method in other settings, another baseline."""
 
     def change(matrix: dict[str, Any]) -> None:
         matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
         matrix["baseline"] = MINE
 
-    root = tmp_path_factory.mktemp("mine") / "mine"
     model = {"key": "my_model", "title": "My model", "stands_for": None}
-    return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=change))
-
-
-def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree) -> None:
-    table = filled(mine, "runs")
+    root = synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), methods=METHODS, model=model, change=change)
+    table = filled(Tree(root), "runs")
     names = [row["name"] for row in table["blocks"][0]["rows"]]
     assert names == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
     own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
@@ -348,11 +335,9 @@ def test_a_line_counts_the_marks_of_the_arm(tmp_path: Path, again: float | None,
 
 def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_changes_no_other(tmp_path: Path) -> None:
     found = invented(tmp_path / "a", 0.01)
-    with_arm, without = (helper.filling(tree, "1") for tree in (found, invented(tmp_path / "b", None)))
-    own = [c for c in with_arm if c["kind"] != "again"]
-    assert own == without
+    with_arm, own = (helper.filling(tree, "1") for tree in (found, invented(tmp_path / "b", None)))
+    assert [c for c in with_arm if c["kind"] != "again"] == own
     arm = [SimpleNamespace(**c) for c in with_arm if c["kind"] == "again"]
-    assert len(arm) == 9
     again, once = (
         {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
         for method in ("grpo@again", "grpo")
@@ -362,7 +347,77 @@ def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_c
     for shown in arm:
         # The rows of TEPO, CLIP-Cov and GSPO, and the arm; the difference row is its minuend's test.
         of_column = [c for c in own if c["column"] == shown.column and c["kind"] == "run" and c["baseline"]]
-        assert len(of_column) == 3
         expected = holm([*(c["versus_p"] for c in of_column), shown.versus_p])[-1]
         assert (shown.versus_p_holm, shown.versus_tests) == (expected, 4)
-        assert shown.inside_noise is (expected is not None and expected >= markdown.ALPHA)
+
+
+# Declarations: what would show a wrong number is refused by name before anything is trained.
+
+TABLE = """
+models: {q7: Qwen2.5-7B, q14: Qwen3-14B}
+columns: {aime24: AIME24, avg_pooled: Avg. (pooled)}
+tables:
+  mine:
+    columns: [aime24, avg_pooled]
+    blocks:
+      - model: q7
+        rows:
+          - {id: a, label: one, method: grpo}
+          - {id: b, label: two, method: tepo}
+          - {id: c, label: gain, delta: [b, a]}
+      - model: q7
+        baseline: a
+        rows:
+          - {id: d, label: first, method: gspo, seeds: [1]}
+          - {id: e, label: second, method: gspo, seeds: [2]}
+          - {id: f, label: both, mean: [d, e]}
+"""
+GAIN = "{id: c, label: gain, delta: [b, a]}"
+BROKEN = {  # case -> what is replaced, by what, words of the error
+    "unknown column": ("[aime24,", "[aime42,", "tables.mine: columns", "nearest: aime24"),
+    "unknown model": ("q7\n        baseline: a", "q8", "tables.mine: model", "'q8'", "nearest: q7"),
+    "unknown method": ("method: tepo", "method: tepoo", "row b: method", "nearest: tepo"),
+    "row id twice": (GAIN, "{id: a, label: x, method: gpg}", "row id a", "twice"),
+    "delta of a row that is not there": ("[b, a]", "[b, x]", "row c: delta", "'x'"),
+    "neither method nor delta": ("label: two, method: tepo", "label: two", "row b", "either"),
+    "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f: mean", "nothing else"),
+    "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f: mean", "must differ in `seeds`"),
+    "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds and step belong to the rows"),
+    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "'lang'", "nearest: long"),
+    "unknown baseline": ("baseline: a", "baseline: x", "block of q7: baseline", "'x'"),
+    "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
+    # Rows with the id of a printed one, which must be that run.
+    "another method": (GAIN, "{id: T1.7, label: x, method: gpg}", "T1.7: method 'gpg', but", "'gspo'"),
+    "another model": (GAIN, "{id: T1.17, label: x, method: tepo+beta=1}", "T1.17: model 'q7'", "'q14'"),
+    "another seed": (GAIN, "{id: T1.7, label: x, method: gspo, seeds: [1]}", "T1.7: seeds (1,)", "(2,)"),
+    "other rows": (GAIN, "{id: T1.9, label: x, delta: [b, a]}", "T1.9: made of ('b', 'a')", "('T1.8', 'T1.2')"),
+    "not a printed row": (GAIN, "{id: T3.99, label: x, method: gpg}", "'T3.99'", "nearest: T3.9"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_table_is_refused_with_the_place_in_the_error(tmp_path: Path, case: str) -> None:
+    old, new, *words = BROKEN[case]
+    assert old in TABLE
+    path = tmp_path / "tables.yaml"
+    path.write_text(TABLE.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BenchError) as error:
+        declared.check(declared.tables(path)["mine"])
+    assert all(word in str(error.value) for word in ("tables.yaml: tables.mine", *words)), error.value
+    assert "\n" not in str(error.value)
+
+
+BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
+
+
+def test_every_printed_row_is_declared_once_in_its_place_and_held_against_the_papers_baseline() -> None:
+    paper, tables = read(), declared.tables()
+    for key in "1234":
+        ids = [row.id for row in tables[key].rows if row.id.startswith(f"T{key}.")]
+        assert ids == [row.id for row in paper.values() if row.id.startswith(f"T{key}.")]
+    blocks = [block for key in "1234" for block in tables[key].blocks]
+    baselines = {row.id: block.baseline for block in blocks for row in block.rows}
+    assert {row: baselines[row] for row in BASELINES} == BASELINES
+    for block in tables["3"].blocks:
+        letter = block.title[6] if block.title and block.title.startswith("Panel ") else ""
+        assert {paper[row.id].panel for row in block.rows if row.id in paper} <= {letter}
