@@ -107,14 +107,6 @@ def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
     assert found.values["entropy_end"] == pytest.approx(0.3)
 
 
-def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> None:
-    (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
-    assert of(tree, "tepo").values["to_grpo"] is None
-    assert of(tree, "tepo").why["to_grpo"] == "GRPO/DAPO's run is not finished"
-    found = of(tree, "gspo")
-    assert (set(found.values.values()), set(found.why.values())) == ({None}, {"not finished"})
-
-
 def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
     """The row of a method and measure in convergence_methods.csv."""
     rows = convergence.over_methods(tree, [learning_curves.measure_run(tree, run) for run in tree.runs])

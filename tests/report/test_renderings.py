@@ -55,13 +55,6 @@ def test_every_rendering_has_the_same_numbers_and_marks_in_the_same_order(key: s
         assert bool(re.findall(pattern, body)) == (f"- {sign}:" in f"- {notes}"), sign
 
 
-def test_the_papers_number_stands_next_to_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
-    for rendering in (view.markdown, view.latex):
-        assert not re.search(r"paper \d", rendering(filled(embedded, "3")))
-        assert "paper 77.40" in rendering(filled(paper, "3"))
-        assert "paper 2.77" not in rendering(filled(paper, "2")), "an average that counts absent benchmarks as wrong"
-
-
 def test_a_block_names_its_baseline_its_models_stand_in_and_what_is_not_there(embedded: Tree, scored: Tree) -> None:
     text = view.markdown(filled(embedded, "3"))
     assert text.count("Marks compare with TEPO-w/o. KL.") == 5
