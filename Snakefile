@@ -27,6 +27,15 @@ onstart:
         PLAN.write()
 
 
+# Not after a dry run, which ends without hooks.
+onsuccess:
+    if MAIN and MAKES and RESULTS.matrix.is_file():
+        from report import compare  # not needed by most calls
+
+        with command_line.one_line():
+            print(compare.of_own(Tree(RESULTS.root)), end="")
+
+
 # The manifest is written last. Pages and records are listed too, so that removed ones are rebuilt; checkpoints, states
 # and bases of finished work are not. Without `default_target`, the first included rule would be the default.
 rule all:

@@ -277,7 +277,8 @@ class Runs:
         wanted = {"model": str(model["key"]), "measure": "area", "row": a.method, "versus": b.method}
         numbers = {name: name for name in ("difference", "se", "p", "df", "p_holm", "tests")}
         numbers |= {"low": "difference_low", "high": "difference_high"}
-        rows = read_csv(path, "methods at equal movement", (*wanted, *numbers.values(), "how", "seeds"))
+        needed = (*wanted, *numbers.values(), "how", "seeds")
+        rows = read_csv(path, "methods at equal movement", needed, allow_empty=True)  # a sweep without the baseline
         row = next((row for row in rows if wanted.items() <= row.items()), None)
         if row is None:
             raise NotPlanned(f"not part of this scale: a sweep of {a.method} and {b.method}")

@@ -17,17 +17,16 @@ from evals.stats.sizes import contrast
 from evals.tree import Score, Tree
 from report.markdown import markdown_table
 
-LISTED, NAMED = 12, 3  # most differences, most names that only one side has; --csv has all differences
+LISTED, NAMED = 40, 3  # most differences, most names that only one side has
 MADE_BY = ("commit", "dirty", "python", "cpu")
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
-HEADER = ("where", "figure", "a", "b", "difference", "low", "high", "p_holm", "moved", "how", "seeds")
 
 Sides = tuple[Score | None, Score | None]
 
 
 def compared(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
-    """Return the text to print, and a row by HEADER for each differing value of the runs and scores of both trees.
+    """Return the text to print, and a row for each differing value of the runs and scores of both trees.
 
     Raises ConfigError where scale or problems differ, MissingInputError where nothing is shared.
     """
@@ -85,7 +84,8 @@ def _weights(a: Tree, b: Tree, at: Checkpoint) -> list[Any]:
 def _differences(
     a: Tree, b: Tree, scores: Mapping[Checkpoint, Mapping[str, Sides]], runs: Sequence[Run], changed: Sequence[Run]
 ) -> list[dict[str, Any]]:
-    """Return a row by HEADER for each differing value; moved ones first, then by the share of their interval."""
+    """Return a row for each differing value (method or checkpoint, figure, both values, their difference with interval,
+    whether it `moved`): moved ones first, then by the share of their interval."""
     values: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # (method or its checkpoint, figure) -> by seed
     ends: dict[tuple[str, str], Sides] = {}  # scores of the last seed with their intervals
     for at, figures in scores.items():
@@ -111,21 +111,20 @@ def _differences(
         rows.append(row)
     for row, p in zip(rows, compare.holm([row.pop("p") for row in rows]), strict=True):
         # Several seeds have no interval where all of them differ by the same amount.
-        moved = row["seeds"] > 1 if p is None else p < ALPHA
-        row |= {"p_holm": p, "moved": "yes" if moved else "no"}
+        row["moved"] = row["seeds"] > 1 if p is None else p < ALPHA
         row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
-    return sorted(rows, key=lambda row: (row["moved"] == "no", -row["share"], row["where"], row["figure"]))
+    return sorted(rows, key=lambda row: (not row["moved"], -row["share"], row["where"], row["figure"]))
 
 
 def _over_problems(a: Any = None, b: Any = None) -> dict[str, Any]:
     """Return b - a with the MOVER interval of both, which is at least as wide as one paired by problem. p is computed
     from the nearer end with the normal distribution."""
     if a is None or None in (a.low, a.high, b.low, b.high):
-        return {"how": "one seed, and no interval over problems"}
+        return {}
     difference, (low, high) = intervals.combine([1, 1], [b.value, -a.value], [b.low, -a.high], [b.high, -a.low])
     se = float(difference - low if difference > 0 else high - difference) / float(intervals.quantile(math.inf))
     p = float(intervals.p_value(difference, se, math.inf)) if se > 0 else None
-    return {"low": float(low), "high": float(high), "p": p, "how": "the two scores' own intervals"}
+    return {"low": float(low), "high": float(high), "p": p}
 
 
 def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
@@ -135,12 +134,12 @@ def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
         return
     rows = [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
-         "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * (row["moved"] == "yes"))
+         "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * row["moved"])
         for row in found[:LISTED]
     ]  # fmt: skip
     yield from (f"{len(found)} figures differ; the largest, by their intervals:", "")
     yield from markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:")
-    moved, unknown = sum(row["moved"] == "yes" for row in found), sum(row["low"] is None for row in found)
+    moved, unknown = sum(row["moved"] for row in found), sum(row["low"] is None for row in found)
     beyond = f"MOVED: {moved} of {len(found)} figures that differ do so" if moved else "no figure differs"
     yield from ("", f"verdict: {beyond} beyond noise; {unknown} have no interval")
 

@@ -28,8 +28,7 @@ KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
 METHOD_HEADER = (
     "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
-    "how", "versus", "difference", "difference_se", "difference_low", "difference_high", "p", "p_holm", "detectable",
-    "difference_how",
+    "how",
 )  # fmt: skip
 DIFFERS_HEADER = (*KEYS, "differs")
 # Series that the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
@@ -78,10 +77,10 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
 
 
 def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
-    """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds, and against GRPO/DAPO under
-    the same settings. p is corrected over all methods and models of a measure, since they are read as one column.
+    """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds.
 
-    A sweep's fresh seeds are left out: they are compared in the table of all runs.
+    There is no value if a seed lacks one: otherwise only seeds that reach the measure would count. A sweep's fresh
+    seeds are left out: they are compared in the table of all runs.
     """
     from evals.stats import compare
 
@@ -89,48 +88,20 @@ def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, 
     for run in runs:
         if not tree.is_fresh(run.run):
             groups.setdefault((run.run.model, run.run.method), []).append(run)
-    baselines = {(model, method): (model, learning_curves.reference(method)) for model, method in groups}
-    for measure, unit in MEASURES.items():
-        tests = {
-            place: _over_seeds(tree, measure, groups[place], groups[base])
-            for place, base in baselines.items()
-            if base != place and base in groups
-        }
-        p_holm = dict(zip(tests, compare.holm([c.p for c in tests.values()]), strict=True))
-        family = sum(p is not None for p in p_holm.values())
-        for (model, method), seeds in groups.items():
-            estimate, c = _over_seeds(tree, measure, seeds), tests.get((model, method))
-            row = dict.fromkeys(METHOD_HEADER) | {"model": model, "method": method, "title": seeds[0].title}
-            row |= {"measure": measure, "unit": unit, "seeds": sum(seed.finished for seed in seeds)}
-            row |= {"planned_seeds": len(seeds), "collapsed": sum(seed.collapsed_at is not None for seed in seeds)}
-            row |= {name: getattr(estimate, name) for name in ("value", "se", "low", "high", "how")}
-            if c is not None:
-                row |= {"versus": baselines[model, method][1], "difference": c.difference, "p": c.p}
-                row |= {"p_holm": p_holm[model, method], "detectable": compare.detectable_in_family(c, family)}
-                row |= {f"difference_{name}": getattr(c, name) for name in ("se", "low", "high", "how")}
-            yield row
-
-
-def _over_seeds(tree: Tree, measure: str, *sides: Sequence[RunMeasures]) -> Any:
-    """Return a method's mean over its finished seeds, or of two methods a - b, paired by seed.
-
-    There is no result if a seed lacks a value: otherwise only seeds that reach the measure would count.
-    """
-    from evals.stats import compare
-
-    finished = [{run.run.seed: run for run in side if run.finished} for side in sides]
-    common = sorted(set.intersection(*map(set, finished)))
-    alone, empty = len(sides) == 1, compare.Estimate if len(sides) == 1 else compare.Comparison
-    for side, runs in zip(sides, finished, strict=True):
-        if why := "; ".join(f"seed {n}: {runs[n].why[measure]}" for n in common if measure in runs[n].why):
-            return empty(how=why if alone else f"{side[0].title}: {why}", n=len(common))
-    if alone and not common:
-        return empty(how="no seed is finished", n=0)
-    values = [{n: runs[n].values[measure] or 0.0 for n in common} for runs in finished]
-    top, clusters = learning_curves.top(measure), tree.clean_models(sides[0][0].run.model)
-    if alone:
-        return compare.over_seeds(values[0], bounds=(0.0, top), clusters=clusters)
-    return compare.compare_seeds(*values, bounds=(-top, top), clusters=clusters)
+    for (measure, unit), ((model, method), seeds) in product(MEASURES.items(), groups.items()):
+        finished = {run.run.seed: run for run in seeds if run.finished}
+        why = "; ".join(f"seed {n}: {run.why[measure]}" for n, run in sorted(finished.items()) if measure in run.why)
+        found = compare.Estimate(how=why or "no seed is finished", n=len(finished))
+        if finished and not why:
+            values = {n: run.values[measure] or 0.0 for n, run in sorted(finished.items())}
+            bounds = (0.0, learning_curves.top(measure))
+            found = compare.over_seeds(values, bounds=bounds, clusters=tree.clean_models(model))
+        yield {
+            "model": model, "method": method, "title": seeds[0].title, "measure": measure, "unit": unit,
+            "seeds": len(finished), "planned_seeds": len(seeds),
+            "collapsed": sum(seed.collapsed_at is not None for seed in seeds),
+            **{name: getattr(found, name) for name in ("value", "se", "low", "high", "how")},
+        }  # fmt: skip
 
 
 def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:

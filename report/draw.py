@@ -119,7 +119,8 @@ def frontier(
     """Return the picture as `svg`, `png` and `pdf` bytes.
 
     rows: of frontier.csv; points without movement are not drawn. matched: of matched.csv. models: key -> title.
-    baseline: title of the method that the others are compared with, drawn black. given: `lines` of figures.yaml.
+    baseline: title of the method that the others are compared with, drawn black; empty: there is none. given: `lines`
+    of figures.yaml.
     """
     keys = list(dict.fromkeys(row["model"] for row in rows))
     titles = {row["title"]: row["row"] for row in rows}
@@ -130,6 +131,7 @@ def frontier(
 
     def fill(grid: Any) -> None:
         for (axis, beside), key in zip(grid, keys, strict=True):
+            beside.set_visible(bool(baseline))
             _differences(beside, [row for row in matched if row["model"] == key], baseline)
             drawn = [row for row in rows if row["model"] == key and row["movement"] is not None]
             for title, look in styles.items():

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from core import errors
 from core.declared import Declared, Tuple, validated
@@ -23,7 +23,7 @@ from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import Tree, open_tree
 from report import draw
-from report.rows import TABLES
+from report.rows import TABLES, undeclared
 
 FIGURES = ROOT / "report/figures.yaml"
 HEADER = (
@@ -32,6 +32,7 @@ HEADER = (
 )  # fmt: skip
 AXIS = "step (one rollout)"  # the paper leaves open which step it means: reading R34
 ROW, ACROSS = 2.3, 2  # inches: a row of panels; panels side by side
+MOST = len(draw.STYLES)  # lines of a panel that stay readable
 
 
 class Chart(Declared):
@@ -57,6 +58,13 @@ class Specification(Declared):
     figures: dict[str, FigureEntry]
     charts: dict[str, Chart] = Field(default_factory=dict)  # of the page, by `series` of convergence_bands.csv
 
+    @model_validator(mode="after")
+    def _quantities_are_known(self) -> Self:
+        for key, entry in self.figures.items():
+            for name in (name for name in entry.panels.values() if name not in self.quantities):
+                raise unknown(f"figures.{key}", "panels", name, self.quantities)
+        return self
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -73,37 +81,25 @@ class Figure:
 def figure(key: str) -> Figure:
     """Return figure `key` (`figure2`, or `2` for short); raises ConfigError for an unknown key."""
     by_key = {one.key: one for one in figures()}
-    return by_key.get(f"figure{key}") or _known(by_key, key, str(FIGURES), "figures")
+    if found := by_key.get(key) or by_key.get(f"figure{key}"):
+        return found
+    raise unknown(str(FIGURES), "figures", key, by_key)
 
 
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Return every figure of a specification file, in its order; raises as `specification`."""
     file = specification(path)
-    paper = _known(read_yaml(TABLES)["models"], file.model, str(path), "model")
-    found = []
-    for key, entry in file.figures.items():
-        panels = {
-            id: (quantity, _known(file.quantities, quantity, str(path), f"figures.{key}.panels.{id}"))
-            for id, quantity in entry.panels.items()
-        }
-        found.append(Figure(key, entry.title, panels, file.lines, file.model, paper))
-    return found
+    paper = read_yaml(TABLES)["models"][file.model]
+    panels = {
+        key: {id: (name, file.quantities[name]) for id, name in entry.panels.items()}
+        for key, entry in file.figures.items()
+    }
+    return [Figure(key, file.figures[key].title, panels[key], file.lines, file.model, paper) for key in panels]
 
 
 def specification(path: Path | str = FIGURES) -> Specification:
-    """Read a specification file. Raises ConfigError for unknown keys and names, and for lines with equal looks."""
-    file = validated(Specification, read_yaml(path, "specification"), str(path))
-    free = {str(place): place for place in range(len(draw.STYLES))}
-    for name, style in file.lines.items():
-        _known(free, str(style), str(path), f"lines.{name}: style that no other line has")
-        del free[str(style)]
-    return file
-
-
-def _known(entries: Mapping[str, Any], name: str, where: str, at: str) -> Any:
-    if name not in entries:
-        raise unknown(where, at, name, entries)
-    return entries[name]
+    """Read a specification file; raises ConfigError for unknown keys and names."""
+    return validated(Specification, read_yaml(path, "specification"), str(path))
 
 
 def offered(tree: Tree) -> list[Figure]:
@@ -113,8 +109,17 @@ def offered(tree: Tree) -> list[Figure]:
 
 def runs(figure: Figure, tree: Tree) -> list[Run]:
     """Return the planned runs that a figure uses, each once, in the matrix's order."""
-    wanted = {run for line in figure.lines for run in planned(figure, line, tree)}
+    wanted = {run for of_line in names(figure, tree)[0] for run in planned(figure, of_line, tree)}
     return [run for run in tree.runs if run in wanted]
+
+
+def names(figure: Figure, tree: Tree) -> tuple[list[str], list[str]]:
+    """Return the lines of a figure: those declared, then the tree's own methods on its model, which no table declares;
+    and the names beyond MOST lines."""
+    model = tree.model_for(figure.model, figure.paper)
+    others = undeclared(tree, str(model["key"])) if model else ()
+    found = list(dict.fromkeys([*figure.lines, *others]))
+    return found[:MOST], found[MOST:]
 
 
 def planned(figure: Figure, line: str, tree: Tree) -> list[Run]:
@@ -143,7 +148,8 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    wanted = {name: planned(figure, name, tree) for name in figure.lines}
+    drawn, beyond = names(figure, tree)
+    wanted = {name: planned(figure, name, tree) for name in drawn}
     records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
     if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
@@ -159,12 +165,13 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
     ended = {run: record["collapsed_at"] for run, record in finished.items() if record.get("collapsed_at") is not None}
     notes = {
         "Not trained here": [name for name, of_line in wanted.items() if not of_line],
+        f"Not drawn, beyond {MOST} lines": beyond,
         "Not drawn, not finished": [run.path.as_posix() for run in records if run not in finished],
         "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
     }
     found = []
     for panel, (key, quantity) in figure.panels.items():
-        for name in figure.lines:
+        for name in drawn:
             of_line = [run for run in wanted[name] if run in finished]
             if not of_line:
                 continue
@@ -204,7 +211,8 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
 
 def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
     """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
-    styles = {line.title: draw.style(draw.STYLES[figure.lines[line.name]]) for line in found}
+    looks = draw.looks((line.name for line in found), figure.lines)
+    styles = {line.title: draw.style(looks[line.name]) for line in found}
 
     def fill(grid: Any) -> None:
         from matplotlib.ticker import MaxNLocator

@@ -235,6 +235,8 @@ def markdown(
     """Return frontier.md: a table per model and measure, and the relation to movement. points: the rows of
     frontier.csv. movement: the measure taken as movement."""
     lines = ["# Methods at equal movement", ""]
+    if not rows:
+        lines += ["Nothing to compare: no other method, or no baseline, in this sweep. Its values: sweep/sweep.md.", ""]
     for model, by in product(tree.models, MEASURES):
         own = [row for row in rows if (row["model"], row["measure"]) == (model["key"], by)]
         if not own:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, Checkpoint, Results, split
+from core.layout import BASE, REFERENCE, Checkpoint, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -35,6 +35,7 @@ VIEWS = (
     ("samples", "Responses"),
     ("paper", "Paper"),
 )
+TEPO = "tepo"  # the paper's method, by its configured name
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 
 HTML = ROOT / "report/html"
@@ -81,7 +82,6 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         lines.append(line | {"look": look, "values": values})
     lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
-    first = next(((line["model"], FRESH if FRESH in there else "") for line in lines), ())
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
         "panels": [
@@ -91,8 +91,27 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": [n for n, line in enumerate(lines) if (line["model"], line["settings"]) == first][:FRONT],
+        "front": _front(lines, FRESH if FRESH in there else "", tree),
     }
+
+
+def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
+    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
+    first model."""
+    model = next((line["model"] for line in lines), "")
+    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
+    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
+    names += own if len(own) <= FRONT - len(names) else []
+
+    def order(place: int) -> tuple[int, float]:
+        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
+        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
+
+    wanted = (model, settings)
+    found = [
+        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
+    ]
+    return sorted(found, key=order)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:

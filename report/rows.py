@@ -6,6 +6,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
@@ -14,7 +15,7 @@ from pydantic import Field, model_validator
 from core.declared import Declared, Tuple, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
-from core.layout import BASE, REFERENCE, Checkpoint, split
+from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree
@@ -158,14 +159,23 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
     return {key: table.model_copy(update={"key": key, **names}) for key, table in file.tables.items()}
 
 
+@cache
+def _shipped() -> dict[str, Table]:
+    return tables()
+
+
 def declaration(tree: Tree, key: str) -> Table:
     """Return a table of tables.yaml, or the table of all runs; raises ConfigError for another key."""
     if key == RUNS:
         return of_runs(tree)
-    declared = tables()
+    declared = _shipped()
     if key not in declared:
         raise unknown(str(TABLES), "tables", key, declared)
-    return declared[key]
+    table, slots = declared[key], dict[str, str]()  # the first table with a model lists its other methods
+    for other in declared.values():
+        slots |= {block.model: other.key for block in other.blocks if block.model not in slots}
+    others = (_also(slot, table, tree) for slot, first in slots.items() if first == key)
+    return table.model_copy(update={"blocks": (*table.blocks, *filter(None, others))})
 
 
 def offered() -> list[str]:
@@ -227,7 +237,58 @@ def planned(row: Row, model: str, tree: Tree) -> list[Checkpoint]:
 def method_of(row: Row, model: str, tree: Tree) -> str | None:
     """Return the canonical key of a row's method, None where the scale does not train it. After a sweep's second round,
     it is that of the chosen value."""
+    if row.numbers is not None:  # generated: a key, which may also be another method's name in the configuration
+        return row.method
     return _chosen(row, model, tree) or tree.method_for(row.method or "")
+
+
+def rollouts(run: Run, tree: Tree) -> int:
+    """Return for how many rollouts a run is planned: its variant's, the scale's, or up to its last checkpoint."""
+    changes = tree.matrix.get("variants", {}).get(run.variant, {}).get("changes", {})
+    given = changes.get("training.rollouts") or tree.matrix.get("training", {}).get("rollouts")
+    return int(given or max(tree.runs[run]["steps"]))
+
+
+# A tree's own methods.
+
+
+class Also(Block):
+    """Methods of a tree that no table declares: compared with the baseline, but corrected apart from declared rows."""
+
+
+def _also(slot: str, table: Table, tree: Tree) -> Also | None:
+    """Return the block of a model's other methods; None without any."""
+    model = tree.model_for(slot, table.models[slot])
+    found = tuple(undeclared(tree, str(model["key"])).values()) if model else ()
+    baseline = next((block.baseline for block in table.blocks if block.model == slot), None)
+    return Also(model=slot, rows=found, title="Also trained here", baseline=baseline) if found else None
+
+
+def undeclared(tree: Tree, model: str) -> dict[str, Row]:
+    """Return a row for each method that is evaluated on a model at the scale's own or at a sweep's chosen settings and
+    is in no row of tables.yaml for that model, by its key without the sweep."""
+    points = (tree.matrix.get("sweep") or {"points": ()})["points"]
+    base_of = {point["method"]: point["base"] for point in points if point["model"] == model}
+    seeds: dict[str, dict[str, set[int]]] = {}  # key without the sweep -> key -> seeds
+    for run in (run for run in tree.runs if run.model == model):
+        base = base_of.get(run.method, run.method)
+        chosen = tree.chosen.get((model, base))
+        is_shown = run.method == (chosen or base) and tree.is_fresh(run) == (chosen is not None)
+        if is_shown and split(base)[1] is None and Checkpoint(run, tree.matrix["table_step"]) in tree.evaluated:
+            seeds.setdefault(base, {}).setdefault(run.method, set()).add(run.seed)
+    declared = [(block, table) for table in _shipped().values() for block in table.blocks]
+    here = [row for block, table in declared if _fills(tree, model, block, table) for row in block.rows]
+    known = {method_of(row, model, tree) for row in here if row.kind in ("base", "run")}
+    return {
+        base: Row(id=f"{model}/{key}", label=tree.methods[key]["title"], method=key, numbers=tuple(sorted(own)))
+        for base, by_key in seeds.items()
+        for key, own in by_key.items()
+        if key not in known
+    }
+
+
+def _fills(tree: Tree, model: str, block: Block, table: Table) -> bool:
+    return (tree.model_for(block.model, table.models[block.model]) or {}).get("key") == model
 
 
 def _chosen(row: Row, model: str, tree: Tree) -> str | None:
@@ -288,7 +349,11 @@ def _blocks(tree: Tree) -> Iterator[Block]:
             label = titles[method] if repeated[titles[method]] == 1 else f"{titles[method]} ({method})"
             id = f"{model}/{method}{at}"
             rows.append(Row(id=id, label=label, method=method, step=step, numbers=numbers[method]))
-        title = f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} rollout{'s' if step > 1 else ''}"
+        planned = max(rollouts(Run(model, method, seed), tree) for method, own in seeds.items() for seed in own)
+        of = f"of {planned} " if step < planned else ""
+        title = (
+            f"{FRESH[fresh]}{setting and f'{setting}, '}after {step} {of}rollout{'s' if max(step, planned) > 1 else ''}"
+        )
         of_baseline = f"{model}/{baseline}{at}" if baseline in seeds else None
         yield Block(model=model, rows=tuple(rows), title=title[:1].upper() + title[1:], baseline=of_baseline)
 

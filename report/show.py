@@ -34,7 +34,7 @@ PAGES = {  # page -> file, module that writes it
 LONG = 20  # characters of a word, which no number has
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
-    "Percent; below it the 95 % interval, or each of two seeds where that is wide; * best of its column. Difference to "
+    "Percent; below it the 95 % interval, or each of two seeds; * best of its column. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
     "? unknown, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."

@@ -30,9 +30,8 @@ from report.tables import by_seed, from_by_seed
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
-    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "best_how", "failed", "regret", "chosen", "edge",
-    "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd", "scores_by_seed",
-    "areas_by_seed",
+    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "failed", "regret", "regret_low", "regret_high",
+    "chosen", "edge", "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd",
 )  # fmt: skip
 CHOICE = (
     "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
@@ -62,17 +61,18 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
             grid = dict(zip(sweep["axes"], combination, strict=True))
             here = [point for point in own if point.values.items() <= grid.items()]
             figures = {point.row: point.figures(by) for point in here}
-            chances, how = compare.chances_of_being_best(figures, clusters)
+            chances, _ = compare.chances_of_being_best(figures, clusters)
             places = compare.ranks(figures, clusters)
             for point in here:
                 top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
                 row = dict.fromkeys(SELECTION) | point.columns(tree, [key for key in MEASURES if point.figures(key)])
                 row |= {"values": words(grid), "own": yes(bool(point.values) and point.is_own)}
                 row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
-                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row), "best_how": how}
+                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row)}
                 row |= {"regret": top.mean(by) - point.mean(by), "chosen": yes(top is point)}
-                row |= {"edge": _at_edge(point, sweep["axes"]), "scores_by_seed": by_seed(point.score)}
-                rows.append(row | {"areas_by_seed": by_seed(point.area)} | again[point.method])
+                c = compare.compare_seeds(top.figures(by), point.figures(by), clusters=clusters)
+                row |= {"regret_low": c.low, "regret_high": c.high}
+                rows.append(row | {"edge": _at_edge(point, sweep["axes"])} | again[point.method])
     return rows
 
 
@@ -182,10 +182,10 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
     note = (
         f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
         f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
-        "value. These means chose the values and are therefore too high; the comparison on fresh seeds is in the "
-        "table of all runs. A run fails that ends (last three rollouts) with no more reward than it began with (first "
-        "three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how often the "
-        "value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
+        "value, paired by seed. These means chose the values and are therefore too high; the comparison on fresh seeds "
+        "is in the table of all runs. A run fails that ends (last three rollouts) with no more reward than it began "
+        "with (first three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how "
+        "often the value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
         "standard deviation of the difference of both selection means over the values chosen again is added to its "
         "standard error."
     )
@@ -200,7 +200,7 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
     cells += [f"{fail} fail" if row["failed"] else with_interval(row, key) for key in keys]
-    cells += [rank, "–" if row["failed"] else percent(row["best"]) or "–", percent(row["regret"])]
+    cells += [rank, "–" if row["failed"] else percent(row["best"]) or "–", with_interval(row, "regret")]
     return [*cells, fail, f"{100 * row['selected']:.0f}", mark]
 
 

@@ -24,7 +24,7 @@ from paper import printed
 from report import rows, view
 from report.markdown import command
 from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
-from report.view import AGAIN, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
+from report.view import AGAIN, ALSO, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
 
@@ -52,7 +52,7 @@ def _number(text: str) -> float:
 COLUMNS: dict[str, Callable[[str], Any]] = {
     "row": str,  # id
     "label": str,
-    "kind": {kind: kind for kind in (*KINDS, AGAIN)}.__getitem__,
+    "kind": {kind: kind for kind in (*KINDS, ALSO, AGAIN)}.__getitem__,
     "block": str,  # title of the block
     "state": {state: state for state in STATES}.__getitem__,
     "model": str,
@@ -144,7 +144,8 @@ def cells(table: Table, tree: Tree) -> Iterator[Cell]:
         paper = table.models.get(block.model, block.model)
         if (model := tree.model_for(block.model, paper)) is not None:
             known = {row.id: row for row in block.rows}
-            kinds = (ONCE, AGAIN) if block in arms else [row.kind for row in block.rows]
+            kinds = [ONCE, AGAIN] if block in arms else [str(row.kind) for row in block.rows]
+            kinds = [ALSO] * len(kinds) if isinstance(block, rows.Also) else kinds
             # Values that a sweep chose are not comparable with the paper's.
             own_model = view.stand_in(str(model["title"]), paper) is None and not tree.chosen
             for row, kind in zip(block.rows, kinds, strict=True):
@@ -273,7 +274,8 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     """Add to the cells their differences to the baselines, corrected over each column and over the table.
 
     An A/A arm is corrected as if it were an additional row of the table, or as the row that it already is; the table's
-    corrections do not count it. at: the cells by model, row and column.
+    corrections do not count it. Methods that no table declares are corrected over each column among themselves.
+    at: the cells by model, row and column.
     """
     from evals.stats.compare import chances_of_being_best, detectable, holm
 
@@ -311,7 +313,8 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         for place, cell in at.items()
         if cell["baseline"] is not None or cell["kind"] == AGAIN
     }
-    own = [place for place in test if at[place]["kind"] != AGAIN]
+    own = [place for place in test if at[place]["kind"] not in (AGAIN, ALSO)]
+    also = [place for place in test if at[place]["kind"] == ALSO]
 
     def corrected(places: Iterable[tuple[str, str, str]]) -> dict[object, float | None]:
         """Return Holm's p by distinct test."""
@@ -320,12 +323,13 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
 
     of_table = corrected(own)
     for place in test:
-        cell, p = at[place], corrected([*(other for other in own if other[2] == place[2]), place])
+        cell, family = at[place], also if at[place]["kind"] == ALSO else own
+        p = corrected([*(other for other in family if other[2] == place[2]), place])
         p_holm, tests = p[test[place]], sum(one is not None for one in p.values())
         cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
         cell["inside_noise"] = None if p_holm is None else bool(p_holm >= ALPHA)
         if cell["kind"] != AGAIN:
-            cell["versus_p_table"] = of_table[test[place]]
+            cell["versus_p_table"] = None if family is also else of_table[test[place]]
             if None not in (cell["versus_se"], cell["versus_df"]):
                 cell["versus_detectable"] = detectable(cell["versus_se"], cell["versus_df"], tests)
 

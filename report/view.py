@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from core.files import csv_text
-from core.layout import split
+from core.layout import BASE, Checkpoint, split
 from core.provenance import ROOT
+from evals.learning_curves import read_curve
 from evals.scores import POOLED
 from evals.stats import ALPHA
 from evals.tree import Tree, plain
 from report import rows
-from report.markdown import HERE, WIDE, arrow, environment, escape_latex, escape_markdown, percent
+from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
 from report.rows import AVERAGES, BEST, DELTA, MEASURES, Row, Table
 
 MEASURED = "measured"
@@ -23,6 +24,7 @@ MISSING = "missing"  # planned, but scores.csv has no number for it
 NOT_COMPARED = "not compared"  # a base model's reward, a baseline minus itself, two rows without a common seed
 STATES = (MEASURED, NOT_RUN, MISSING, NOT_COMPARED)
 AGAIN = "again"  # kind of the cells of an A/A arm, which is not a row of the table
+ALSO = "also"  # kind of the cells of a method that no table declares
 COLLAPSED = "†"
 
 Cell = Mapping[str, Any]  # of `report.tables`
@@ -50,7 +52,7 @@ FOOTNOTES = {
     "≈": "≈: it includes 0, which is not evidence of equality.",
     "?": "?: unknown, since there is no interval or one that includes 0 and is wider than 50 points.",
     "()": "A mark in brackets: paired by problem, so that it compares two checkpoints and not two methods.",
-    "/": "a / b: the numbers of two seeds, in place of an interval wider than 50 points.",
+    "/": "a / b: the numbers of two seeds, in place of an interval.",
     "not run": "not run: not part of this scale.",
     "missing": "missing: planned, no score yet.",
     "†": "†: a run behind the row collapsed.",
@@ -138,9 +140,8 @@ def is_difference(cell: Cell) -> bool:
 
 
 def few_seeds(cell: Cell) -> bool:
-    """Return whether the cell shows its two seeds in place of a wide interval."""
-    wide = cell["low"] is None or cell["high"] is None or cell["high"] - cell["low"] > WIDE
-    return cell["level"] == "seed" and len(cell["by_seed"]) == 2 and wide
+    """Return whether the cell shows its two seeds in place of an interval, which says little over two."""
+    return cell["level"] == "seed" and len(cell["by_seed"]) == 2 and cell["value"] is not None
 
 
 def sources(cell: Cell) -> tuple[object, ...]:
@@ -159,7 +160,7 @@ def _best(cells: Iterable[Cell], declared: Table) -> set[tuple[str, str]]:
     baselines = {block.baseline for block in declared.blocks}
     groups: dict[tuple[str, str, bool], list[Cell]] = {}
     for cell in cells:
-        if not is_difference(cell) and cell["kind"] != AGAIN and cell["value"] is not None:
+        if not is_difference(cell) and cell["kind"] not in (AGAIN, ALSO) and cell["value"] is not None:
             groups.setdefault((cell["model"], cell["column"], cell["kind"] == "mean"), []).append(cell)
     best = set()
     for group in groups.values():
@@ -198,6 +199,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
             title = titles[of_block[0]["model"]]
             paper = stand_in(title, declared.models[block.model])
             head = (f"{block.title}: " if block.title else "") + title + (f", standing for {paper}" if paper else "")
+            head += "" if declared.generated else _after(of_block, tree)  # else in the block's title
             compared = next(iter(by_row.get(block.baseline or "", {}).values()), None)
             about = {"head": head, "baseline": f"Marks compare with {compared['label']}." if compared else ""}
             blocks.append(about | {"title": block.title, "model": title, "rows": of_block})
@@ -221,7 +223,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "levels": levels,
         "empty": empty,
-        "errors": [] if empty else [*_errors(cells), *(line for line, _ in again)],
+        "errors": [] if empty else [*_errors([c for c in cells if c["kind"] != ALSO]), *(line for line, _ in again)],
         "caption": [*paragraphs(f"table{declared.key}"), *_footnotes(cells, columns), *levels],
     }
 
@@ -241,6 +243,14 @@ def _row(row: Row, cells: Mapping[str, Cell]) -> dict[str, Any]:
         "measured": MEASURED in states,
         "cells": cells,
     }
+
+
+def _after(of_block: Sequence[Mapping[str, Any]], tree: Tree) -> str:
+    """Return `, after 4 of 12 rollouts` where training goes on after the rows' checkpoints; else nothing."""
+    runs = {c.run for row in of_block for cell in row["cells"].values() for c in cell["runs"] if c.run.method != BASE}
+    steps = sorted({row["step"] for row in of_block if row["step"]})
+    planned = max((rows.rollouts(run, tree) for run in runs if run in tree.runs), default=0)
+    return f", after {' and '.join(map(str, steps))} of {planned} rollouts" if steps and steps[0] < planned else ""
 
 
 def _again(cells: Sequence[Cell]) -> str:
@@ -301,6 +311,8 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
             yield f"{title}: no run of the baseline under these settings; nothing is compared."
     elif without := [c.heading for c in columns if c.benchmark is None and c.slot not in MEASURES]:
         yield f"No benchmark of this scale stands for {', '.join(without)}."
+    if any(row["kind"] == ALSO for row in shown):
+        yield "Also trained here: methods of no table. p is corrected over these rows alone, and none is bold."
     if tree.chosen and not declared.generated:
         select, test = (", ".join(map(str, tree.matrix["sweep"][key])) for key in ("select_seeds", "test_seeds"))
         yield (
@@ -315,8 +327,9 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         # Where the catalog's name differs as well, the declared one is only an alias of the method.
         declared_as = row["declared"].method or ""
         plain_names = {split(name)[0].partition("+")[0] for name in (declared_as, run_as)}
-        if run_as != declared_as and len(plain_names) == 1:
+        if run_as != declared_as and len(plain_names) == 1 and row["declared"].numbers is None:
             yield f"{row['name']} is run as {run_as} at this scale."
+    yield from _equal(shown, tree)
     titles = {model["key"]: model["title"] for model in tree.models}
     for row in shown:
         for collapse in row["collapsed"]:  # seed2:6/16
@@ -331,6 +344,41 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         if absent := [benchmark for benchmark in benchmarks if (checkpoint, benchmark) not in tree.scores]:
             what = "no scores" if len(absent) == len(benchmarks) else f"no score of {', '.join(absent)}"
             yield f"Missing: {checkpoint.path.as_posix()} has {what}."
+
+
+def _equal(shown: Sequence[Mapping[str, Any]], tree: Tree) -> Iterator[str]:
+    """Yield a sentence, with the reason that the runs show, for each row of other runs with an earlier row's scores."""
+    first: dict[object, Mapping[str, Any]] = {}
+    for row in (row for row in shown if row["kind"] in ("run", ALSO)):
+        measured = [cell for cell in row["cells"].values() if cell["benchmark"] and cell["measured"]]
+        if measured:
+            other = first.setdefault((row["model"], repr([(c["column"], c["by_seed"]) for c in measured])), row)
+            pairs = list(zip(_checkpoints(row), _checkpoints(other), strict=False))
+            if any(a.run != b.run for a, b in pairs):
+                yield f"{other['name']} and {row['name']} have equal scores: {_reason(pairs, tree)}."
+
+
+def _checkpoints(row: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
+    return next(tuple(cell["runs"]) for cell in row["cells"].values() if cell["measured"])
+
+
+def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
+    """Return why two rows have equal scores, by the curves and settings of their runs."""
+    for a, b in pairs:
+        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in (a, b)]
+        if not all(path.is_file() for path in paths):
+            return "without curves, no reason is known"
+        one, other = (read_curve(path).series(["reward"], "first")[: a.step] for path in paths)
+        if one != other:
+            return "their curves differ"
+    records = [tree.record(checkpoint.run) or {} for checkpoint in pairs[0]]
+    params = [record.get("method", {}).get("params", {}) for record in records]
+    betas = {side["beta"] for side in params if side.get("beta") is not None}
+    same = "with equal seeds, they drew equal rewards in every rollout"
+    if betas and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
+        beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
+        same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
+    return same
 
 
 # A table as a file.

@@ -69,12 +69,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 @pytest.fixture(scope="session")
-def readings(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """The same for config/readings.yaml, which trains at twice the learning rate too."""
-    return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "readings", EMBEDDED, READINGS)
-
-
-@pytest.fixture(scope="session")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The same for config/paper.yaml."""
     return synthetic.write_planned(tmp_path_factory.mktemp("planned") / "paper", EMBEDDED, PAPER)

@@ -2,78 +2,33 @@
 
 import csv
 import json
-import random
 import re
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from core.errors import BenchError, ConfigError
-from core.layout import Results, Run
+from core.errors import BenchError
+from core.layout import Run
 from evals import learning_curves
 from evals.tree import Tree
+from methods import catalog
 from report import draw, figures
 from report.figures import Line
 from tests.report import synthetic
+from tests.report.finished import edit, rewrite
 
-CONFIG = Path(__file__).resolve().parents[2] / "config"
-ROLLOUTS, UPDATES = 4, 2
 KEYS = [declared.key for declared in figures.figures()]
-COLUMNS = (
-    "rollout", "update", "minibatch", "reward", "grad_norm", "clip_fraction_tokens", "clip_fraction_sequences",
-    "ratio_spread", "entropy", "kl_old", "response_tokens", "seconds_update", "seconds_rollout",
-)  # fmt: skip
-
-
-def write_curve(layout: Results, run: Run, rollouts: int = ROLLOUTS, collapsed_at: int | None = None) -> None:
-    """An invented run: no two figures are equal, the ratio spread is unknown in each rollout's first update."""
-    invented, folder = random.Random(run.path.as_posix()), layout.run(run)
-    rows = []
-    for rollout in range(1, rollouts + 1):
-        shared = {"rollout": rollout, "reward": invented.random(), "response_tokens": 20 * invented.random()}
-        for minibatch in range(UPDATES):
-            row: dict[str, Any] = {name: invented.random() for name in COLUMNS} | shared
-            row |= {"update": UPDATES * (rollout - 1) + minibatch, "minibatch": minibatch}
-            rows.append(row | ({"seconds_rollout": ""} if minibatch else {"ratio_spread": ""}))
-    synthetic.write_csv(folder / "curve.csv", rows)
-    record = {"spec": {"training": {"rollouts": ROLLOUTS}}, "collapsed_at": collapsed_at}
-    (folder / "run.json").write_text(json.dumps(record | {"cpu_seconds": 2.0 * int(rows[-1]["rollout"])}))
-
-
-def write_tree(root: Path, *configs: str, **changes: Any) -> Tree:
-    """Everything that configurations plan, finished."""
-    tree = synthetic.write_plan(root, *(CONFIG / name for name in configs), **changes)
-    for run in tree.runs:
-        write_curve(tree.layout, run)
-    return tree
-
-
-@pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return write_tree(tmp_path_factory.mktemp("curves") / "embedded", "embedded.yaml")
-
-
-@pytest.fixture(scope="module")
-def collapsed(full: Tree, tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """Where one seed of TEPO ended after its second rollout."""
-    root = tmp_path_factory.mktemp("collapsed") / "embedded"
-    shutil.copytree(full.root, root)
-    write_curve(Results(root), Run("tiny_qwen2", "tepo", 2), rollouts=2, collapsed_at=2)
-    return Tree(root)
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    return write_tree(tmp_path_factory.mktemp("curves") / "quick", "embedded.yaml", "quick.yaml")
 
 
 @pytest.fixture
-def mine(quick: Tree, tmp_path: Path) -> Tree:
-    """A copy of the quick tree to break."""
-    return Tree(shutil.copytree(quick.root, tmp_path / "quick"))
+def collapsed(scored_twice: Tree, tmp_path: Path) -> Tree:
+    """Where one seed of TEPO ended after its second rollout."""
+    tree = Tree(shutil.copytree(scored_twice.root, tmp_path / "collapsed"))
+    folder = tree.layout.run(Run("tiny_qwen2", "tepo", 2))
+    rewrite(folder / "curve.csv", lambda row: row if int(row["rollout"]) <= 2 else None)
+    edit(folder / "run.json", collapsed_at=2)
+    return tree
 
 
 def filled(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
@@ -90,197 +45,122 @@ def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
 def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
     """The drawn value of a quantity, written out again without the code under test."""
     numbers = {c: [float(r[c]) for r in rows if r[c]] for c in rows[0]}
+    mean = {c: sum(values) / len(values) for c, values in numbers.items() if values}
     return {
-        "clip": 100 * sum(numbers["clip_fraction_tokens"]) / 2,
+        "clip": 100 * mean["clip_fraction_tokens"],
         "time": sum(numbers["seconds_update"]) + numbers["seconds_rollout"][0],
         "reward": 100 * numbers["reward"][0],
-        "norm": sum(numbers["grad_norm"]) / 2,
-        "entropy": sum(numbers["entropy"]) / 2,
+        "norm": mean["grad_norm"],
+        "entropy": mean["entropy"],
         "length": numbers["response_tokens"][0],
-        "spread": numbers["ratio_spread"][0],
-        "kl": sum(numbers["kl_old"]) / 2,
+        "spread": mean["ratio_spread"],
+        "kl": mean["kl_old"],
     }[quantity]
 
 
-def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(full: Tree) -> None:
+def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_twice: Tree) -> None:
     for key in KEYS:
-        found, notes = filled(key, full)
+        found, notes = filled(key, scored_twice)
         panels = figures.figure(key).panels
         names = ["grpo", "tepo", "gspo", "tepo_nokl"]
         assert (notes, [(line.panel, line.name) for line in found]) == ([], [(p, n) for p in panels for n in names])
         for line in found:
-            method = line.rows[0]["method"]
-            seeds = sorted(run.seed for run in full.runs if (run.model, run.method) == ("tiny_qwen2", method))
-            assert len(seeds) > 1
-            by_seed = {seed: logged(full, Run("tiny_qwen2", method, seed)) for seed in seeds}
-            assert [row["rollout"] for row in line.rows] == [1, 2, 3, 4]
+            runs = (Run("tiny_qwen2", line.name, seed) for seed in (1, 2))
+            by_seed = {run.seed: logged(scored_twice, run) for run in runs}
+            assert [row["rollout"] for row in line.rows] == list(range(1, 13))
             for row in line.rows:
-                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in seeds]
-                shown = [line.by_seed[seed][row["rollout"] - 1] for seed in seeds]
+                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in (1, 2)]
+                shown = [line.by_seed[seed][row["rollout"] - 1] for seed in (1, 2)]
                 assert shown == pytest.approx(values, rel=1e-12)
-                assert row["value"] == pytest.approx(sum(values) / len(seeds), rel=1e-12)
-                assert (row["low"], row["high"]) == pytest.approx((min(values), max(values)), rel=1e-12)
-                assert row["seeds"] == len(seeds)
+                wanted = (sum(values) / 2, min(values), max(values), 2)
+                assert tuple(row[name] for name in ("value", "low", "high", "seeds")) == pytest.approx(
+                    wanted, rel=1e-12
+                )
 
 
-def test_the_files_hold_every_digit_of_what_is_drawn(full: Tree, collapsed: Tree, tmp_path: Path) -> None:
+def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree) -> None:
     names = ("rollout", "value", "low", "high", "seeds")
-    for key, tree in (("figure2", full), ("figure3", collapsed)):
-        copy = Tree(shutil.copytree(tree.root, tmp_path / key))
-        figure = figures.figure(key)
-        found, notes = figures.lines(figure, copy)
-        first, _ = figures.write(figure, copy)
-        before = {path: path.read_bytes() for path in first}
-        figures.write(figure, copy)
-        assert {path: path.read_bytes() for path in first} == before
-        rows = list(csv.DictReader((copy.layout.figures / f"{key}.csv").open(newline="")))
-        shown = [tuple(row[name] for name in names) for line in found for row in line.rows]
-        assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown
-        words = json.loads((copy.layout.figures / f"{key}.json").read_text())
-        assert words == {"scale": "embedded", "models": ["tiny Qwen2"], "notes": notes}
-        svg = before[copy.layout.figures / f"{key}.svg"].decode()
-        assert "<dc:date>" not in svg
-        assert float(re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)[0]) <= 6.5 * 72
-        assert min(float(size) for size in re.findall(r"font(?:-size)?: ?([\d.]+)px", svg)) >= 8
-        assert f">{figures.AXIS}<" in svg
-        marks = "; ×: collapsed" if tree is collapsed else ""
-        assert re.search(rf">mean and range of [\d to]+ seeds{marks}; embedded scale, tiny Qwen2<", svg)
-        # A font for TeX that publishers take: TrueType, embedded.
-        pdf = before[copy.layout.figures / f"{key}.pdf"]
-        assert set(re.findall(rb"/BaseFont /(?:[A-Z]{6}\+)?([\w-]+)", pdf)) == {b"STIXGeneral-Regular"}
-        assert b"/FontFile2" in pdf
-        assert b"Date" not in pdf
+    copy, figure = collapsed, figures.figure("figure3")
+    found, notes = figures.lines(figure, copy)
+    before = {path: path.read_bytes() for path in figures.write(figure, copy)[0]}
+    first, _ = figures.write(figure, copy)
+    assert {path: path.read_bytes() for path in first} == before
+    rows = list(csv.DictReader((copy.layout.figures / "figure3.csv").open(newline="")))
+    shown = [tuple(row[name] for name in names) for line in found for row in line.rows]
+    assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown
+    words = json.loads((copy.layout.figures / "figure3.json").read_text())
+    assert words == {"scale": "quick", "models": ["tiny Qwen2"], "notes": notes}
+    svg = before[copy.layout.figures / "figure3.svg"].decode()
+    assert "<dc:date>" not in svg
+    assert re.search(r">mean and range of 2 seeds; ×: collapsed; quick scale, tiny Qwen2<", svg)
+    assert b"/FontFile2" in before[copy.layout.figures / "figure3.pdf"], "embedded TrueType, for publishers"
 
 
-def test_a_figure_is_offered_and_needs_the_runs_that_it_draws(full: Tree, tmp_path: Path) -> None:
-    needed = figures.runs(figures.figure("figure3"), full)
-    drawn = {("tiny_qwen2", name) for name in figures.figure("3").lines}
-    assert {(run.model, run.method) for run in needed} == drawn
-    for method, offered in (("grpo", KEYS), ("clip_cov", [])):
-        tree = write_tree(tmp_path / method, "embedded.yaml", "quick.yaml", methods=[method])
-        assert [one.key for one in figures.offered(tree)] == offered, method
+def quick(folder: Path, *methods: str) -> Tree:
+    """One seed of these methods."""
+    return Tree(
+        synthetic.write_tree(folder, rollouts=4, methods={key: (catalog.parse(key).title, 0.6) for key in methods})
+    )
 
 
-Change = Callable[[list[list[str]]], list[list[str]]]
+def test_methods_of_no_table_are_drawn_with_their_own_look_up_to_eight_lines(tmp_path: Path) -> None:
+    more = ["dr_grpo", "rloo", "maxrl", "opo", "sapo"]
+    tree = quick(tmp_path / "quick", "grpo", *more)
+    found, notes = filled("2", tree)
+    drawn = [line.name for line in found if line.panel == "2a"]
+    assert drawn == ["grpo", *more[:4]]
+    assert notes == ["Not trained here: tepo, gspo, tepo_nokl.", "Not drawn, beyond 8 lines: sapo."]
+    looks = draw.looks(drawn, figures.figure("2").lines)
+    assert len({*looks.values()}) == len(drawn)
+    assert looks["grpo"] == draw.STYLES[0]
+    assert {run.method for run in figures.runs(figures.figure("2"), tree)} == {*drawn}
+    figures.write(figures.figure("2"), tree)
+    assert b">Dr. GRPO<" in (tree.layout.figures / "figure2.svg").read_bytes()
 
 
-def change_curve(tree: Tree, change: Change) -> None:
-    path = tree.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
-    lines = change([line.split(",") for line in path.read_text().splitlines()])
-    path.write_text("".join(f"{','.join(line)}\n" for line in lines))
-
-
-def with_value(value: str) -> Change:
-    place = COLUMNS.index("grad_norm")
-    return lambda lines: [*lines[:4], [*lines[4][:place], value, *lines[4][place + 1 :]], *lines[5:]]
-
-
-BROKEN: Mapping[str, tuple[Change, str]] = {  # ragged lines: tests/core/test_records.py
-    "an update is missing": (lambda lines: lines[:5] + lines[6:], "line 6: update is '5', expected 4"),
-    "a column is missing": (
-        lambda lines: [
-            [cell for cell, head in zip(line, lines[0], strict=True) if head != "grad_norm"] for line in lines
-        ],
-        "column wanted: unknown value 'grad_norm'",
-    ),
-    "a value is not a number": (with_value("oops"), "line 5: grad_norm is 'oops', not a finite number"),
-    "shorter than its record has it": (lambda lines: lines[:-2], "has rewards of 3 rollouts, its run.json has 4"),
-}
-
-
-def test_a_broken_curve_is_an_error_naming_file_and_place(mine: Tree) -> None:
-    path = mine.root / "runs/tiny_qwen2/tepo/seed1/curve.csv"
-    whole = path.read_bytes()
-    for case, (change, words) in BROKEN.items():
-        path.write_bytes(whole)
-        change_curve(mine, change)
-        with pytest.raises(BenchError) as error:
-            [learning_curves.measure_run(mine, run) for run in mine.runs]
-        assert str(error.value).startswith(str(path)), case
-        assert words in str(error.value), case
-    path.unlink()
-    with pytest.raises(BenchError, match=re.escape(f"{path}: the learning curve is missing")):
-        filled("2", mine)
-
-
-def test_an_undefined_value_is_a_gap_and_not_a_zero(mine: Tree) -> None:
-    column = COLUMNS.index("ratio_spread")
-    change_curve(mine, lambda lines: [lines[0], *([*x[:column], "", *x[column + 1 :]] for x in lines[1:])])
-    (line,) = (line for line in filled("entropy", mine)[0] if (line.panel, line.name) == ("spread", "tepo"))
-    assert {(row["value"], row["seeds"]) for row in line.rows} == {(None, 0)}
-
-
-def test_what_is_not_finished_or_not_trained_is_noted(mine: Tree) -> None:
-    (mine.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
-    found, notes = filled("2", mine)
-    assert notes == ["Not drawn, not finished: tiny_qwen2/tepo/seed1."]
-    assert {line.name for line in found} == {"grpo", "gspo", "tepo_nokl"}
-    for path in mine.root.glob("runs/*/*/*/run.json"):
-        path.unlink()
-    with pytest.raises(BenchError, match="no finished run of figure2"):
-        filled("2", mine)
-
-
-def test_another_setting_of_a_method_is_not_drawn_as_the_method(tmp_path: Path) -> None:
-    """`tepo+beta=1` is the paper's TEPO with Qwen3-14B; with Qwen2.5-7B it is another method."""
-    tree = write_tree(tmp_path / "one", "embedded.yaml", "quick.yaml", methods=["tepo+beta=1", "grpo"])
-    found, notes = filled("figure3", tree)
-    assert {line.name for line in found} == {"grpo"}
-    assert notes == ["Not trained here: tepo, gspo, tepo_nokl."]
-    tree = write_tree(tmp_path / "other", "embedded.yaml", "quick.yaml", methods=["clip_cov"])
+def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lacks(tmp_path: Path) -> None:
+    tree = quick(tmp_path / "other", "clip_cov")
+    assert figures.offered(tree) == []
     with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
         filled("2", tree)
+    tree = quick(tmp_path / "quick", "grpo", "tepo")
+    assert [one.key for one in figures.offered(tree)] == KEYS
+    (tree.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
+    notes = ["Not trained here: gspo, tepo_nokl.", "Not drawn, not finished: tiny_qwen2/tepo/seed1."]
+    assert filled("2", tree)[1] == notes
+    curve = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
+    curve.unlink()
+    with pytest.raises(BenchError, match=re.escape(f"{curve}: the learning curve is missing")):
+        filled("2", tree)
+
+
+def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_a_gap(tmp_path: Path) -> None:
+    tree = quick(tmp_path / "quick", "grpo")
+    path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
+    whole = path.read_text().splitlines(keepends=True)
+    column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
+    for lines, words in (
+        (whole[:5] + whole[6:], "line 6: update is '5', expected 4"),
+        (
+            [*whole[:4], ",".join([*line[:column], "oops", *line[column + 1 :]]), *whole[5:]],
+            "line 5: grad_norm is 'oops'",
+        ),
+        (whole[:-8], "has rewards of 3 rollouts, its run.json has 4"),
+    ):
+        path.write_text("".join(lines))
+        with pytest.raises(BenchError, match=re.escape(words)) as error:
+            learning_curves.measure_run(tree, Run("tiny_qwen2", "grpo", 1))
+        assert str(error.value).startswith(str(path))
+    path.write_text("".join(whole))
+    rewrite(path, lambda row: row | {"ratio_spread": ""})
+    (spread,) = (one for one in filled("entropy", tree)[0] if one.panel == "spread")
+    assert {(row["value"], row["seeds"]) for row in spread.rows} == {(None, 0)}
 
 
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> None:
     found, notes = filled("3", collapsed)
     line = next(line for line in found if line.name == "tepo")
-    seeds = sorted(line.by_seed)
     lengths = {seed: len(values) for seed, values in line.by_seed.items()}
-    assert (line.ended, lengths) == ({2: 2}, dict.fromkeys(seeds, 4) | {2: 2})
-    whole, short = (False, len(seeds)), (True, len(seeds) - 1)
-    assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [whole, whole, short, short]
+    assert (line.ended, lengths) == ({2: 2}, {1: 12, 2: 2})
+    assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [(False, 2)] * 2 + [(True, 1)] * 10
     assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]
-
-
-def test_no_two_looks_are_alike_and_a_figures_look_is_not_given_away() -> None:
-    assert len({colour for colour, _, _ in draw.STYLES}) == len(draw.STYLES)
-    assert len({(dashes, width) for _, dashes, width in draw.STYLES}) == len(draw.STYLES)
-    methods, places = (
-        ["clip_cov", "grpo", "gspo", "tepo", *(f"mine{n}" for n in range(36))],
-        figures.specification().lines,
-    )
-    looks = draw.looks(methods, places)
-    assert len({(colour, dashes) for colour, dashes, _ in looks.values()}) == len(methods)
-    assert all(looks[one] == draw.STYLES[places[one]] for one in ("grpo", "gspo", "tepo"))
-    others = [looks[one] for one in methods if one not in places]
-    assert not {*others} & {draw.STYLES[place] for place in places.values()}
-
-
-DECLARED = """
-model: q7
-lines: {grpo: 0, tepo: 1}
-quantities:
-  reward: {title: Reward, columns: [reward], aggregate: first, label: share}
-figures:
-  mine: {title: Mine, panels: {1a: reward}}
-"""
-WRONG = {
-    "unknown aggregate": ("aggregate: first", "aggregate: median", "'median'", "allowed: first, mean, sum"),
-    "unknown quantity": ("1a: reward", "1a: rewart", "figures.mine.panels.1a", "'rewart'", "nearest: reward"),
-    "unknown style": ("tepo: 1", "tepo: 99", "lines.tepo", "'99'"),
-    "two lines that look alike": ("tepo: 1", "tepo: 0", "lines.tepo: style that no other line has", "'0'"),
-}
-
-
-def test_a_wrong_declaration_is_refused_with_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "figures.yaml"
-    for case, (old, new, *words) in WRONG.items():
-        assert old in DECLARED
-        path.write_text(DECLARED.replace(old, new, 1), encoding="utf-8")
-        with pytest.raises(BenchError) as error:
-            figures.figures(path)
-        assert str(error.value).startswith(str(path)), case
-        assert [word for word in words if word not in str(error.value)] == [], case
-    with pytest.raises(ConfigError, match=r"figures: unknown value 'figur2'.*nearest: figure2"):
-        figures.figure("figur2")

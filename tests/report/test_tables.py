@@ -1,20 +1,17 @@
 """Each row finds its runs, each cell is compared with the right one, corrected once per column; the table of all runs;
 the A/A arm below the table."""
 
-import json
 import random
 import shutil
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from core.errors import CorruptInputError
-from core.layout import BASE, Checkpoint, Run
+from core.errors import BenchError
+from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import read_scores
 from evals.stats import compare
@@ -22,13 +19,12 @@ from evals.stats.compare import holm
 from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from paper.printed import read
-from report import markdown, show, view
 from report import rows as declared
+from report import show, view
 from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
 from tests.report import tables as helper
-from tests.report.synthetic import replanned
 from tests.report.tables import behind, cell, cells, filled, rows
 
 TABLES = "1234"
@@ -46,9 +42,7 @@ def test_every_row_of_the_four_tables_is_measured(embedded: Tree, paper: Tree) -
         assert not [note for note in table["notes"] if note.startswith(("Missing", "Rows of", "No benchmark"))]
 
 
-def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(
-    embedded: Tree, paper: Tree
-) -> None:
+def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_model(embedded: Tree) -> None:
     """Where the paper prints one run in several rows, so do we, and other rows have other checkpoints."""
     found = {id: checkpoints for key in TABLES for id, checkpoints in behind(filled(embedded, key)).items()}
     runs: dict[object, set[frozenset[Checkpoint]]] = {}
@@ -58,54 +52,15 @@ def test_printed_rows_of_one_run_are_one_checkpoint_here_of_the_stand_in_of_its_
             runs.setdefault(printed.run, set()).add(frozenset(found[id]))
     assert all(len(checkpoints) == 1 for checkpoints in runs.values())
     assert len({next(iter(checkpoints)) for checkpoints in runs.values()}) == len(runs)
-    # At the paper's scale a row of one seed is the printed seed; Table 4 trains a second one of GRPO and TEPO.
-    for id, checkpoints in (row for key in "34" for row in behind(filled(paper, key)).items()):
-        printed_run = read()[id].run if id in read() else None
-        if printed_run is not None and not (printed_run.method in ("grpo", "tepo") and id.startswith("T3")):
-            assert {(c.run.seed, c.step) for c in checkpoints} == {(printed_run.seed, printed_run.steps)}
-
-
-def test_table_4_looks_at_one_run_twice_where_the_scale_does(embedded: Tree, scored: Tree) -> None:
-    found, table = behind(filled(embedded, "4")), rows(filled(embedded, "4"))
-    early, late = embedded.matrix["table_step"], embedded.matrix["long_step"]
-    for row, seeds, step in (("T4.1", [1], early), ("T4.3", [1], late), ("T4.7", [1, 2], early)):
-        assert found[row] == [Checkpoint(Run(MODEL, "grpo", seed), step) for seed in seeds]
-    assert table["T4.8"].label == f"GRPO/DAPO ({late} steps, mean)"
-    once = rows(filled(scored, "4"))
-    states = {id: once[id].cells["amc"]["state"] for id in ("T4.1", "T4.2", "T4.3", "T4.8")}
-    assert list(states.values()) == ["measured", "not run", "not run", "not run"]
-    assert once["T4.3"].label == "GRPO/DAPO (more steps, seed1)"
-
-
-def test_rows_beyond_the_paper_are_left_out_quietly_where_they_are_not_run(
-    embedded: Tree, readings: Tree, paper: Tree
-) -> None:
-    clamped = {f"X3.clamp{n}" for n in range(1, 6)}
-    for tree, expected in (
-        (embedded, {"X3.k1"}),
-        (readings, {*clamped, "X3.k1", "X3.abs", "X3.ref", "X3.printed"}),
-        (paper, {*clamped, "X3.original"}),
-    ):
-        assert {id for id in rows(filled(tree, "3")) if id.startswith("X3")} == expected
-        assert not any("X3" in note for note in filled(tree, "3")["notes"])
 
 
 def test_a_name_of_the_configuration_wins_and_a_changed_method_never_has_the_papers_label(
-    embedded: Tree, paper: Tree, tmp_path: Path
+    embedded: Tree, paper: Tree
 ) -> None:
-    """`entropy_adv` is the printed coefficient there, and also the key of the original's; with settings of a scale
-    `tepo` lies under another, canonical key."""
+    """`entropy_adv` is the printed coefficient there, and also the key of the original's."""
     assert {c.run.method for c in behind(filled(paper, "1"))["T1.5"]} == {"entropy_adv+alpha=0.0004"}
     found = rows(filled(embedded, "1"))
     assert (found["T1.3"].name, found["T1.8"].name) == ("w. CLIP-Cov (fraction 0.01)", "TEPO")
-
-    def by_settings(matrix: dict[str, Any]) -> None:
-        matrix["methods"][-1]["row"] = "tepo"
-
-    methods = {"grpo": ("GRPO/DAPO", 0.6), "tepo+beta=1": ("TEPO, beta 1", 0.7)}
-    table = filled(Tree(synthetic.write_tree(tmp_path / "quick", methods=methods, change=by_settings)), "1")
-    assert behind(table)["T1.8"][0].run.method == "tepo+beta=1"
-    assert "TEPO (beta 1) is run as tepo+beta=1 at this scale." in table["notes"]
 
 
 SEEDS = (4, 0, 19)  # numbers in any order, 0 among them: none means anything
@@ -113,48 +68,35 @@ SEEDS = (4, 0, 19)  # numbers in any order, 0 among them: none means anything
 
 def test_rows_find_seeds_and_bases_whatever_their_numbers(tmp_path: Path) -> None:
     own = Tree(synthetic.write_tree(tmp_path / "quick", seeds=SEEDS, base_seeds=SEEDS))
-    for found in (*cells(filled(own, "1")), *cells(filled(own, declared.RUNS))):
+    for found in (*cells(filled(own, "1")), *cells(filled(own, "runs"))):
         if (found.kind, found.model, found.state) == ("base", MODEL, view.MEASURED) and found.benchmark:
             scores = {seed: own.scores[Checkpoint.base(MODEL, seed), found.benchmark].value for seed in sorted(SEEDS)}
             assert found.by_seed == scores, found.column
-            assert found.value == pytest.approx(fmean(filter(None, scores.values())), abs=1e-12)
             assert (found.level, found.n, found.seeds) == ("seed", 3, tuple(sorted(SEEDS)))
-            assert None not in (found.low, found.high)
     first, second, _ = sorted(SEEDS)
     expected = {"T4.1": (first,), "T4.2": (second,), "T4.5": (first,), "T4.7": (first, second)}
     assert {row: cell(filled(own, "4"), row, "avg_pooled").seeds for row in expected} == expected
 
 
-def partly(tree: Tree, folder: Path, wanted: Callable[[str], bool]) -> Tree:
-    """The tree with the scores of some checkpoints only."""
-    shutil.copytree(tree.root, folder)
-    head, *lines = tree.layout.scores.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if wanted(line)]
-    assert 0 < len(kept) < len(lines)
-    (folder / "scores.csv").write_text(head + "".join(kept))
-    return Tree(folder)
-
-
 def test_a_partly_finished_matrix_gives_every_table_and_lists_what_is_missing(embedded: Tree, tmp_path: Path) -> None:
+    """A benchmark without any score is named, a mean waits for all of its rows, a missing baseline compares nothing."""
     step = embedded.matrix["table_step"]
-    some = partly(embedded, tmp_path / "some", lambda line: line.startswith(f"{MODEL},") and f",1,{step}," in line)
-    missing: set[str] = set()
-    for key in TABLES:
-        table = filled(some, key)
-        assert all(make(table) for make in view.RENDERINGS.values())
-        assert table["heading"] in show.text(table)
-        missing |= {note for note in table["notes"] if note.startswith("Missing")}
-    wanted = {c for key in TABLES for checkpoints in behind(filled(embedded, key)).values() for c in checkpoints}
-    absent = wanted - {checkpoint for checkpoint, _ in some.scores}
-    assert len(absent) > 50
-    assert missing == {f"Missing: {c.path.as_posix()} has no scores." for c in absent}
-    # A benchmark without any score is named, a mean waits for all of its rows, and a missing baseline compares nothing.
-    table = filled(partly(embedded, tmp_path / "a", lambda line: ",syn_add2," not in line), "2")
+
+    def without(words: str, key: str) -> dict[str, Any]:
+        folder = Path(shutil.copytree(embedded.root, tmp_path / str(len(list(tmp_path.iterdir())))))
+        kept = [line for line in (folder / "scores.csv").read_text().splitlines(keepends=True) if words not in line]
+        (folder / "scores.csv").write_text("".join(kept))
+        return filled(Tree(folder), key)
+
+    table = without(",tepo,", "2")
+    assert all(make(table) for make in view.RENDERINGS.values())
+    assert f"Missing: tiny_llama/tepo/seed1/step{step} has no scores." in table["notes"]
+    table = without(",syn_add2,", "2")
     assert {row.cells["amc"]["state"] for row in rows(table).values()} == {"missing"}
     assert f"Missing: tiny_llama/tepo/seed1/step{step} has no score of syn_add2." in table["notes"]
-    table = filled(partly(embedded, tmp_path / "b", lambda line: f",tepo,2,{step}," not in line), "4")
+    table = without(f",tepo,2,{step},", "4")
     assert [cell(table, f"T4.{n}", "amc").state for n in (5, 6, 9)] == ["measured", "missing", "missing"]
-    table = filled(partly(embedded, tmp_path / "c", lambda line: ",grpo," not in line), "1")
+    table = without(",grpo,", "1")
     assert cell(table, "T1.8", "amc").versus is None
     assert {cell(table, row, "amc").state for row in ("T1.2", "T1.9", "T1.18")} == {"missing"}
 
@@ -173,15 +115,7 @@ def test_one_seed_prints_the_score_and_several_their_mean(scored: Tree, scored_t
     assert (base.level, base.seeds) == ("problem", ()), "the base model has no training seed"
 
 
-def test_grades_that_contradict_the_scores_are_an_error_and_without_them_there_is_no_interval(
-    scored_copy: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = Comparison(difference=0.9, p=0.5, level="problem", how="paired", n=20)
-    keys = [b["key"] for b in scored_copy.benchmarks]
-    with monkeypatch.context() as patch:
-        patch.setattr(compare, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
-        with pytest.raises(CorruptInputError, match=r"scores\.csv: syn_mix3: .*score again"):
-            filled(Tree(scored_copy.root), "1")
+def test_without_grades_there_is_no_interval(scored_copy: Tree) -> None:
     shutil.rmtree(scored_copy.root / "grades")
     found = cell(filled(scored_copy, "1"), "T1.9", "aime24")
     assert (found.low, found.high, found.interval) == (None, None, "no interval")
@@ -231,36 +165,6 @@ def test_one_common_seed_is_compared_by_problem_from_the_grades(scored: Tree) ->
     assert (gain.value, gain.low, gain.high) == (tepo.versus, tepo.versus_low, tepo.versus_high)
 
 
-def test_base_models_baselines_and_rows_without_a_common_seed_are_not_compared(
-    embedded: Tree, scored_twice: Tree
-) -> None:
-    for row in ("T1.1", "T1.2", "T3.1", "T3.13", "T3.19", "T4.1", "T4.7"):
-        found = cell(filled(embedded, row[1]), row, "amc")
-        assert found.value is not None
-        assert (found.versus, found.inside_noise, found.mark) == (None, None, ""), row
-    sides = []
-    for row, seed in (("T1.8", 1), ("T1.2", 2)):
-        whole = vars(cell(filled(scored_twice, "1"), row, "amc"))
-        sides.append(whole | {"runs": tuple(run for run in whole["runs"] if run.run.seed == seed)})
-    assert filling._compared(sides[0], *sides, scored_twice) == {}
-
-
-@pytest.mark.parametrize("key", TABLES)
-def test_p_is_corrected_once_per_column_over_distinct_comparisons(embedded: Tree, key: str) -> None:
-    table = filled(embedded, key)
-    for slot in (column["slot"] for column in table["columns"]):
-        family: dict[object, list[SimpleNamespace]] = {}
-        for row in rows(table).values():
-            found = cell(table, row.id, slot)
-            if found.baseline is not None:
-                own = cell(table, row.declared.delta[0], slot) if row.declared.delta else found
-                family.setdefault((own.runs, cell(table, found.baseline, slot).runs), []).append(found)
-        expected = holm([of_test[0].versus_p for of_test in family.values()])
-        number = sum(p is not None for p in expected)
-        for of_test, p in zip(family.values(), expected, strict=True):
-            assert {(found.versus_p_holm, found.versus_tests) for found in of_test} == {(p, number)}
-
-
 def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds(scored_twice: Tree) -> None:
     table = filled(Tree(ROOT / "results/reference/embedded"), "1")
     own = [row for row in rows(table).values() if row.kind == "run" and row.cells["amc"]["baseline"] is not None]
@@ -274,11 +178,13 @@ def test_p_is_corrected_over_all_columns_too_and_a_line_counts_what_holds(scored
     line = table["errors"][0]
     assert f"{len(held)} of {len(marked)} marks ↑ ↓ also hold corrected over all 117 comparisons" in line
     assert "at most 45 % of such tables" in line
+    for slot in (column["slot"] for column in table["columns"]):  # and over each column, a test once
+        expected = holm([row.cells[slot]["versus_p"] for row in own])
+        assert [row.cells[slot]["versus_p_holm"] for row in own] == expected
+    repeated = {(c.row, c.column): c.versus_p_holm for c in cells(table)}
+    assert repeated["T1.9", "amc"] == repeated["T1.8", "amc"]
     # In the table of all runs the column of differences is the average's test.
-    table = filled(scored_twice, "runs")
-    tests = {c.column: c.versus_tests for c in cells(table) if c.versus_p is not None and c.column != "delta"}
-    assert f"over all {sum(tests.values())} comparisons" in table["errors"][0]
-    p = {c.column: c.versus_p_table for c in cells(table) if c.row == "tiny_qwen2/tepo/step12"}
+    p = {c.column: c.versus_p_table for c in cells(filled(scored_twice, "runs")) if c.row == "tiny_qwen2/tepo/step12"}
     assert p["delta"] == p["avg_pooled"] is not None
 
 
@@ -302,28 +208,14 @@ def test_the_printed_value_stands_in_the_papers_rows_and_is_comparable_only_ther
             if found.printed is not None:
                 mistral = found.row in ("T2.4", "T2.5", "T2.6")
                 assert found.comparable == (not mistral or found.column != "avg_pooled"), found.row
-    fewer = filled(replanned(paper, benchmarks=paper.matrix["benchmarks"][:-1]), "1")
-    assert cell(fewer, "T1.8", "amc").comparable
-    assert not cell(fewer, "T1.8", "avg_pooled").comparable, "an average over other benchmarks"
 
 
-def test_a_collapsed_run_is_marked_and_named_with_seed_and_rollout(embedded: Tree, tmp_path: Path) -> None:
+def test_a_collapsed_run_is_marked_and_named_with_seed_and_rollout(embedded: Tree) -> None:
     table, rollouts = filled(embedded, "3"), embedded.matrix["training"]["rollouts"]
     collapsed = {id: (row.label, row.collapsed) for id, row in rows(table).items() if row.collapsed}
     assert collapsed == {"T3.2": ("w. β = 1 †", (f"seed2:6/{rollouts}",))}
     at = f"seed 2 collapsed at rollout 6 of {rollouts}"
     assert f"† w. β = 1 (tiny Qwen2): {at}; scored is what was left of the policy." in table["notes"]
-    shutil.copytree(embedded.root, tmp_path / "embedded")  # a collapse after the first checkpoint
-    path = tmp_path / "embedded/runs/tiny_qwen2/grpo/seed1/run.json"
-    early, late = embedded.matrix["table_step"], embedded.matrix["long_step"]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"collapsed_at": late}))
-    at = f"(tiny Qwen2): seed 1 collapsed at rollout {late} of {rollouts}"
-    assert [note for note in filled(Tree(tmp_path / "embedded"), "4")["notes"] if "collapsed" in note] == [
-        f"† GRPO/DAPO ({early} steps, seed1) {at}; scored is rollout {early}.",
-        f"† GRPO/DAPO ({late} steps, seed1) {at}; scored is what was left of the policy.",
-        f"† GRPO/DAPO ({early} steps, mean) {at}; scored is rollout {early}.",
-        f"† GRPO/DAPO ({late} steps, mean) {at}; scored is what was left of the policy.",
-    ]
 
 
 # The table of all runs.
@@ -337,30 +229,16 @@ METHODS = {
 }
 
 
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A user's tree: a model that stands for nothing, a method of no paper, one in other settings, another baseline."""
+def test_an_own_method_and_model_have_numbers_and_a_paired_difference(tmp_path: Path) -> None:
+    """In a user's tree: a model that stands for nothing, one method in other settings, another baseline."""
 
     def change(matrix: dict[str, Any]) -> None:
         matrix["variants"] = {"cool": {"title": "learning rate 5e-5", "changes": {"training.learning_rate": 5e-5}}}
         matrix["baseline"] = MINE
 
-    root = tmp_path_factory.mktemp("mine") / "mine"
     model = {"key": "my_model", "title": "My model", "stands_for": None}
-    return Tree(synthetic.write_tree(root, seeds=(1, 2), scale="mine", methods=METHODS, model=model, change=change))
-
-
-def test_every_checkpoint_of_the_plan_stands_in_it(mine: Tree, embedded: Tree) -> None:
-    for tree in (mine, embedded):
-        blocks = declared.of_runs(tree).blocks
-        trained = [(block.model, row) for block in blocks for row in block.rows if row.method != BASE]
-        planned = [checkpoint for model, row in trained for checkpoint in declared.planned(row, model, tree)]
-        assert len(planned) == len(set(planned))
-        assert set(planned) == {c for c in tree.evaluated if c.run.method != BASE}
-
-
-def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree, scored: Tree, tmp_path: Path) -> None:
-    table = filled(mine, "runs")
+    root = synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), methods=METHODS, model=model, change=change)
+    table = filled(Tree(root), "runs")
     names = [row["name"] for row in table["blocks"][0]["rows"]]
     assert names == ["My model (base)", "My method", "GRPO/DAPO", "TEPO, beta 1"]
     own, other = (cell(table, f"my_model/{method}/step12", "avg_pooled") for method in (MINE, "grpo"))
@@ -374,28 +252,47 @@ def test_an_own_method_and_model_have_numbers_and_a_paired_difference(mine: Tree
     assert area.value == pytest.approx(sum(area.by_seed.values()) / 2)
     assert table["blocks"][1]["head"] == "Learning rate 5e-5, after 12 rollouts: My model"
     assert any("no run of the baseline" in note for note in table["notes"])
-    best = cell(filled(scored, "runs"), "tiny_qwen2/tepo/step12", "best")
-    assert (best.value, best.text) == (None, "–"), "of one seed there is no probability"
-    shutil.copytree(mine.root, tmp_path / "mine")  # a run without a record is missing and not left out
-    for path in (tmp_path / f"mine/runs/my_model/{MINE}").glob("seed*/run.json"):
-        path.unlink()
-    table = filled(Tree(tmp_path / "mine"), "runs")
-    assert {cell(table, f"my_model/{MINE}/step12", key).state for key in ("final", "area")} == {"missing"}
 
 
-def test_a_learning_curve_next_to_two_checkpoints_of_its_run_is_one_test(tmp_path: Path) -> None:
-    draw = random.Random(1)
-    runs = {
-        ("q7", method): [{"score": mean + draw.gauss(0, 0.01), "reward": mean + draw.gauss(0, 0.01)} for _ in range(5)]
-        for method, mean in (("grpo", 0.3), ("tepo", 0.7))
-    }
-    table = filled(claim_tree(tmp_path / "t", runs), "runs")
-    early, late = (f"q7/tepo/step{step}" for step in (8, 15))
-    for column, tests in (("avg_pooled", 2), ("area", 1), ("final", 1)):
-        found = [cell(table, row, column) for row in (early, late)]
-        assert [c.versus_tests for c in found] == [tests, tests], column
-        assert tests == 2 or found[0].versus_p_holm == found[0].versus_p
-    assert all(cell(table, row, "area").best for row in (early, late)), "the best run is not its own competitor"
+# A tree's own methods, and what its rows are after.
+
+OWN = {"dr_grpo": ("Dr. GRPO", 0.80), "rloo": ("RLOO", 0.50)}
+
+
+def test_methods_of_no_table_stand_below_table_1_and_move_no_number_in_it(tmp_path: Path) -> None:
+    def made(name: str, methods: synthetic.Methods) -> Tree:
+        return Tree(synthetic.write_tree(tmp_path / name, seeds=(1, 2, 3), scale="quick", methods=methods))
+
+    tree, without = made("a", synthetic.METHODS | OWN), made("b", synthetic.METHODS)
+    found = helper.filling(tree, "1")
+    assert [c for c in found if c["kind"] != view.ALSO] == helper.filling(without, "1")
+    table = filled(tree, "1")
+    for slot in (column["slot"] for column in table["columns"]):
+        own = [cell(table, f"{MODEL}/{key}", slot) for key in OWN]
+        baseline = cell(table, "T1.2", slot)
+        for one, p in zip(own, holm([c.versus_p for c in own]), strict=True):
+            assert_compared(one, compare.compare_seeds(one.by_seed, baseline.by_seed))
+            assert (one.versus_p_holm, one.versus_tests, one.versus_p_table, one.best) == (p, 2, None, False)
+    assert table["errors"] == filled(without, "1")["errors"]
+    assert table["blocks"][1]["head"] == "Also trained here: tiny Qwen2, standing for Qwen2.5-7B"
+    for text in (show.text(table), *(make(table) for make in view.RENDERINGS.values())):
+        assert text.index("Dr. GRPO") > text.index("TEPO")
+    assert OWN.keys().isdisjoint(c["method"] for c in helper.filling(tree, "3"))
+
+
+def test_a_table_shows_after_how_many_of_how_many_rollouts_it_is(embedded: Tree, scored: Tree) -> None:
+    for key, after in (("1", "after 7"), ("4", "after 7 and 12"), ("runs", "After 7")):
+        words = f"{after} of 12 rollouts"
+        table = filled(embedded, key)
+        assert all(words in text for text in (show.text(table), view.markdown(table), view.latex(table))), key
+    assert "of 12 rollouts" not in show.text(filled(scored, "1")), "the last rollout"
+
+
+def test_rows_with_equal_scores_have_a_note_with_the_reason() -> None:
+    notes = filling.shown(Tree(ROOT / "results/reference/smollm"), "1")["notes"]
+    (note,) = (note for note in notes if "equal scores" in note)
+    assert note.startswith("TEPO and TEPO without KL (Table 3) have equal scores: with equal seeds, they drew equal")
+    assert "a KL term (beta 0.001) is 0 at a rollout's first update" in note
 
 
 # A method under two names.
@@ -437,11 +334,9 @@ def test_a_line_counts_the_marks_of_the_arm(tmp_path: Path, again: float | None,
 
 def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_changes_no_other(tmp_path: Path) -> None:
     found = invented(tmp_path / "a", 0.01)
-    with_arm, without = (helper.filling(tree, "1") for tree in (found, invented(tmp_path / "b", None)))
-    own = [c for c in with_arm if c["kind"] != "again"]
-    assert own == without
+    with_arm, own = (helper.filling(tree, "1") for tree in (found, invented(tmp_path / "b", None)))
+    assert [c for c in with_arm if c["kind"] != "again"] == own
     arm = [SimpleNamespace(**c) for c in with_arm if c["kind"] == "again"]
-    assert len(arm) == 9
     again, once = (
         {c.run.seed: found.scores[c, "amc"].value for c in found.checkpoints if (c.run.method, c.step) == (method, 8)}
         for method in ("grpo@again", "grpo")
@@ -451,20 +346,77 @@ def test_the_arm_is_compared_as_two_methods_and_corrected_as_one_more_row_that_c
     for shown in arm:
         # The rows of TEPO, CLIP-Cov and GSPO, and the arm; the difference row is its minuend's test.
         of_column = [c for c in own if c["column"] == shown.column and c["kind"] == "run" and c["baseline"]]
-        assert len(of_column) == 3
         expected = holm([*(c["versus_p"] for c in of_column), shown.versus_p])[-1]
         assert (shown.versus_p_holm, shown.versus_tests) == (expected, 4)
-        assert shown.inside_noise is (expected is not None and expected >= markdown.ALPHA)
 
 
-def test_an_arm_that_is_a_row_of_the_table_is_not_a_second_test(tmp_path: Path) -> None:
-    """What stands below such a table is what stands in it."""
-    listed = tuple(declared.Row(id=method, label=method, method=method) for method in ("grpo", "grpo@again", "tepo"))
-    block = declared.Block(model="q7", baseline="grpo", rows=listed)
-    changes = {"columns": ("amc", "avg_pooled", "area"), "blocks": (block,)}
-    found = filling.fill(declared.tables()["1"].model_copy(update=changes), invented(tmp_path / "t", 0.01))
-    table = {(c["row"], c["column"]): c for c in found}
-    for column in changes["columns"]:
-        arm, row = table["A/A q7 grpo@again", column], table["grpo@again", column]
-        assert arm["versus_p"] is not None or column == "area"
-        assert [arm[name] for name in ("versus_p_holm", "versus_tests")] == [row["versus_p_holm"], row["versus_tests"]]
+# Declarations: what would show a wrong number is refused by name before anything is trained.
+
+TABLE = """
+models: {q7: Qwen2.5-7B, q14: Qwen3-14B}
+columns: {aime24: AIME24, avg_pooled: Avg. (pooled)}
+tables:
+  mine:
+    columns: [aime24, avg_pooled]
+    blocks:
+      - model: q7
+        rows:
+          - {id: a, label: one, method: grpo}
+          - {id: b, label: two, method: tepo}
+          - {id: c, label: gain, delta: [b, a]}
+      - model: q7
+        baseline: a
+        rows:
+          - {id: d, label: first, method: gspo, seeds: [1]}
+          - {id: e, label: second, method: gspo, seeds: [2]}
+          - {id: f, label: both, mean: [d, e]}
+"""
+GAIN = "{id: c, label: gain, delta: [b, a]}"
+BROKEN = {  # case -> what is replaced, by what, words of the error
+    "unknown column": ("[aime24,", "[aime42,", "tables.mine: columns", "nearest: aime24"),
+    "unknown model": ("q7\n        baseline: a", "q8", "tables.mine: model", "'q8'", "nearest: q7"),
+    "unknown method": ("method: tepo", "method: tepoo", "row b: method", "nearest: tepo"),
+    "row id twice": (GAIN, "{id: a, label: x, method: gpg}", "row id a", "twice"),
+    "delta of a row that is not there": ("[b, a]", "[b, x]", "row c: delta", "'x'"),
+    "neither method nor delta": ("label: two, method: tepo", "label: two", "row b", "either"),
+    "mean of two methods": ("second, method: gspo", "second, method: gpg", "row f: mean", "nothing else"),
+    "mean of equal seeds": ("seeds: [2]", "seeds: [2, 1]", "row f: mean", "must differ in `seeds`"),
+    "seeds of a mean": ("mean: [d, e]", "mean: [d, e], seeds: [1]", "row f", "seeds and step belong to the rows"),
+    "unknown step": ("seeds: [2]", "seeds: [2], step: lang", "blocks.1.rows.1.step", "'lang'", "nearest: long"),
+    "unknown baseline": ("baseline: a", "baseline: x", "block of q7: baseline", "'x'"),
+    "a baseline of another model": ("- model: q7\n        rows", "- model: q14\n        rows", "baseline", "'a'"),
+    # Rows with the id of a printed one, which must be that run.
+    "another method": (GAIN, "{id: T1.7, label: x, method: gpg}", "T1.7: method 'gpg', but", "'gspo'"),
+    "another model": (GAIN, "{id: T1.17, label: x, method: tepo+beta=1}", "T1.17: model 'q7'", "'q14'"),
+    "another seed": (GAIN, "{id: T1.7, label: x, method: gspo, seeds: [1]}", "T1.7: seeds (1,)", "(2,)"),
+    "other rows": (GAIN, "{id: T1.9, label: x, delta: [b, a]}", "T1.9: made of ('b', 'a')", "('T1.8', 'T1.2')"),
+    "not a printed row": (GAIN, "{id: T3.99, label: x, method: gpg}", "'T3.99'", "nearest: T3.9"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_table_is_refused_with_the_place_in_the_error(tmp_path: Path, case: str) -> None:
+    old, new, *words = BROKEN[case]
+    assert old in TABLE
+    path = tmp_path / "tables.yaml"
+    path.write_text(TABLE.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BenchError) as error:
+        declared.check(declared.tables(path)["mine"])
+    assert all(word in str(error.value) for word in ("tables.yaml: tables.mine", *words)), error.value
+    assert "\n" not in str(error.value)
+
+
+BASELINES = {"T1.8": "T1.2", "T1.17": "T1.11", "T2.6": "T2.5", "T3.3": "T3.1", "T3.15": "T3.13", "T4.9": "T4.7"}
+
+
+def test_every_printed_row_is_declared_once_in_its_place_and_held_against_the_papers_baseline() -> None:
+    paper, tables = read(), declared.tables()
+    for key in "1234":
+        ids = [row.id for row in tables[key].rows if row.id.startswith(f"T{key}.")]
+        assert ids == [row.id for row in paper.values() if row.id.startswith(f"T{key}.")]
+    blocks = [block for key in "1234" for block in tables[key].blocks]
+    baselines = {row.id: block.baseline for block in blocks for row in block.rows}
+    assert {row: baselines[row] for row in BASELINES} == BASELINES
+    for block in tables["3"].blocks:
+        letter = block.title[6] if block.title and block.title.startswith("Panel ") else ""
+        assert {paper[row.id].panel for row in block.rows if row.id in paper} <= {letter}
