@@ -20,7 +20,7 @@ from core.errors import ConfigError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals import data, generate, grade, score, store
-from evals.benchmark import Benchmark, defined
+from evals.benchmark import Benchmark, defined, definition
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
@@ -55,6 +55,8 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
             " or --data DIR for a folder that holds them"
         )
     for entry in benchmarks:
+        if definition(folder, entry.key).is_file() and defined(entry.key, folder).sha256 != entry.sha256:
+            raise ConfigError(f"{entry.origin}: {folder} holds other problems of this name; choose another --out")
         fetch(entry, folder, mirror=mirror)
 
 
