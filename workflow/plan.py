@@ -130,7 +130,7 @@ class Asked(Matrix):
 
     @property
     def benchmark_data(self) -> Path:
-        """The folder of the benchmarks' items: with a user's own ones the tree's, as other files may have their names."""
+        """The folder of the benchmarks' items: with a user's own ones the tree's, as others may have their names."""
         evaluation = self.config["evaluation"]
         return Path(evaluation["data"]) if evaluation["names"] == evaluation["benchmarks"] else self.results.data
 
