@@ -187,7 +187,7 @@ def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
     hashes = [sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]]
     rows = one.rows.assign(prompt_sha256=hashes, stop="unknown").to_dict("records")
     digest = store.write_samples(path, rows, tool_correct="bool")
-    return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None}
+    return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None}
 
 
 def fields_of(text: str | None) -> dict[str, str]:

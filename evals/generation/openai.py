@@ -14,8 +14,6 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from core.files import parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
-from evals.generation.engine import FEWEST_SAMPLES, JOURNAL, Drawn, Engine, Request, Settings
+from evals.generation.engine import JOURNAL, Drawn, Engine, Request, Settings
 from evals.store import STOPS, clean
 
 KEY = "OPENAI_API_KEY"  # the environment variable that holds the key
@@ -38,8 +36,8 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
+FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LIST_SECONDS = 10  # for the list of models
-RECENT = 60  # seconds
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -55,8 +53,6 @@ class Arguments(Declared):
 LINE = {  # seconds: from the first request to this response, without the time between calls
     "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
 }  # fmt: skip
-# of the model in the server's list: what tells it from another of its name
-SERVED = {"id": str, "root": str, "created": int}
 
 
 class Journal(dict[tuple[str, int], dict[str, Any]]):
@@ -80,14 +76,8 @@ class Journal(dict[tuple[str, int], dict[str, Any]]):
                 print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
 
     @property
-    def empty(self) -> int:
-        return sum(not line["text"].strip() for line in self.values())
-
-    def repair(self, keep_empty: bool) -> None:
-        """Write the lines again: without damaged ones, and on request without empty responses."""
-        for key in [key for key, line in self.items() if not (keep_empty or line["text"].strip())]:
-            del self[key]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.values()))
+    def empty(self) -> list[tuple[str, int]]:
+        return [key for key, line in self.items() if not line["text"].strip()]
 
     def add(self, request: Request, found: Drawn, **facts: Any) -> None:
         line = {"item_id": request.item_id, "sample": request.sample, **found._asdict(), **facts}
@@ -138,26 +128,21 @@ class Endpoint(Engine):
         return {"weights_sha256": None, "files_sha256": None}
 
     @cached_property
-    def served(self) -> dict[str, Any]:
-        """What the server's list of models says of this one, and when; empty where it says nothing."""
-        found = asyncio.run(self._served())
-        return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+    def served(self) -> dict[str, str]:
+        return asyncio.run(self._served())
 
-    async def _served(self) -> dict[str, Any]:
+    async def _served(self) -> dict[str, str]:
+        """Return the model's `root` in the server's list, of vLLM its weights; empty where that says nothing."""
         try:
             async with (
                 self._session(LIST_SECONDS) as session,
                 session.get(f"{str(self.settings.endpoint).rstrip('/')}/models") as answer,
             ):
                 listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
-            (model,) = (one for one in listed if one["id"] == self.settings.model)
-            date = answer.headers.get("Date")
-            now = parsedate_to_datetime(date).timestamp() if date else time.time()
-            found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
+            (root,) = (one["root"] for one in listed if one["id"] == self.settings.model)
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
             return {}
-        # vLLM and others write the time of the request there
-        return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
+        return {"root": root} if isinstance(root, str) else {}
 
     def _session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -187,17 +172,17 @@ class Endpoint(Engine):
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
-            before = vars(self).pop("served", None)  # read again for each benchmark
-            _ = self.served  # before there is an event loop
-            self.refuse_another(before, "the benchmark before")
             for line in journal.values():
                 self.refuse_another(line.get("served"), f"the {len(journal)} responses in {path}")
             # where the previous call ended with too many empty ones, they are requested again
-            journal.repair(keep_empty=journal.empty <= self.settings.empty_limit * len(requests))
+            if len(journal.empty) > self.settings.empty_limit * len(requests):
+                for key in journal.empty:
+                    del journal[key]
+            write_text(path, "".join(json.dumps(line) + "\n" for line in journal.values()))  # without damaged ones
             self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
-            progress.start = len(journal)
+            progress.start, before = len(journal), self.served  # read before there is an event loop
             asyncio.run(self._fill(journal, requests, decoding, progress))
-            before = vars(self).pop("served", None)
+            del self.served
             self.refuse_another(before, f"the {len(journal)} responses in {path}")  # replaced while it answered
         lines = [journal[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}
@@ -214,7 +199,7 @@ class Endpoint(Engine):
     ) -> None:
         """Request each response that the journal lacks, `batch_size` at any time."""
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
-        empty, most_empty = journal.empty, self.settings.empty_limit * len(requests)
+        empty, most_empty = len(journal.empty), self.settings.empty_limit * len(requests)
         missing = deque(request for request in requests if (request.item_id, request.sample) not in journal)
 
         async def send(session: aiohttp.ClientSession) -> None:
@@ -250,10 +235,9 @@ class Endpoint(Engine):
         asked: dict[str, Any] = {"messages": json.loads(request.prompt)} if self.chat else {}
         if not self.chat and self.tokenizer:
             asked = {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
-        sampling = {"temperature": 0} if decoding.greedy else {"temperature": float(decoding.temperature)}
-        sampling |= {} if decoding.greedy else {"top_p": decoding.top_p}
+        asked |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
         fixed = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
-        return asked | sampling | fixed
+        return asked | fixed
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
         """Return the response to one request, or the error after `max_retries` attempts."""
