@@ -56,9 +56,8 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
     copies: Counter[str] = Counter()
     digests_of = first["problem"].map(data.item_id)
     if log.strict and "id" not in given and (twice := digests_of.duplicated()).any():
-        again, of = first["where"][twice].iloc[0], first["where"][digests_of == digests_of[twice].iloc[0]].iloc[0]
         raise ConfigError(
-            f"{again}: the problem of {of} under another id; set --fields id=problem,"
+            f"{first['where'][twice].iloc[0]}: an earlier problem under another id; set --fields id=problem,"
             f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
         )
     first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
@@ -94,10 +93,11 @@ def adopt(
     and golds fit into one table.
     """
     run.check_out(results)
-    counts: dict[str, tuple[int, int, str]] = {}  # responses and problems of a benchmark, and where
-    first: dict[str, Survey] = {}
+    drawn: dict[str, tuple[Counter[str], Path]] = {}  # responses to each problem of a benchmark, and where
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        counts |= {key: (e["rows"], e["items"], str(path)) for key, e in store.read_record(path).items()}
+        for key, entry in store.read_record(path).items():
+            ids = store.read_table(path.with_name(f"{key}.parquet"), ("item_id",), entry)["item_id"].to_pylist()
+            drawn[key] = Counter(ids), path
     results.root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
         fresh, records = Results(Path(folder)), dict[Checkpoint, dict[str, Any]]()
@@ -108,17 +108,12 @@ def adopt(
                     f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
                     "or --out"
                 )
-            size = len(one.rows), len(one.items)
-            *there, where = counts.setdefault(one.key, (*size, str(one.log.path)))
-            if there != [*size]:
+            own = Counter(one.rows["item_id"])
+            there, where = drawn.setdefault(one.key, (own, one.log.path))
+            if own != there:
                 raise ConfigError(
-                    f"{one.log.path}: {size[0]} responses on {size[1]} problems of {one.key}, {where} has {there[0]} "
-                    f"on {there[1]}; set --benchmark or --out"
-                )
-            if other := sorted(one.items.keys() ^ first.setdefault(one.key, one).items.keys()):
-                raise ConfigError(
-                    f"{one.log.path}: {one.key}: problems are others than in {first[one.key].log.path} ({other[0]}); "
-                    "set --benchmark or --out"
+                    f"{one.log.path}: {own.total()} responses on {len(own)} problems of {one.key}, {where} has "
+                    f"{there.total()} on {len(there)}, not all of them the same; set --benchmark or --out"
                 )
             file = _write_items(one, results, fresh, tool, source)
             # by benchmark as well: tools write files with the same name into several folders

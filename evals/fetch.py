@@ -86,7 +86,7 @@ def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
     upstream = folder / benchmark.sources[0].repository / benchmark.sources[0].path
     if found := data.path_in(folder, benchmark) or (upstream if upstream.is_file() else None):
         return found
-    raise MissingInputError(f"{folder}: no file for {benchmark.key}: neither {benchmark.key}.jsonl there nor {upstream}")
+    raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl, {upstream}")
 
 
 def _download(benchmark: Benchmark) -> list[Item]:

@@ -93,8 +93,8 @@ class Engine(ABC):
         old, new = (served or {}).get("root"), self.served.get("root")
         if None not in (old, new) and old != new:
             raise ConfigError(
-                f"{self.settings.endpoint}: {self.settings.model}: another model now, with root {new!r}; that of {kept} "
-                f"has {old!r}; choose another --out"
+                f"{self.settings.endpoint}: {self.settings.model}: another model now, with root {new!r}; that of "
+                f"{kept} has {old!r}; choose another --out"
             )
 
     @abstractmethod
