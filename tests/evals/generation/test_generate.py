@@ -16,9 +16,9 @@ from transformers import AutoTokenizer
 
 from core.code import Code
 from core.errors import BenchError, ConfigError, CorruptInputError
-from core.files import write_json
+from core.files import write_json, write_text
 from core.layout import Results
-from core.provenance import ROOT, sha256_bytes, sha256_file
+from core.provenance import sha256_bytes, sha256_file
 from evals import arithmetic, benchmark, data, generate, store
 from evals import run as evals_run
 from evals.generation import draw, prompts
@@ -27,6 +27,7 @@ from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.scores import read_rows
 from evals.tree import open_tree
+from methods import sampling
 from report import page as report_page
 from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
@@ -47,11 +48,6 @@ def drawn(tiny: Path, quick_data: Path, tmp_path_factory: pytest.TempPathFactory
     return out
 
 
-@pytest.fixture
-def finished(drawn: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(drawn, tmp_path / "out"))
-
-
 def rows(out: Path, key: str) -> list[Any]:
     return read_responses(out / f"{key}.parquet")
 
@@ -65,17 +61,14 @@ def test_the_rows_are_those_asked_for_in_order_and_the_record_is_true(drawn: Pat
     assert len(record["weights_sha256"]) == 64
     assert record["engine"]["versions"]["lm-eval"] == "0.4.13"
     for key in QUICK:
-        asked = [
+        found, entry = rows(drawn, key), record["benchmarks"][key]
+        assert [(row.item_id, row.sample, row.prompt) for row in found] == [
             (item.item_id, sample, f"<bos>{item.problem}")
             for item in data.load(few(key), quick_data)
             for sample in range(few(key).decoding.samples)
         ]
-        found, entry = rows(drawn, key), record["benchmarks"][key]
-        assert [(row.item_id, row.sample, row.prompt) for row in found] == asked
         assert all(row.prompt_sha256 == sha256_bytes(row.prompt.encode()) for row in found)
         assert (entry["rows"], entry["sha256"]) == (len(found), sha256_file(drawn / f"{key}.parquet"))
-        assert entry["response_tokens"] == sum(row.tokens or 0 for row in found)
-        assert entry["cut_at_limit"] == sum(row.stop == "length" for row in found)
         assert (entry["seed"], entry["prompts_cut"]) == (7, 0)
 
 
@@ -93,34 +86,21 @@ def test_greedy_responses_are_the_models_own(drawn: Path, tiny: Path) -> None:
         assert row.tokens == int((out != tokenizer.eos_token_id).sum())
 
 
-def test_own_sampling_and_generate_draw_the_same_in_any_order_of_benchmarks(
-    drawn: Path,
-    tiny: Path,
-    quick_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_only_the_model_the_seed_and_our_arguments_decide_a_sample(
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from methods import sampling
-
-    monkeypatch.setattr(sampling, "unsupported", lambda *_: "a reason")
-    run(tiny, quick_data, tmp_path, (GREEDY, SAMPLED))
-    assert capsys.readouterr().out.count("sampling by transformers' generate: a reason\n") == 1
-    for key in QUICK:
-        assert (tmp_path / f"{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
-
-
-def test_only_the_seed_and_our_arguments_decide_a_sample(
-    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path
-) -> None:
-    """Instruct models ship a generation_config with repetition_penalty and top_k."""
+    """Not the order of benchmarks, nor who samples, nor a generation_config as instruct models have it."""
     model = shutil.copytree(tiny, tmp_path / "tuned")
     own = json.loads((model / "generation_config.json").read_text())
     own |= {"repetition_penalty": 1.5, "top_k": 3, "do_sample": True, "no_repeat_ngram_size": 2}
     (model / "generation_config.json").write_text(json.dumps(own))
     run(model, quick_data, tmp_path / "out")
-    assert all(texts(tmp_path / "out", key) == texts(drawn, key) for key in QUICK)
     run(tiny, quick_data, tmp_path / "8", seed=8)
+    monkeypatch.setattr(sampling, "unsupported", lambda *_: "a reason")  # so that transformers' generate draws
+    run(tiny, quick_data, tmp_path / "generate", (GREEDY, SAMPLED))
+    for key in QUICK:
+        assert texts(tmp_path / "out", key) == texts(drawn, key)
+        assert (tmp_path / f"generate/{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
     pairs = zip(texts(drawn, SAMPLED), texts(tmp_path / "8", SAMPLED), strict=True)
     assert sum(a == b for a, b in pairs) < 8  # a few empty or one-byte responses may coincide
     assert texts(drawn, GREEDY) == texts(tmp_path / "8", GREEDY)
@@ -129,10 +109,6 @@ def test_only_the_seed_and_our_arguments_decide_a_sample(
 
 class DrawnError(Exception):
     """Raised in place of a draw."""
-
-
-def no_draw(_: Any, plan: Any, *given: Any) -> Any:
-    raise DrawnError(plan.benchmark.key)
 
 
 def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_loads_no_model(
@@ -162,19 +138,23 @@ def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_l
 
 
 def test_what_is_damaged_or_answers_another_question_is_drawn_again(
-    finished: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other code and other threads, too: their responses must not be published as those of this call."""
+    finished = Path(shutil.copytree(drawn, tmp_path / "out"))
     template = shutil.copytree(tiny, tmp_path / "copy")
     (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
     changes: list[dict[str, Any]] = [{"model": save_tiny(tmp_path / "other", seed=1)}, {"model": template}]
     changes += [{"seed": 8}, {"limit": 3}, {"reading": "none"}, {"batch_size": 50}, {"changes": {"max_tokens": 9}}]
-    monkeypatch.setattr(draw, "draw", no_draw)
+
+    def no_draw(_: Any, plan: Any, *given: Any) -> Any:
+        raise DrawnError(plan.benchmark.key)
 
     def drawn_again(**change: Any) -> None:
         with pytest.raises(DrawnError, match=GREEDY):
             run(change.pop("model", tiny), quick_data, finished, (GREEDY,), **change)
 
+    monkeypatch.setattr(draw, "draw", no_draw)
     for change in changes:
         drawn_again(**change)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
@@ -186,49 +166,27 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
         patch.setattr(Code, "hash", "0" * 12)
         drawn_again()
     slot = next((finished / ".work").glob(f"{GREEDY}-*"))
-    for path, content in (
-        (slot / generate.PARQUET, b"PAR1"),
-        (slot / generate.DONE, b"{"),
-        (slot / generate.DONE, None),
-    ):
-        before = path.read_bytes()
-        path.unlink()
-        if content is not None:
-            path.write_bytes(content)
+    for name, content in ((generate.PARQUET, b"PAR1"), (generate.DONE, b"{"), (generate.DONE, b"{}")):
+        before = (slot / name).read_bytes()
+        (slot / name).write_bytes(content)
         drawn_again()
-        path.write_bytes(before)
+        (slot / name).write_bytes(before)
 
 
 def test_a_damaged_checkpoint_is_not_evaluated(tiny: Path, tmp_path: Path) -> None:
     """By its run's record; what else differs from one: tests/core/test_digests.py."""
-    record = tmp_path / "base.json"
-    write_json(record, {"sha256": {"model.safetensors": "0" * 64}})
+    write_json(tmp_path / "base.json", {"sha256": {"model.safetensors": "0" * 64}})
     with pytest.raises(CorruptInputError, match="differs from its sha256"):
-        _ = engine("hf", Settings(str(tiny), 1, str(record))).identity
+        _ = engine("hf", Settings(str(tiny), 1, str(tmp_path / "base.json"))).identity
 
 
-def test_sample_seeds_differ_within_and_between_seeds() -> None:
+def test_figures_of_samples() -> None:
+    """Seeds of samples differ within and between seeds; the distinct fraction is 0 for equal ones, 1 for different."""
     for seed in (0, 1234, 2**31):
         own = {per_sample_seed(seed, sample) for sample in range(32)}
-        assert len(own) == 32
-        assert own.isdisjoint(per_sample_seed(seed + 1, sample) for sample in range(32))
-
-
-def test_the_distinct_fraction_of_samples() -> None:
-    for items, samples, equal, fraction in ((5, 8, 5, 0.0), (5, 8, 2, 0.6), (2, 1, 2, None)):
-        found = [
-            {"item_id": f"i{item}", "response": f"{item}" if item < equal else f"{item} {sample}"}
-            for item in range(items)
-            for sample in range(samples)
-        ]
-        assert draw.distinct_fraction(found) == fraction
-
-
-def test_equal_samples_of_every_item_are_reported(
-    tiny: Path, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tiny, quick_data, tmp_path, (SAMPLED,), changes={"temperature": 1e-6}, limit=2)
-    assert f"{SAMPLED}: all 8 samples of every item are equal" in capsys.readouterr().err
+        assert len(own | {per_sample_seed(seed + 1, sample) for sample in range(32)}) == 64
+    for words, fraction in (("aaaa", 0.0), ("abcd", 1.0), ("aabb", 1 / 3), ("a", None)):
+        assert draw.distinct_fraction([{"item_id": "i", "response": word} for word in words]) == fraction
 
 
 def test_any_text_can_be_stored(tmp_path: Path) -> None:
@@ -241,23 +199,14 @@ def test_any_text_can_be_stored(tmp_path: Path) -> None:
 # Plans and prompts
 
 
-@pytest.fixture(scope="module")
-def items(quick_data: Path) -> list[data.Item]:
-    return data.load(few(SAMPLED), quick_data)
-
-
 POSITIONS = (  # of the model, most tokens asked for, tokens of a response, prompts cut
-    (None, 64, 64, 0),
-    (73, 64, 64, 0),
-    (72, 64, 63, 0),
-    (18, 64, 9, 0),
-    (16, 64, 8, 20),
-    (12, 4, 4, 20),
-)
+    (None, 64, 64, 0), (73, 64, 64, 0), (72, 64, 63, 0), (18, 64, 9, 0), (16, 64, 8, 20), (12, 4, 4, 20),
+)  # fmt: skip
 
 
-def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, items: list[data.Item]) -> None:
+def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, quick_data: Path) -> None:
     """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
+    items = data.load(few(SAMPLED), quick_data)
     asked = engine("hf", Settings(str(tiny), seed=1))
     for positions, most, response, cut in POSITIONS:
         vars(asked)["positions"] = positions
@@ -338,7 +287,6 @@ def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tiny_tokenizer: Any, text
 
 # The command that draws, grades and scores
 
-
 GIVEN = "--max-tokens 5 --samples 3 --temperature 1.5"
 OUT = "o[1]$HOME"  # a name like any other
 Call = Callable[..., None]
@@ -359,46 +307,39 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
 def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
     tiny: Path, tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other, results = tmp_path / "other", Results(tmp_path / OUT)
-    shutil.copytree(tiny, other)
+    other, results = shutil.copytree(tiny, tmp_path / "other"), Results(tmp_path / OUT)
     samples = results.samples(evals_run.checkpoint(tiny))
+    own = [tmp_path / place / "mine.jsonl" for place in "ab"]
+    for number, file in enumerate(own):
+        write_text(file, json.dumps({"problem": f"{number}+1?", "answer": "1"}))
     call(tiny, SAMPLED)
     first = (samples / f"{SAMPLED}.parquet").read_bytes()
-    record = json.loads((samples / "samples.json").read_text())
-    assert record["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5}
-    entry = record["benchmarks"][SAMPLED]
-    assert entry["decoding"] == record["decoding"] | {"top_p": 1.0}
+    entry = json.loads((samples / "samples.json").read_text())["benchmarks"][SAMPLED]
+    assert entry["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5, "top_p": 1.0}
     assert [row.sample for row in rows(samples, SAMPLED)] == [0, 1, 2] * 2
     assert max(row.tokens for row in rows(samples, SAMPLED)) == 5
     call(other, "syn_inv2")
-    call(tiny, "syn_inv2")
-    scores = read_rows(results.scores)
-    there = {(row["model"], row["benchmark"]) for row in scores if row["how"] != "not run"}
-    assert there - {(model, name) for model in (tiny.name, "other") for name in ("avg_pooled", "avg_macro")} == {
-        (tiny.name, SAMPLED), (tiny.name, "syn_inv2"), ("other", "syn_inv2"), ("other", "avg_pooled_missing_wrong"),
+    call(tiny, f"syn_inv2,{own[0]}")
+    scores = [(row["model"], row["benchmark"]) for row in read_rows(results.scores) if row["how"] != "not run"]
+    assert {(model, key) for model, key in scores if not key.startswith("avg")} == {
+        (tiny.name, SAMPLED), (tiny.name, "syn_inv2"), (tiny.name, "mine"), ("other", "syn_inv2"),
     }  # fmt: skip
     assert (samples / f"{SAMPLED}.parquet").read_bytes() == first
-    printed = capsys.readouterr().out
-    assert f"{tiny.name}/base/seed0/step0" in printed
-    assert f"python -m report.show details --results {quote(str(results.root))}" in printed
-
+    assert f"python -m report.show details --results {quote(str(results.root))}" in capsys.readouterr().out
     page = report_page.build(open_tree(results.root))
     assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3", "not run"))
 
     before = results.scores.read_bytes()
+    del benchmark._registry()["mine"]  # another process
     for model, key, options, message in (
         (tiny, SAMPLED, "", f"drawn with {GIVEN}, not the registry's decoding and prompts; choose another --out"),
-        (tiny, "syn_inv2", f"{GIVEN} --samples 2", f"drawn with {GIVEN}, not --max-tokens 5 --samples 2 --temp"),
         (other, SAMPLED, f"{GIVEN} --prompt none", f"{GIVEN} and --seed 1234, not {GIVEN} --prompt none and"),
-        (
-            tiny,
-            SAMPLED,
-            f"{GIVEN} --seed 2",
-            f"{GIVEN} and --seed 1234, not {GIVEN} and --seed 2; choose another --out",
-        ),
+        (tiny, SAMPLED, f"{GIVEN} --seed 2", f"{GIVEN} and --seed 1234, not {GIVEN} and --seed 2; choose another"),
+        (other, own[1], GIVEN, f"{own[1]}: .* holds other problems of this name; choose another --out"),
     ):
         with pytest.raises(ConfigError, match=message):
             call(model, key, options)
+    del benchmark._registry()["mine"]
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"initializer_range": 0.5}))
     with pytest.raises(ConfigError, match="another model of this name"):
@@ -416,33 +357,22 @@ MISTAKES = (  # model, benchmark, options, error
     ("TINY", GREEDY, "--data no/such/folder", "--data: no/such/folder: no folder"),
     ("TINY,TINY", GREEDY, "", "two of one name"),
     ("TINY", GREEDY, "--backend vlm", "allowed: hf, openai, vllm; nearest: vllm"),
-    ("TINY", GREEDY, "--prompt sytem", "nearest: system"),
     ("TINY", GREEDY, "--engine x", "expected NAME=VALUE"),
-    ("TINY", GREEDY, "--samples 0", "--samples: must be a whole number from 1"),
     ("TINY", GREEDY, "--temperature nan", "--temperature: must be a number from 0"),
     ("TINY", SAMPLED, "--temperature 0", "syn_mix3: decoding: 32 greedy .*; set --samples 1, or"),
-    ("TINY", GREEDY, "--samples 4", "syn_as3: decoding: 4 greedy .*; set --samples 1, or"),
 )
 
 
 def test_a_users_mistake_is_named_and_nothing_written(
     tiny: Path, tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty/config.json").touch()
+    write_text(tmp_path / "empty/config.json", "")
     for model, key, options, message in MISTAKES:
         with pytest.raises(BenchError, match=message) as caught:
             call(model.replace("TINY", str(tiny)).replace("EMPTY", str(tmp_path / "empty")), key, options)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / OUT).exists(), options
     printed = capsys.readouterr().out.splitlines()  # what would be downloaded
-    for key in benchmark.PAPER:
-        found = benchmark.benchmark(key)
-        (line,) = (line for line in printed if line.startswith(f"{key} "))
-        assert f"  {found.licence}; " in line
-        assert line.endswith(f" @ {str(found.sources[0].revision)[:8]}")
-
-
-def test_the_page_names_every_benchmark() -> None:
-    page = (ROOT / "docs/evaluation.md").read_text(encoding="utf-8")
-    assert [key for key in sorted(benchmark.keys()) if f"`{key}`" not in page] == []
+    for found in map(benchmark.benchmark, benchmark.PAPER):
+        (line,) = (line for line in printed if line.startswith(f"{found.key} "))
+        assert line.endswith(f"  {found.licence}; {found.origin}")
