@@ -4,13 +4,11 @@ A server in a thread answers as each test requires. Below: the tasks for lm-eval
 """
 
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -26,93 +24,33 @@ from evals.generation import openai
 from evals.generation.draw import make_plan
 from evals.generation.engine import JOURNAL, Settings, arguments, engine, per_sample_seed
 from tests import planted
-from tests.evals.conftest import few, read_responses
+from tests.evals.conftest import KEY, Answer, Server, completion, echo, few, read_responses
 
-NAME, KEY, GREEDY, SAMPLED = "served", planted.ENVIRONMENT["OPENAI_API_KEY"], "syn_as3", "syn_mix3"
-Answer = tuple[int, dict[str, str], bytes] | None  # status, headers, body; None: the connection ends without an answer
+NAME, GREEDY, SAMPLED = "served", "syn_as3", "syn_mix3"
 Drawn = Callable[..., list[Any]]
-
-
-def completion(content: Any, reason: str = "stop") -> Answer:
-    choice = {"finish_reason": reason, "message": {"content": content}, "text": content}
-    return 200, {}, json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}}).encode()
-
-
-def echo(body: dict[str, Any], number: int) -> Answer:
-    return completion(f"{body['messages'][-1]['content']} {body['seed']}")
-
-
-class Server(ThreadingHTTPServer):
-    """Answers a request with what `answer` returns for its body and number."""
-
-    request_queue_size, daemon_threads = 256, True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url, self.lock = f"http://127.0.0.1:{self.server_port}/v1", threading.Lock()
-        self.asked: list[dict[str, Any]] = []
-        self.models: Answer = 404, {}, b""
-        self.answer: Callable[[dict[str, Any], int], Answer] = echo
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that is gone, or has read enough, is not an error here."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
-
-    def send(self, answer: Answer) -> None:
-        if self.headers["Authorization"] != f"Bearer {KEY}":
-            answer = 401, {}, b"who are you"
-        if answer is None:
-            self.close_connection = True
-            return
-        status, headers, body = answer
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self) -> None:
-        self.send(self.server.models if self.path == "/v1/models" else (404, {}, b""))
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            number = len(self.server.asked)
-            self.server.asked.append(body)
-        self.send(self.server.answer(body, number))
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with Server() as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
-        thread.start()
-        yield made
-        made.shutdown()
-        thread.join()
 
 
 def draw(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any) -> list[Any]:
     options = {name: given.pop(name) for name in ("limit", "changes") if name in given}
     given["more"] = {"timeout": 60, **given.pop("more", {})}
-    asking: dict[str, Any] = {"model": NAME, "seed": 5, "endpoint": server.url, "chat": True, "batch_size": 3, **given}
+    asking: dict[str, Any] = {
+        "model": NAME,
+        "seed": 5,
+        "endpoint": f"{server.address}/v1",
+        "chat": True,
+        "batch_size": 3,
+        **given,
+    }
     options["reading"] = "system" if asking["chat"] else None
     generate.generate(engine("openai", Settings(**asking)), [few(key, 4)], data=data, out=out, **options)
     return read_responses(out / f"{key}.parquet")
 
 
 @pytest.fixture
-def drawn(server: Server, quick_data: Path) -> Drawn:
+def drawn(server: Server, quick_data: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """Responses of the server, written to a folder and read from there."""
+    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     return partial(draw, server, quick_data)
 
 
@@ -187,7 +125,7 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
     with pytest.raises(MissingInputError) as caught:
         drawn(out, SAMPLED, limit=16, more={"max_retries": 3, "timeout": 3 if case == "late" else 60})
     line = str(caught.value)
-    assert line.startswith(f"{server.url}/chat/completions: 44 of 64 responses are missing (")
+    assert line.startswith(f"{server.address}/v1/chat/completions: 44 of 64 responses are missing (")
     assert line.endswith(f"20 are kept in {journals(out)[0]}; run the same command to go on")
     assert reason in line
     assert line.isprintable()
@@ -205,13 +143,13 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
 
 
 def test_a_server_that_is_not_there_is_one_line_at_once(
-    server: Server, drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai, "FIRST_WAIT", 30)
-    server.url, began = "http://127.0.0.1:9/v1", time.monotonic()
+    began = time.monotonic()
     missing = r"2 of 2 responses are missing \(Cannot connect to host 127\.0\.0\.1:9"
     with pytest.raises(MissingInputError, match=missing):
-        drawn(tmp_path, limit=2, endpoint=server.url)
+        drawn(tmp_path, limit=2, endpoint="http://127.0.0.1:9/v1")
     assert time.monotonic() - began < 25
 
 
@@ -264,29 +202,29 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
         (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}"}]}).encode())
         for name in ("one", "two")
     )
-    server.models = one
+    server.pages["/v1/models"] = one
     server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
         drawn(tmp_path, limit=30)
     server.answer = echo
     for key, kept in ((GREEDY, "the 20 responses in .*jsonl"), (GREEDY, "the responses"), (SAMPLED, "the responses")):
-        server.models, count = other, len(server.asked)
+        server.pages["/v1/models"], count = other, len(server.asked)
         with pytest.raises(ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* has '/models/one'"):
             drawn(tmp_path, key, limit=30)
         assert len(server.asked) == count
-        server.models = one
+        server.pages["/v1/models"] = one
         drawn(tmp_path, limit=30)
     assert json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"] == {
         "root": "/models/one"
     }
-    server.models = 404, {}, b""  # nothing is known, as before
+    server.pages["/v1/models"] = 404, {}, b""  # nothing is known, as before
     drawn(tmp_path, limit=30)
 
     def swapped(body: dict[str, Any], number: int) -> Answer:
-        server.models = other
+        server.pages["/v1/models"] = other
         return echo(body, number)
 
-    server.models, server.answer = one, swapped
+    server.pages["/v1/models"], server.answer = one, swapped
     with pytest.raises(ConfigError, match=r"that of the 2 responses in .* has '/models/one'"):
         drawn(tmp_path / "swapped", limit=2)
 

@@ -3,9 +3,6 @@ out; entries of benchmarks."""
 
 import dataclasses
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.provenance import ROOT
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Source
+from tests.evals.conftest import Answer, Server
 from tests.merged_config import load
 from tests.models.test_fetch_model import COMMIT
 
@@ -29,47 +27,27 @@ BENCHMARK = Benchmark(
 )  # fmt: skip
 PATH = f"/someone/sets/{COMMIT}/folder/doubles%20set.jsonl"
 
-Pages = dict[str, tuple[int, bytes, int | None]]
-"""Path -> (status, body, claimed length or None for the true one)."""
-
 
 def lines(rows: list[dict[str, object]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    pages: Pages = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body, claimed = pages.get(self.path, (404, b"", None))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) if claimed is None else claimed))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("TEPO_REPOSITORY_FILE", address + "/{repository}/{revision}/{path}")
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """The pages of a server that stands for the host of public repositories."""
+    monkeypatch.setenv("TEPO_REPOSITORY_FILE", server.address + "/{repository}/{revision}/{path}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield pages
-    server.shutdown()
-    server.server_close()
+    return server.pages
 
 
-def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_path: Path) -> None:
+def test_a_bad_download_writes_nothing_and_says_what_to_do(served: dict[str, Answer], tmp_path: Path) -> None:
     for page, kind, message in (
-        ((404, b"", None), MissingInputError, "404 Not Found"),
-        ((200, lines(ROWS)[:-30], len(lines(ROWS))), MissingInputError, "without sending complete message body"),
-        ((200, lines(ROWS[:-1]), None), CorruptInputError, "39 items, doubles has 40"),
-        ((200, lines(OTHER), None), CorruptInputError, "content sha256"),
-        ((200, lines([*ROWS[:-1], {"prompt": "renamed"}]), None), CorruptInputError, "row 40 is neither"),
-        ((200, b"<html>", None), CorruptInputError, "not valid JSON"),
+        ((404, {}, b""), MissingInputError, "404 Not Found"),
+        ((200, {"Content-Length": "999"}, b"{}"), MissingInputError, "without sending complete message body"),
+        ((200, {}, lines(ROWS[:-1])), CorruptInputError, "39 items, doubles has 40"),
+        ((200, {}, lines(OTHER)), CorruptInputError, "content sha256"),
+        ((200, {}, lines([*ROWS[:-1], {"prompt": "renamed"}])), CorruptInputError, "row 40 is neither"),
+        ((200, {}, b"<html>"), CorruptInputError, "not valid JSON"),
     ):
         served[PATH] = page
         with pytest.raises(kind, match=message) as caught:
@@ -79,9 +57,9 @@ def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_pa
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: Pages, tmp_path: Path) -> None:
+def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: dict[str, Answer], tmp_path: Path) -> None:
     """By the next source where the first is gone."""
-    served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, lines(ROWS), None)
+    served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, {}, lines(ROWS))
     spare = Source(repository="other/place", path="doubles.jsonl", revision=COMMIT)
     two = BENCHMARK.model_copy(update={"sources": (SOURCE, spare)})
     path = fetch.fetch(two, tmp_path)
