@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.files import write_text
 from core.layout import Checkpoint
-from core.provenance import ROOT
 from evals import adopt, data
 from evals.benchmark import benchmark
 from evals.fetch import fetch
@@ -131,10 +128,7 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     ),
     "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: expected one text, got null; set"),
     "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
-    "a missing sample": (lines(ROWS[:-1]), "row 5: id '3' has samples 0; each id needs 2"),
-    "a foreign file": (lines([{"a": 1}]), "row 1: response: none of response, output, .*set --fields response=FIELD"),
     "a name that leaves the tree": (lines(ROWS), "'..' cannot be a name; set --model"),
-    "cut off": (lines(ROWS[:2])[:-9], "line 2 of the log is not valid JSON"),
     "fewer verdicts": (lines([ROWS[0] | {"response": ["1", "2"], "correct": [True]}]), "1 verdicts on 2 responses"),
     "no text": (lines([ROWS[0] | {"response": None}]), "response must be text, got null; set --fields response=FIELD"),
     "infinite": (lines([ROWS[0] | {"gold": math.inf}]), 'row 1: gold: .*"Infinity"'),
@@ -167,53 +161,24 @@ def test_what_a_field_may_hold(tmp_path: Path, command: Adopt) -> None:
     assert (found["response"], found["tool_correct"]) == ("\\boxed{2}", True)
 
 
-@pytest.mark.slow
-def test_lm_evals_own_log(tmp_path: Path, command: Adopt) -> None:
-    """Two repeats and two filters, by `--log_samples`; the verdict counts where a filter sees one response."""
-    docs = [{"problem": f"What is {n} + {n}, é?", "answer": str(2 * n)} for n in range(3)]
-    for key, repeats in (("one", 1), ("two", 2)):
-        task = {
-            "task": f"sums_{key}", "dataset_path": "json", "test_split": "test", "output_type": "generate_until",
-            "dataset_kwargs": {"data_files": {"test": str(written(tmp_path / "docs.jsonl", docs))}},
-            "doc_to_text": "Q: {{problem}}", "doc_to_target": "{{answer}}", "repeats": repeats,
-            "generation_kwargs": {"until": ["\n"], "do_sample": repeats > 1},
-            "filter_list": [
-                {"name": name, "filter": [{"function": "regex", "regex_pattern": text}, {"function": "take_first"}]}
-                for name, text in (("strict", "(x)"), ("loose", "(\\w+)"))
-            ],
-            "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
-        }  # fmt: skip
-        (tmp_path / "tasks").mkdir(exist_ok=True)
-        (tmp_path / f"tasks/{key}.yaml").write_text(json.dumps(task))
-    done = subprocess.run(
-        [sys.executable, "-c", LM_EVAL, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    logs = sorted((tmp_path / "out").rglob("samples_*.jsonl"))
+LOGS = Path(__file__).parent / "logs"
+
+
+def test_lm_evals_own_log(command: Adopt) -> None:
+    """Two repeats and two filters; the verdict counts where a filter sees one response."""
+    logs = sorted(LOGS.glob("samples_*.jsonl"))
     with pytest.raises(ConfigError, match=r"filter 'loose', before 'strict'; set --filter"):
         command("--from", "lm-eval", *logs)
     command("--from", "lm-eval", *logs, "--filter", "strict", "--model", "dummy")
     one, two = (command.cells("dummy", f"sums_{key}") for key in ("one", "two"))
-    assert [row["tool_correct"] for row in one] == [False] * 3
-    assert [row["tool_correct"] for row in two] == [None] * 6
-    assert [row["sample"] for row in two] == [0, 1] * 3
-    assert {row["response"] for row in two} == {"lol"}
-    assert [row["prompt"] for row in one] == [f"Q: {doc['problem']}" for doc in docs]
-    items = [json.loads(line) for line in (tmp_path / "tree/data/sums_one.jsonl").read_text().splitlines()]
-    assert [(item["problem"], item["answer"]) for item in items] == [(doc["problem"], doc["answer"]) for doc in docs]
-
-
-LM_EVAL = """
-import os, sys
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_DATASETS_CACHE": sys.argv[1] + "/cache"}
-from lm_eval.__main__ import cli_evaluate
-sys.argv = ["lm_eval", "--model", "dummy", "--tasks", "sums_one,sums_two", "--include_path", sys.argv[1] + "/tasks",
-            "--log_samples", "--output_path", sys.argv[1] + "/out"]
-cli_evaluate()
-"""
-
-
-LOGS = Path(__file__).parent / "logs"
+    problems = [f"What is {n} + {n}, é?" for n in range(3)]
+    assert [(row["prompt"], row["tool_correct"]) for row in one] == [(f"Q: {text}", False) for text in problems]
+    assert [(row["sample"], row["tool_correct"], row["response"]) for row in two] == [
+        (0, None, "lol"),
+        (1, None, "lol"),
+    ] * 3
+    items = [json.loads(line) for line in (command.tree / "data/sums_one.jsonl").read_text().splitlines()]
+    assert [(item["problem"], item["answer"]) for item in items] == list(zip(problems, "024", strict=True))
 
 
 def test_inspects_own_log_and_what_a_tool_left_out(

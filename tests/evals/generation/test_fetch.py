@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import write_text
 from core.provenance import ROOT
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Source
@@ -99,11 +100,6 @@ MISTAKES = (  # words of the command, error
     ("--data x", "none given"),
     ("--benchmarks all amc --data x", "amc is given twice"),
 )
-ENTRIES = (  # of a task file, error
-    ("mine: {titel: Mine}", r"tasks/a\.yaml: mine\.titel: unknown key; .*nearest: title"),
-    ("mine: {of: amcc}", r"tasks/a\.yaml: mine\.of: unknown value 'amcc'"),
-    ("mine: 3", r"tasks/a\.yaml: mine: must be keys and values"),
-)
 
 
 def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,18 +108,13 @@ def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         with pytest.raises(BenchError, match=message) as caught:
             fetch.main()
         assert "\n" not in str(caught.value)
-    for samples, temperature, message in ((2, 0.0, "copies of one response"), (0, 0.6, "positive"), (1, -1.0, "range")):
-        with pytest.raises(ConfigError, match=message):
-            Decoding(samples, temperature, 1.0, 8)
     with pytest.raises(MissingInputError, match=r"python -m evals.fetch --benchmarks amc --data"):
         data.load(benchmark.benchmark("amc"), tmp_path)
-    (tmp_path / "evals/tasks").mkdir(parents=True)
+    write_text(tmp_path / "evals/tasks/a.yaml", "mine: {titel: Mine}")
     monkeypatch.setattr(benchmark, "ROOT", tmp_path)
-    for text, message in ENTRIES:
-        (tmp_path / "evals/tasks/a.yaml").write_text(text)
-        benchmark._registry.cache_clear()
-        with pytest.raises(ConfigError, match=message):
-            benchmark.keys()
+    benchmark._registry.cache_clear()
+    with pytest.raises(ConfigError, match=r"tasks/a\.yaml: mine\.titel: unknown key; .*nearest: title"):
+        benchmark.keys()
     benchmark._registry.cache_clear()
 
 
