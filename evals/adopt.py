@@ -115,7 +115,7 @@ def adopt(
                     f"{one.log.path}: {own.total()} responses on {len(own)} problems of {one.key}, {where} has "
                     f"{there.total()} on {len(there)}, not all of them the same; set --benchmark or --out"
                 )
-            file = _write_items(one, results, fresh, tool, source)
+            file = _write_items(one, results, fresh, source)
             # by benchmark as well: tools write files with the same name into several folders
             record["adopted"] |= {"from": tool, "files": record["adopted"]["files"] | {one.log.path.name: digest}}
             record["benchmarks"][one.key] = _write_samples(fresh.samples(one.model) / f"{one.key}.parquet", one) | {
@@ -145,7 +145,7 @@ def _record(results: Results, one: Survey) -> dict[str, Any]:
     return record
 
 
-def _write_items(one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> Path:
+def _write_items(one: Survey, results: Results, fresh: Results, source: Path | None) -> Path:
     """Return the file of the benchmark's items, written to `fresh` unless it is there: the registered set, or the log's
     golds. Raises ConfigError if the file there has other golds."""
     name = f"{one.key}.jsonl"
@@ -162,7 +162,7 @@ def _write_items(one: Survey, results: Results, fresh: Results, tool: str, sourc
         print(f"{one.key}: {problem} in the registered {entry.title}: a benchmark of the log's golds")
     items = one.items.values()
     write_text(fresh.data / name, data.text(items))
-    facts = {"title": one.key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
+    facts = {"title": one.key, "sha256": data.content_sha256(items), "n": len(items)}
     write_json(definition(fresh.data, one.key), facts)
     return fresh.data / name
 

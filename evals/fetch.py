@@ -41,7 +41,7 @@ def fetch(
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if benchmark.file is not None:
         # Read by commands that have only the key, such as `evals.grade`.
-        about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
+        about = {"title": benchmark.title, "sha256": benchmark.sha256, "n": benchmark.n}
         write_json(definition(Path(folder), benchmark.key), about)
     with suppress(CorruptInputError):
         if target.is_file() and all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
