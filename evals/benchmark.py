@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import ConfigDict, PositiveInt
+from pydantic import ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from core.code import Code
 from core.declared import Declared, Tuple, check, validated
@@ -35,18 +35,12 @@ class Decoding:
     """How responses are drawn."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=False)
-    samples: int  # per item
-    temperature: float  # 0 is greedy
-    top_p: float
-    max_tokens: int  # of one response
+    samples: PositiveInt  # per item
+    temperature: NonNegativeFloat  # 0 is greedy
+    top_p: PositiveFloat
+    max_tokens: PositiveInt  # of one response
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.max_tokens < 1:
-            raise ConfigError(
-                f"decoding: samples and max_tokens must be positive, got {self.samples}, {self.max_tokens}"
-            )
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ConfigError(f"decoding: temperature {self.temperature} or top_p {self.top_p} out of range")
         if self.greedy and self.samples != 1:
             raise ConfigError(f"decoding: {self.samples} greedy samples would be {self.samples} copies of one response")
 
