@@ -90,6 +90,7 @@ def test_json_lines_become_a_tree_with_page_and_are_not_mixed_with_other_respons
     for name, rows, said in (
         ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
         ("c", ROWS[:4], "4 responses on 2 problems of sums, .* has 6 on 3"),
+        ("c", [row | {"problem": f"{row['id']}!"} for row in ROWS], "has 6 on 3, not all of them the same"),
         ("c", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*gold '7', '2' in .*; set --benchmark"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -100,13 +101,12 @@ def test_json_lines_become_a_tree_with_page_and_are_not_mixed_with_other_respons
 def test_marks_of_thoughts_are_an_option_and_other_ones_grade_anew(
     tmp_path: Path, command: Adopt, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    texts = r"(+ \boxed{3} +) \boxed{2}", r"(+ \boxed{2}", r"\boxed{2} (+ or \boxed{3} +)"
+    texts = r"(+ \boxed{3} +) \boxed{2}", r"(+ \boxed{2}"
     rows = [{"problem": f"{n}?", "gold": "2", "response": text} for n, text in enumerate(texts)]
     words = "--from", "jsonl", written(tmp_path / "a.jsonl", rows)
     for marks, verdicts in (
-        ((), ["correct", "correct", "wrong"]),
-        (("--thoughts", "(+", "+)"), ["correct", "no_answer", "no_answer"]),
-        (("--thoughts", "(+", "#)"), ["no_answer", "no_answer", "correct"]),
+        ((), ["correct", "correct"]),
+        (("--thoughts", "(+", "+)"), ["correct", "no_answer"]),
     ):
         for again in (False, True):
             command(*words, *marks)
