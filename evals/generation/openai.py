@@ -55,35 +55,30 @@ LINE = {  # seconds: from the first request to this response, without the time b
 }  # fmt: skip
 
 
-class Journal(dict[tuple[str, int], dict[str, Any]]):
-    """The responses to one plan by item and sample; on disk one JSON line each. A kill loses at most those in flight.
+Kept = dict[tuple[str, int], dict[str, Any]]  # responses by item and sample, as in `LINE`
+
+
+def read_journal(path: Path) -> Kept:
+    """Read the responses of an unfinished benchmark, of which a kill loses at most those in flight.
 
     A line that is not a response is reported and requested again; so is an incomplete last one, without a report.
     """
+    kept: Kept = {}
+    for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
+        where = f"{path}: line {number}"
+        try:
+            line = parse_json(text.decode(), where)
+            check(line, LINE, where)
+            if line["stop"] not in STOPS:
+                raise unknown(where, "stop", line["stop"], STOPS)
+            kept[line["item_id"], line["sample"]] = {"tokens": None} | line
+        except (BenchError, UnicodeDecodeError) as error:
+            print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+    return kept
 
-    def __init__(self, path: Path):
-        super().__init__()
-        self.path = path
-        for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
-            where = f"{path}: line {number}"
-            try:
-                line = parse_json(text.decode(), where)
-                check(line, LINE, where)
-                if line["stop"] not in STOPS:
-                    raise unknown(where, "stop", line["stop"], STOPS)
-                self[line["item_id"], line["sample"]] = {"tokens": None} | line
-            except (BenchError, UnicodeDecodeError) as error:
-                print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
 
-    @property
-    def empty(self) -> list[tuple[str, int]]:
-        return [key for key, line in self.items() if not line["text"].strip()]
-
-    def add(self, request: Request, found: Drawn, **facts: Any) -> None:
-        line = {"item_id": request.item_id, "sample": request.sample, **found._asdict(), **facts}
-        self[request.item_id, request.sample] = line
-        with open(self.path, "ab") as stream:
-            stream.write(json.dumps(line).encode() + b"\n")
+def empty_in(kept: Kept) -> int:
+    return sum(not line["text"].strip() for line in kept.values())
 
 
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
@@ -171,20 +166,19 @@ class Endpoint(Engine):
         """
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
-            journal = Journal(path)
-            for line in journal.values():
-                self.refuse_another(line.get("served"), f"the {len(journal)} responses in {path}")
+            kept = read_journal(path)
+            for line in kept.values():
+                self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")
             # where the previous call ended with too many empty ones, they are requested again
-            if len(journal.empty) > self.settings.empty_limit * len(requests):
-                for key in journal.empty:
-                    del journal[key]
-            write_text(path, "".join(json.dumps(line) + "\n" for line in journal.values()))  # without damaged ones
-            self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
-            progress.start, before = len(journal), self.served  # read before there is an event loop
-            asyncio.run(self._fill(journal, requests, decoding, progress))
+            if empty_in(kept) > self.settings.empty_limit * len(requests):
+                kept = {key: line for key, line in kept.items() if line["text"].strip()}
+            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+            self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
+            progress.start, before = len(kept), self.served  # read before there is an event loop
+            asyncio.run(self._fill(path, kept, requests, decoding, progress))
             del self.served
-            self.refuse_another(before, f"the {len(journal)} responses in {path}")  # replaced while it answered
-        lines = [journal[request.item_id, request.sample] for request in requests]
+            self.refuse_another(before, f"the {len(kept)} responses in {path}")  # replaced while it answered
+        lines = [kept[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}
         if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):
             path.unlink()  # the next call would find the same copies
@@ -195,12 +189,12 @@ class Endpoint(Engine):
         return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
 
     async def _fill(
-        self, journal: Journal, requests: Sequence[Request], decoding: Decoding, progress: Progress
+        self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
     ) -> None:
-        """Request each response that the journal lacks, `batch_size` at any time."""
+        """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
-        empty, most_empty = len(journal.empty), self.settings.empty_limit * len(requests)
-        missing = deque(request for request in requests if (request.item_id, request.sample) not in journal)
+        empty, most_empty = empty_in(kept), self.settings.empty_limit * len(requests)
+        missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
             """Send requests one after another until the first failure: where a server refuses some of many,
@@ -212,23 +206,27 @@ class Endpoint(Engine):
                 if isinstance(found, str):
                     failures[found] += 1
                     return
-                journal.add(request, found, seconds=time.monotonic() - began, served=self.served)
+                facts = {"seconds": time.monotonic() - began, "served": self.served, **found._asdict()}
+                line = {"item_id": request.item_id, "sample": request.sample, **facts}
+                with open(path, "ab") as stream:
+                    stream.write(json.dumps(line).encode() + b"\n")
+                kept[request.item_id, request.sample] = line
                 empty += not found.text.strip()
-                progress.update(len(journal))
+                progress.update(len(kept))
 
         async with self._session(self.arguments.timeout) as session:
             await asyncio.gather(*(send(session) for _ in range(self.batch_size)))
-        count = f"{len(requests) - len(journal)} of {len(requests)} responses are missing"
-        kept = f"{len(journal)} are kept in {journal.path}"
+        count = f"{len(requests) - len(kept)} of {len(requests)} responses are missing"
+        rest = f"{len(kept)} are kept in {path}"
         if empty > most_empty:
             raise MissingInputError(
                 f"{self.url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
-                f" {kept}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
+                f" {rest}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
                 " command to go on; else set --empty-limit to 1"
             )
         if failures:
             why = failures.most_common(1)[0][0]
-            raise MissingInputError(f"{self.url}: {count} ({why}); {kept}; run the same command to go on")
+            raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
