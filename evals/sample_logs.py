@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -207,15 +206,9 @@ def _parsed(text: str, where: str) -> Any:
     return parse_json(text, where)
 
 
-def _content(path: Path) -> str:
-    if tool := {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}.get(path.suffix):
-        raise ConfigError(f"{path}: is compressed; type: {tool} --keep {quote(str(path))}, and adopt the new file")
-    return read_text(path, "the log")
-
-
 def _lines(path: Path) -> list[tuple[str, Row]]:
     rows = list[tuple[str, Row]]()
-    for number, line in enumerate(_content(path).split("\n"), 1):
+    for number, line in enumerate(read_text(path, "the log").split("\n"), 1):
         if line.strip():
             row = _parsed(line, f"{path}: line {number} of the log")
             if not isinstance(row, dict):
@@ -230,8 +223,9 @@ def lm_eval(path: Path) -> Log:
     """
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
     task = name[1] if name else path.stem
-    results = path.with_name(f"results_{name[2]}.json") if name else path
-    recorded = _parsed(_content(results), f"{results}: results of lm-eval") if name and results.is_file() else {}
+    results, recorded = path.with_name(f"results_{name[2]}.json" if name else path.name), {}
+    if name and results.is_file():
+        recorded = _parsed(read_text(results, "results of lm-eval"), f"{results}: results of lm-eval")
     model, asked, there = (
         _value(recorded, field) for field in ("model_name", f"n-samples.{task}.effective", f"n-samples.{task}.original")
     )
@@ -244,13 +238,11 @@ def lm_eval(path: Path) -> Log:
 
 
 def inspect(path: Path) -> Log:
-    """Read a .json log of one task and model (inspect_ai/log/_recorders). CorruptInputError for an unfinished run."""
-    if path.suffix == ".eval":
-        raise ConfigError(
-            f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR "
-            f"{quote(str(path))}"
-        )
-    log = _parsed(_content(path), f"{path}: log of inspect")
+    """Read a .json log of one task and model (inspect_ai/log/_recorders); CorruptInputError for an unfinished run.
+
+    Another kind of log becomes one by `inspect log convert --to json --output-dir DIR LOG`.
+    """
+    log = _parsed(read_text(path, "the log"), f"{path}: log of inspect")
     run, samples = (log.get("eval"), log.get("samples")) if isinstance(log, dict) else (None, None)
     if not isinstance(run, dict) or not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
         raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")

@@ -189,8 +189,7 @@ def test_inspects_own_log_and_what_a_tool_left_out(
     # of a run that tolerates errors (fail_on_error): an empty response there is not an answer of the model
     failed = [document["samples"][0], document["samples"][1] | {"error": {"message": "out of memory"}}]
     for name, content, said in (
-        ("archive.eval", b"PK", "inspect log convert --to json"),
-        ("log.jsonl.gz", b"\x1f\x8b", r"is compressed; type: gunzip --keep .*log\.jsonl\.gz, and"),
+        ("archive.eval", b"PK\x03\xff", "archive.eval: the log is not UTF-8 text"),
         ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
         ("stopped.json", lines([document | {"status": "cancelled"}]), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "not a finished log of inspect"),
