@@ -96,7 +96,7 @@ def _check_drawn(results: Results, model: Engine, options: dict[str, Any]) -> No
         record = store.read_folder(path)
         asked = shared | ({"seed": model.settings.seed, **model.identity} if path == own else {})
         for name, value in asked.items() if "adopted" not in record else ():
-            if record.get(name) != value:
+            if record.get(name, value) != value:
                 raise ConfigError(f"{path}: drawn with {name} {record.get(name)}, not {value}; choose another --out")
 
 

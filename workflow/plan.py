@@ -132,7 +132,8 @@ class Asked(Matrix):
     def benchmark_data(self) -> Path:
         """The folder of the benchmarks' items: with a user's own ones the tree's, as others may have their names."""
         evaluation = self.config["evaluation"]
-        return Path(evaluation["data"]) if evaluation["names"] == evaluation["benchmarks"] else self.results.data
+        own = any(benchmarks.benchmark(key).file for key in evaluation["benchmarks"])
+        return self.results.data if own else Path(evaluation["data"])
 
     def benchmark_file(self, benchmark: str) -> Path:
         return self.benchmark_data / f"{benchmark}.jsonl"

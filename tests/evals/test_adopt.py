@@ -200,8 +200,8 @@ def test_inspects_own_log_and_what_a_tool_left_out(
             command("--from", "inspect", tmp_path / name)
     assert not command.tree.exists()
     command("--from", "inspect", LOGS / "pair.json")
-    pair = {row["prompt"]: row["tool_correct"] for row in command.cells("model", "sums")}
-    assert pair == {"What is 1 + 1?": True, "What is 2^10? é\U0001f600": False}
+    pair = {row["prompt"]: (row["sample"], row["tool_correct"]) for row in command.cells("model", "sums")}
+    assert pair == {"What is 1 + 1?": (0, True), "What is 2^10? é\U0001f600": (0, False)}
 
     log = written(tmp_path / "m/samples_sums_2025-01-01T00-00-00.0.jsonl", [
         {"doc_id": 0, "doc": {"problem": "1 + 1?"}, "target": "2", "resps": [["2"]], "arguments": {}},
