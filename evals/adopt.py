@@ -56,9 +56,8 @@ def survey(log: Log, model: str, key: str, rows: pd.DataFrame, given: Mapping[st
     copies: Counter[str] = Counter()
     digests_of = first["problem"].map(data.item_id)
     if log.strict and "id" not in given and (twice := digests_of.duplicated()).any():
-        again, of = first["where"][twice].iloc[0], first["where"][digests_of == digests_of[twice].iloc[0]].iloc[0]
         raise ConfigError(
-            f"{again}: the problem of {of} under another id; set --fields id=problem,"
+            f"{first['where'][twice].iloc[0]}: an earlier problem under another id; set --fields id=problem,"
             f"sample={ORDER} for samples of one problem, or --fields id=FIELD for problems that occur twice"
         )
     first["item_id"] = [data.numbered(digest, copies) for digest in digests_of]
@@ -94,10 +93,11 @@ def adopt(
     and golds fit into one table.
     """
     run.check_out(results)
-    counts: dict[str, tuple[int, int, str]] = {}  # responses and problems of a benchmark, and where
-    first: dict[str, Survey] = {}
+    drawn: dict[str, tuple[Counter[str], Path]] = {}  # responses to each problem of a benchmark, and where
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
-        counts |= {key: (e["rows"], e["items"], str(path)) for key, e in store.read_record(path).items()}
+        for key, entry in store.read_record(path).items():
+            ids = store.read_table(path.with_name(f"{key}.parquet"), ("item_id",), entry)["item_id"].to_pylist()
+            drawn[key] = Counter(ids), path
     results.root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
         fresh, records = Results(Path(folder)), dict[Checkpoint, dict[str, Any]]()
@@ -108,19 +108,14 @@ def adopt(
                     f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
                     "or --out"
                 )
-            size = len(one.rows), len(one.items)
-            *there, where = counts.setdefault(one.key, (*size, str(one.log.path)))
-            if there != [*size]:
+            own = Counter(one.rows["item_id"])
+            there, where = drawn.setdefault(one.key, (own, one.log.path))
+            if own != there:
                 raise ConfigError(
-                    f"{one.log.path}: {size[0]} responses on {size[1]} problems of {one.key}, {where} has {there[0]} "
-                    f"on {there[1]}; set --benchmark or --out"
+                    f"{one.log.path}: {own.total()} responses on {len(own)} problems of {one.key}, {where} has "
+                    f"{there.total()} on {len(there)}, not all of them the same; set --benchmark or --out"
                 )
-            if other := sorted(one.items.keys() ^ first.setdefault(one.key, one).items.keys()):
-                raise ConfigError(
-                    f"{one.log.path}: {one.key}: problems are others than in {first[one.key].log.path} ({other[0]}); "
-                    "set --benchmark or --out"
-                )
-            file = _write_items(one, results, fresh, tool, source)
+            file = _write_items(one, results, fresh, source)
             # by benchmark as well: tools write files with the same name into several folders
             record["adopted"] |= {"from": tool, "files": record["adopted"]["files"] | {one.log.path.name: digest}}
             record["benchmarks"][one.key] = _write_samples(fresh.samples(one.model) / f"{one.key}.parquet", one) | {
@@ -150,7 +145,7 @@ def _record(results: Results, one: Survey) -> dict[str, Any]:
     return record
 
 
-def _write_items(one: Survey, results: Results, fresh: Results, tool: str, source: Path | None) -> Path:
+def _write_items(one: Survey, results: Results, fresh: Results, source: Path | None) -> Path:
     """Return the file of the benchmark's items, written to `fresh` unless it is there: the registered set, or the log's
     golds. Raises ConfigError if the file there has other golds."""
     name = f"{one.key}.jsonl"
@@ -167,7 +162,7 @@ def _write_items(one: Survey, results: Results, fresh: Results, tool: str, sourc
         print(f"{one.key}: {problem} in the registered {entry.title}: a benchmark of the log's golds")
     items = one.items.values()
     write_text(fresh.data / name, data.text(items))
-    facts = {"title": one.key, "tool": tool, "sha256": data.content_sha256(items), "n": len(items)}
+    facts = {"title": one.key, "sha256": data.content_sha256(items), "n": len(items)}
     write_json(definition(fresh.data, one.key), facts)
     return fresh.data / name
 
@@ -187,7 +182,7 @@ def _write_samples(path: Path, one: Survey) -> dict[str, Any]:
     hashes = [sha256_bytes(prompt.encode()) for prompt in one.rows["prompt"]]
     rows = one.rows.assign(prompt_sha256=hashes, stop="unknown").to_dict("records")
     digest = store.write_samples(path, rows, tool_correct="bool")
-    return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None, "cut_at_limit": None}
+    return {"sha256": digest, "rows": len(rows), "items": len(one.items), "seed": None}
 
 
 def fields_of(text: str | None) -> dict[str, str]:

@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import ConfigDict, PositiveInt
+from pydantic import ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from core.code import Code
-from core.declared import Declared, Recorded, Tuple, validated
-from core.errors import ConfigError, CorruptInputError, unknown
+from core.declared import Declared, Tuple, check, validated
+from core.errors import ConfigError, unknown
 from core.files import read_json, read_yaml
 from core.provenance import ROOT
 
@@ -35,18 +35,12 @@ class Decoding:
     """How responses are drawn."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=False)
-    samples: int  # per item
-    temperature: float  # 0 is greedy
-    top_p: float
-    max_tokens: int  # of one response
+    samples: PositiveInt  # per item
+    temperature: NonNegativeFloat  # 0 is greedy
+    top_p: PositiveFloat
+    max_tokens: PositiveInt  # of one response
 
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.max_tokens < 1:
-            raise ConfigError(
-                f"decoding: samples and max_tokens must be positive, got {self.samples}, {self.max_tokens}"
-            )
-        if self.temperature < 0 or not 0 < self.top_p <= 1:
-            raise ConfigError(f"decoding: temperature {self.temperature} or top_p {self.top_p} out of range")
         if self.greedy and self.samples != 1:
             raise ConfigError(f"decoding: {self.samples} greedy samples would be {self.samples} copies of one response")
 
@@ -197,17 +191,8 @@ def code(keys: Iterable[str], backend: str) -> Code:
     return Code("generate", backend, tuple(sorted(generators)), decided)
 
 
-class Definition(Recorded):
-    """<key>.benchmark.json in a data folder: a benchmark of another tool's logs (`python -m evals.adopt`)."""
-
-    title: str
-    tool: str
-    sha256: str
-    n: int
-
-
 def definition(folder: Path, key: str) -> Path:
-    """Return the path where a data folder would define the benchmark `key`."""
+    """Return the path where a data folder would define the benchmark `key`: an own one, or one of a tool's logs."""
     return folder / f"{key}.benchmark.json"
 
 
@@ -216,8 +201,10 @@ def defined(key: str, folder: Path) -> Benchmark:
     path = definition(folder, key)
     if not path.is_file():
         return benchmark(key)
-    own = validated(Definition, read_json(path, "definition of a benchmark"), str(path), error=CorruptInputError)
+    own = read_json(path, "definition of a benchmark")
+    check(own, {"title": str, "sha256": str, "n": int}, str(path))
     return Benchmark(
-        key=key, title=own.title, sha256=own.sha256, n=own.n, licence="unknown", prompt="none", duplicates="keep",
+        key=key, title=own["title"], sha256=own["sha256"], n=own["n"], licence="unknown", prompt="none",
+        duplicates="keep",
         decoding=Decoding(1, 0.0, 1.0, 1),  # how its responses were drawn is unknown
     )  # fmt: skip

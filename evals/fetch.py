@@ -11,15 +11,12 @@ No source is trusted: nothing is written unless the content's sha256 and the row
 
 import os
 import re
-import shutil
 import tempfile
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
@@ -44,7 +41,7 @@ def fetch(
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if benchmark.file is not None:
         # Read by commands that have only the key, such as `evals.grade`.
-        about = {"title": benchmark.title, "tool": "a file", "sha256": benchmark.sha256, "n": benchmark.n}
+        about = {"title": benchmark.title, "sha256": benchmark.sha256, "n": benchmark.n}
         write_json(definition(Path(folder), benchmark.key), about)
     with suppress(CorruptInputError):
         if target.is_file() and all("item_id" in row for row in read_jsonl(target)):  # a mirror's file has none
@@ -53,10 +50,8 @@ def fetch(
     if benchmark.synthetic:
         items = data.items(benchmark.make(), benchmark.origin)
         data.verify(benchmark, items, benchmark.origin)
-    elif benchmark.file is not None:
-        items = _read(benchmark, Path(benchmark.file))
-    elif file is not None or mirror is not None:
-        items = _read(benchmark, Path(file) if file is not None else _in_mirror(benchmark, Path(str(mirror))))
+    elif given := benchmark.file or file or (mirror and _in_mirror(benchmark, Path(mirror))):
+        items = _read(benchmark, Path(given))
     else:
         items = _download(benchmark)
     write_text(target, data.text(items))
@@ -88,11 +83,10 @@ def _read(benchmark: Benchmark, path: Path, where: str = "") -> list[Item]:
 
 def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
     """Return `<key>.jsonl`, another known name, or the path in the upstream repository, inside the mirror."""
-    candidates = [folder / f"{name}.jsonl" for name in (benchmark.key, *benchmark.files)]
-    candidates += [folder / source.repository / source.path for source in benchmark.sources[:1]]
-    if found := next(filter(Path.is_file, candidates), None):
+    upstream = folder / benchmark.sources[0].repository / benchmark.sources[0].path
+    if found := data.path_in(folder, benchmark) or (upstream if upstream.is_file() else None):
         return found
-    raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {', '.join(map(str, candidates))}")
+    raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl, {upstream}")
 
 
 def _download(benchmark: Benchmark) -> list[Item]:
@@ -125,32 +119,26 @@ Kind = Literal["model", "dataset"]
 
 def download(source: Source, folder: Path) -> Path:
     """Download a file into `folder` and return its path. Raises MissingInputError with address and reason, ConfigError
-    when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address."""
+    when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address.
+    """
     if source.hub:
         from_hub(source.repository, source.revision or "main", folder, [source.path], kind="dataset")
         return folder / source.path
-    from tqdm import tqdm
+    import httpx
 
     template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
     parts = {"repository": source.repository, "revision": str(source.revision), "path": source.path}
     try:
-        url = template.format(**{name: urllib.parse.quote(part) for name, part in parts.items()})
-    except (KeyError, IndexError):
-        url = ""
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):  # urlopen would also read file:///
+        url = template.format(**{name: quote(part) for name, part in parts.items()})
+        answer = httpx.get(url, timeout=TIMEOUT_SECONDS, follow_redirects=True).raise_for_status()
+    except (KeyError, IndexError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise ConfigError(
             f"TEPO_REPOSITORY_FILE: {template!r}; set an http(s) address with {{repository}}, {{revision}}, {{path}}"
-        )
+        ) from error
+    except httpx.HTTPError as error:
+        raise MissingInputError(f"{url}: cannot be downloaded ({str(error).partition(chr(10))[0]})") from error
     target = folder / "file.jsonl"
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer, open(target, "wb") as stream:
-            total = int(answer.headers.get("Content-Length") or 0)
-            with tqdm.wrapattr(stream, "write", total=total or None, desc=source.path, disable=None) as counted:
-                shutil.copyfileobj(answer, counted)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise MissingInputError(f"{url}: cannot be downloaded ({error})") from error
-    if total and (received := target.stat().st_size) != total:
-        raise MissingInputError(f"{url}: the connection broke after {received} of {total} bytes; run the command again")
+    target.write_bytes(answer.content)
     return target
 
 

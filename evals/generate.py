@@ -22,7 +22,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,14 +32,14 @@ import yaml
 from core import errors
 from core.code import warning_entry
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, real, whole
-from core.files import atomic, read_json, write_json
+from core.files import read_json, write_json, write_text
 from core.provenance import environment, sha256_file
 from evals import data as items_of
 from evals import store
 from evals.benchmark import PROMPTS, Benchmark, code
 from evals.generation import draw, prompts
 from evals.generation.draw import Plan, make_plan
-from evals.generation.engine import BACKENDS, FEWEST_SAMPLES, JOURNAL, Engine, Settings, engine
+from evals.generation.engine import BACKENDS, JOURNAL, Engine, Settings, engine
 
 SCHEMA = 1
 DECODING = ("samples", "temperature", "max_tokens")  # fields of `Decoding` that an option replaces
@@ -93,12 +92,7 @@ def generate(
             entry = _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
-        with atomic(out / f"{key}.parquet") as temporary:
-            temporary.unlink()  # a link cannot replace an existing name
-            try:
-                os.link(slot / PARQUET, temporary)
-            except OSError:  # a file system without links
-                shutil.copyfile(slot / PARQUET, temporary)
+        write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
     record = {
         "schema": SCHEMA,
         "model": settings.model,
@@ -140,12 +134,8 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
     began = time.monotonic()
     rows = draw.draw(model, plan, slot, label)
     seconds = time.monotonic() - began + model.earlier_seconds
-    tokens = [row["tokens"] for row in rows]
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
-    distinct = draw.distinct_fraction(rows)
-    if distinct == 0 and plan.decoding.samples >= FEWEST_SAMPLES:  # an endpoint refuses them, before they are kept
-        print(f"{label} {key}: all {plan.decoding.samples} samples of every item are equal", file=sys.stderr)
     entry = {
         "sha256": store.write_samples(slot / PARQUET, rows),
         "rows": len(rows),
@@ -155,10 +145,7 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "seed": plan.seed,
         "prompt": sorted({prompt.how for prompt in plan.prompts}),
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
-        "distinct_fraction": distinct,
-        "cut_at_limit": sum(row["stop"] == "length" for row in rows),
-        "empty": empty,
-        "response_tokens": None if None in tokens else sum(tokens),
+        "distinct_fraction": draw.distinct_fraction(rows),
         "seconds": round(seconds, 3),
         **({"served": model.served} if model.served else {}),
     }

@@ -1,7 +1,6 @@
-"""Evaluate models: get the problems, generate, grade, score.
+"""Evaluate a model: get the problems, generate, grade, score.
 
     python -m evals.run --model FOLDER --benchmarks all --backend hf --limit 5 --data DIR --out OUT
-    python -m evals.run --model FOLDER,ANOTHER --benchmarks aime24,amc
 
 Writes `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
 intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
@@ -9,7 +8,6 @@ Another model or benchmark adds to OUT. Without --data it prints what would have
 downloads it. After an interruption, run it again: finished parts are kept.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -20,7 +18,7 @@ from core.errors import ConfigError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals import data, generate, grade, score, store
-from evals.benchmark import Benchmark, defined
+from evals.benchmark import Benchmark, defined, definition
 from evals.fetch import explain, fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
@@ -55,6 +53,8 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
             " or --data DIR for a folder that holds them"
         )
     for entry in benchmarks:
+        if definition(folder, entry.key).is_file() and defined(entry.key, folder).sha256 != entry.sha256:
+            raise ConfigError(f"{entry.origin}: {folder} holds other problems of this name; choose another --out")
         fetch(entry, folder, mirror=mirror)
 
 
@@ -88,25 +88,16 @@ def check_out(results: Results) -> None:
 
 def _check_drawn(results: Results, model: Engine, options: dict[str, Any]) -> None:
     """Raise ConfigError when responses in `results` were drawn with other options, or this model's with another
-    seed or weights. How another tool drew adopted responses is unknown: they are not compared."""
+    seed or weights. How another tool drew adopted responses is unknown: they are not compared.
+    """
     own = results.samples(checkpoint(model.settings.model)) / "samples.json"
+    shared = {"decoding": options.get("changes") or {}, "reading": options.get("reading")}
     for path in sorted(results.root.glob("samples/*/*/seed*/step*/samples.json")):
         record = store.read_folder(path)
-        ours = {"seed": model.settings.seed, "decoding": options.get("changes"), "reading": options.get("reading")}
-        if path == own and any(record.get(key) not in (None, value) for key, value in model.identity.items()):
-            raise ConfigError(
-                f"{path}: another model of this name ({record.get('model')}); rename its folder, or --out"
-            )
-        drawn, asked = (_as_options(each, with_seed=path == own) for each in (record, ours))
-        if drawn != asked and "adopted" not in record:
-            raise ConfigError(f"{path}: drawn with {drawn}, not {asked}; choose another --out")
-
-
-def _as_options(record: dict[str, Any], with_seed: bool) -> str:
-    given = [*sorted((record.get("decoding") or {}).items()), ("prompt", record.get("reading"))]
-    words = [f"--{name.replace('_', '-')} {value}" for name, value in given if value is not None]
-    text = " ".join(words) or "the registry's decoding and prompts"
-    return f"{text} and --seed {record.get('seed')}" if with_seed else text
+        asked = shared | ({"seed": model.settings.seed, **model.identity} if path == own else {})
+        for name, value in asked.items() if "adopted" not in record else ():
+            if record.get(name, value) != value:
+                raise ConfigError(f"{path}: drawn with {name} {record.get(name)}, not {value}; choose another --out")
 
 
 def grade_and_score(results: Results, models: Sequence[Checkpoint], thoughts: Sequence[str]) -> Path:
@@ -176,18 +167,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/eval"), metavar="DIR", help="default: results/eval")
     grade.add_thoughts(parser)
     args = parser.parse_args()
-    names = [args.model] if Path(args.model).exists() else [name for name in args.model.split(",") if name]
-    if not names:
-        raise ConfigError(f"--model: {args.model}: names no model; give the folder of a checkpoint")
-    if len({checkpoint(name) for name in names}) < len(names):
-        raise ConfigError(f"--model: {args.model}: two of one name; rename a folder, or use another --out")
-    benchmarks, options = data.select(args.benchmarks), generate.request_options(args)
-    models = [generate.engine_of(argparse.Namespace(**vars(args) | {"model": name})) for name in names]
-    for model in models:
-        _ = model.identity  # raises for a model that is missing or damaged, before any download
+    benchmarks, options, model = data.select(args.benchmarks), generate.request_options(args), generate.engine_of(args)
+    _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    for model in models:
-        path = evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options)
+    path = evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options)
     print(table(path))
     print(next_steps(path, args.out))
     return 0

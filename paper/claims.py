@@ -17,9 +17,7 @@ from core.declared import Declared, Tuple, validated
 from core.errors import Parser
 from core.files import read_yaml, to_csv, write_text
 from core.provenance import ROOT
-from evals.stats import ALPHA
-from evals.stats.compare import detectable_in_family, holm
-from evals.stats.estimate import Comparison
+from evals.stats.compare import detectable_in_family, holm, judge
 from evals.tree import Tree, open_tree, plain
 from paper import printed
 from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, NotPlanned, Printed, Runs, by_cells, of_formula
@@ -149,33 +147,16 @@ def judged(cases: Sequence[Case], *, stand_ins: bool = False) -> list[dict[str, 
     return [rows[one.claim.id, one.setting] for one in cases]
 
 
-def judge(seen: Comparison, side: str, margin: float = 0.0, p: float | None = None) -> str:
-    """Return the verdict on a difference from the null, by its 95 % interval.
-
-    side: where a claim places it, `above` or `below` 0. margin: equal where the interval lies inside +-margin, which is
-    stricter than two one-sided tests at 5 %. p: corrected for other tests (`holm`); None: the comparison's own.
-    """
-    low, high, p = seen.low, seen.high, seen.p if p is None else p
-    if low is None or high is None:
-        return "undecided"
-    # Before the test: a significant difference that is too small to matter supports nothing.
-    if margin > 0 and -margin <= low and high <= margin:
-        return EQUAL
-    if low <= 0 <= high or p is None or p >= ALPHA:
-        return "undecided"
-    return "supported" if (low > 0) == (side == "above") else "contradicted"
-
-
 def _verdict(one: Case, found: Found, p_holm: float | None, tests: int) -> dict[str, str]:
     seen, side, margin = found.seen, one.claim.side, one.margin
     if p_holm is None and seen.low is None:
         return {"verdict": "undecided", "reason": seen.how}
-    if found.at_least or any(judge(each.seen, side, margin) != EQUAL for each in one.found):
+    if found.at_least or any(judge(each.seen, margin, side) != EQUAL for each in one.found):
         margin = 0.0  # equal only where every contrast is
-    verdict, reason, beats = judge(seen, side, margin, p_holm), "", ""
+    verdict, reason, beats = judge(seen, margin, side, p_holm), "", ""
     if found.at_least and (seen.difference or 0.0) < 0:
         verdict, reason = "undecided", "runs never get there: the truth may lie above the null"
-    elif verdict == "undecided" and judge(seen, side, p=0.0) != verdict:
+    elif verdict == "undecided" and judge(seen, side=side, p=0.0) != verdict:
         reason = f"the interval excludes the null, but not after Holm's correction over {tests} claims"
     if verdict == "supported" and one.runs and MEASURES[one.claim.measure].learnt:
         beats, reason = placebo(one.claim, one.runs)
@@ -207,7 +188,7 @@ def placebo(claim: Claim, runs: Runs) -> tuple[str, str]:
             continue
         for true, (_, under) in zip(shared, found, strict=True):
             seen = runs.compare(true, under)
-            if judge(seen, claim.side) != "supported":
+            if judge(seen, side=claim.side) != "supported":
                 ends = "" if seen.low is None else f" [{seen.low:.3g}, {seen.high:.3g}]"
                 return f"not beyond {name}", f"{seen.difference:.3g}{ends} beyond the placebo reward {name}"
         beaten.append(name)

@@ -9,6 +9,7 @@ import shutil
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -178,7 +179,7 @@ def missing(asked: Plan) -> list[Missing]:
         command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"
         found.append(Missing(f"training problems {source.dataset}", command, source.megabytes * 1e6, 0))
     fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).local]
-    if lacking := [key for key in fetched if not asked.benchmark_file(key).is_file()]:
+    if lacking := [key for key in fetched if not Path(evaluation["data"], f"{key}.jsonl").is_file()]:
         command = f"python -m evals.fetch --benchmarks {' '.join(lacking)} --data {evaluation['data']}"
         found.append(Missing("benchmarks", command, 0, 0))
     return found

@@ -135,8 +135,15 @@ class Plan(Matrix):
         generated = self.config["prompts"]["source"] in benchmarks.GENERATED
         return None if generated else self.cache / "data" / f"{self.data_name}.jsonl"
 
+    @property
+    def benchmark_data(self) -> Path:
+        """The folder of the benchmarks' items: with a user's own ones the tree's, as others may have their names."""
+        evaluation = self.config["evaluation"]
+        own = any(benchmarks.benchmark(key).file for key in evaluation["benchmarks"])
+        return self.results.data if own else Path(evaluation["data"])
+
     def benchmark_file(self, benchmark: str) -> Path:
-        return Path(self.config["evaluation"]["data"], f"{benchmark}.jsonl")
+        return self.benchmark_data / f"{benchmark}.jsonl"
 
     def record(self, planned: Planned) -> Path:
         """Return the file whose presence means that a run is finished."""
@@ -404,14 +411,15 @@ def plan(
         own = {name: registry.key_of(name) for name in folders}
         config["models"] = config["models"] and [own.get(name, name) for name in config["models"]]
         config["matrix"] = [b | {"models": [own.get(name, name) for name in b["models"]]} for b in config["matrix"]]
+    results = Plan(config).results
     # The key of a user's file is its name; commands that draw its responses get the file.
     evaluation = config["evaluation"]
     evaluation["names"] = evaluation["benchmarks"]
     evaluation["benchmarks"] = [data.key_of(name) for name in evaluation["names"]]
     at = where(["evaluation", "benchmarks"])
     for name, key in zip(evaluation["names"], evaluation["benchmarks"], strict=True):
-        if name != key and Path(name).resolve().parent == Path(evaluation["data"]).resolve():
-            raise ConfigError(f"{at}: {name}: lies in evaluation.data, whose files are replaced; move it")
+        if name != key and Path(name).resolve().parent == results.data.resolve():
+            raise ConfigError(f"{at}: {name}: lies in {results.data}, whose files are replaced; move it")
         if evaluation["benchmarks"].count(key) > 1:
             raise ConfigError(f"{at}: evaluation.benchmarks: {key} is given twice")
     check_known(at, "evaluation.benchmarks", evaluation["benchmarks"], benchmarks.keys())
@@ -421,7 +429,6 @@ def plan(
             Reward(config.get("reward") or [matrix.REWARD], config.get("reward_weights") or ())
         except ConfigError as error:
             raise ConfigError(f"{where(['reward'])}: {str(error).removeprefix('spec: ')}") from error
-    results = Plan(config).results
     before, problem = tree.recorded(results)
     config |= {"matrix": matrix.blocks(config, where), "models": None, "methods": None, "seeds": None}
     config |= sweep.expanded(config, results, where)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lm_eval.api.model import LM
     from transformers import PreTrainedTokenizerBase
 
-FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 JOURNAL = "responses.jsonl"  # in the folder of an unfinished benchmark: its responses so far
 
 BACKENDS = {
@@ -84,19 +83,19 @@ class Engine(ABC):
     def open(self, max_length: int | None) -> None:  # noqa: B027 - an endpoint has nothing to load
         """Load the model, at the first call. max_length: most tokens of prompt and response together."""
 
-    @property
-    def served(self) -> dict[str, Any]:
+    @cached_property
+    def served(self) -> dict[str, str]:
         """What tells a served model from another of its name, for samples.json; empty for weights, which are hashed."""
         return {}
 
     def refuse_another(self, served: Mapping[str, Any] | None, kept: str) -> None:
         """Raise ConfigError if the server now serves another model than `served`, that of the responses `kept`."""
-        for name, old in (served or {}).items():
-            if name != "at" and (new := self.served.get(name, old)) != old:
-                raise ConfigError(
-                    f"{self.settings.endpoint}: {self.settings.model}: another model now, with {name} {new!r}; that of "
-                    f"{kept} has {old!r} (seen {(served or {}).get('at')}); choose another --out"
-                )
+        old, new = (served or {}).get("root"), self.served.get("root")
+        if None not in (old, new) and old != new:
+            raise ConfigError(
+                f"{self.settings.endpoint}: {self.settings.model}: another model now, with root {new!r}; that of "
+                f"{kept} has {old!r}; choose another --out"
+            )
 
     @abstractmethod
     def generate(

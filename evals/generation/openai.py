@@ -14,8 +14,6 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from core.files import parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
-from evals.generation.engine import FEWEST_SAMPLES, JOURNAL, Drawn, Engine, Request, Settings
+from evals.generation.engine import JOURNAL, Drawn, Engine, Request, Settings
 from evals.store import STOPS, clean
 
 KEY = "OPENAI_API_KEY"  # the environment variable that holds the key
@@ -38,8 +36,8 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
+FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LIST_SECONDS = 10  # for the list of models
-RECENT = 60  # seconds
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -55,45 +53,32 @@ class Arguments(Declared):
 LINE = {  # seconds: from the first request to this response, without the time between calls
     "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
 }  # fmt: skip
-# of the model in the server's list: what tells it from another of its name
-SERVED = {"id": str, "root": str, "created": int}
 
 
-class Journal(dict[tuple[str, int], dict[str, Any]]):
-    """The responses to one plan by item and sample; on disk one JSON line each. A kill loses at most those in flight.
+Kept = dict[tuple[str, int], dict[str, Any]]  # responses by item and sample, as in `LINE`
+
+
+def read_journal(path: Path) -> Kept:
+    """Read the responses of an unfinished benchmark, of which a kill loses at most those in flight.
 
     A line that is not a response is reported and requested again; so is an incomplete last one, without a report.
     """
+    kept: Kept = {}
+    for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
+        where = f"{path}: line {number}"
+        try:
+            line = parse_json(text.decode(), where)
+            check(line, LINE, where)
+            if line["stop"] not in STOPS:
+                raise unknown(where, "stop", line["stop"], STOPS)
+            kept[line["item_id"], line["sample"]] = {"tokens": None} | line
+        except (BenchError, UnicodeDecodeError) as error:
+            print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+    return kept
 
-    def __init__(self, path: Path):
-        super().__init__()
-        self.path = path
-        for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
-            where = f"{path}: line {number}"
-            try:
-                line = parse_json(text.decode(), where)
-                check(line, LINE, where)
-                if line["stop"] not in STOPS:
-                    raise unknown(where, "stop", line["stop"], STOPS)
-                self[line["item_id"], line["sample"]] = {"tokens": None} | line
-            except (BenchError, UnicodeDecodeError) as error:
-                print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
 
-    @property
-    def empty(self) -> int:
-        return sum(not line["text"].strip() for line in self.values())
-
-    def repair(self, keep_empty: bool) -> None:
-        """Write the lines again: without damaged ones, and on request without empty responses."""
-        for key in [key for key, line in self.items() if not (keep_empty or line["text"].strip())]:
-            del self[key]
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.values()))
-
-    def add(self, request: Request, found: Drawn, **facts: Any) -> None:
-        line = {"item_id": request.item_id, "sample": request.sample, **found._asdict(), **facts}
-        self[request.item_id, request.sample] = line
-        with open(self.path, "ab") as stream:
-            stream.write(json.dumps(line).encode() + b"\n")
+def empty_in(kept: Kept) -> int:
+    return sum(not line["text"].strip() for line in kept.values())
 
 
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
@@ -138,26 +123,21 @@ class Endpoint(Engine):
         return {"weights_sha256": None, "files_sha256": None}
 
     @cached_property
-    def served(self) -> dict[str, Any]:
-        """What the server's list of models says of this one, and when; empty where it says nothing."""
-        found = asyncio.run(self._served())
-        return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+    def served(self) -> dict[str, str]:
+        return asyncio.run(self._served())
 
-    async def _served(self) -> dict[str, Any]:
+    async def _served(self) -> dict[str, str]:
+        """Return the model's `root` in the server's list, of vLLM its weights; empty where that says nothing."""
         try:
             async with (
                 self._session(LIST_SECONDS) as session,
                 session.get(f"{str(self.settings.endpoint).rstrip('/')}/models") as answer,
             ):
                 listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
-            (model,) = (one for one in listed if one["id"] == self.settings.model)
-            date = answer.headers.get("Date")
-            now = parsedate_to_datetime(date).timestamp() if date else time.time()
-            found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
+            (root,) = (one["root"] for one in listed if one["id"] == self.settings.model)
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
             return {}
-        # vLLM and others write the time of the request there
-        return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
+        return {"root": root} if isinstance(root, str) else {}
 
     def _session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -186,20 +166,19 @@ class Endpoint(Engine):
         """
         path = folder / JOURNAL
         with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
-            journal = Journal(path)
-            before = vars(self).pop("served", None)  # read again for each benchmark
-            _ = self.served  # before there is an event loop
-            self.refuse_another(before, "the benchmark before")
-            for line in journal.values():
-                self.refuse_another(line.get("served"), f"the {len(journal)} responses in {path}")
+            kept = read_journal(path)
+            for line in kept.values():
+                self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")
             # where the previous call ended with too many empty ones, they are requested again
-            journal.repair(keep_empty=journal.empty <= self.settings.empty_limit * len(requests))
-            self.earlier_seconds = max((line["seconds"] for line in journal.values()), default=0.0)
-            progress.start = len(journal)
-            asyncio.run(self._fill(journal, requests, decoding, progress))
-            before = vars(self).pop("served", None)
-            self.refuse_another(before, f"the {len(journal)} responses in {path}")  # replaced while it answered
-        lines = [journal[request.item_id, request.sample] for request in requests]
+            if empty_in(kept) > self.settings.empty_limit * len(requests):
+                kept = {key: line for key, line in kept.items() if line["text"].strip()}
+            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+            self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
+            progress.start, before = len(kept), self.served  # read before there is an event loop
+            asyncio.run(self._fill(path, kept, requests, decoding, progress))
+            del self.served
+            self.refuse_another(before, f"the {len(kept)} responses in {path}")  # replaced while it answered
+        lines = [kept[request.item_id, request.sample] for request in requests]
         texts = {(line["item_id"], line["text"]) for line in lines}
         if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):
             path.unlink()  # the next call would find the same copies
@@ -210,12 +189,12 @@ class Endpoint(Engine):
         return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
 
     async def _fill(
-        self, journal: Journal, requests: Sequence[Request], decoding: Decoding, progress: Progress
+        self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
     ) -> None:
-        """Request each response that the journal lacks, `batch_size` at any time."""
+        """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
         began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
-        empty, most_empty = journal.empty, self.settings.empty_limit * len(requests)
-        missing = deque(request for request in requests if (request.item_id, request.sample) not in journal)
+        empty, most_empty = empty_in(kept), self.settings.empty_limit * len(requests)
+        missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
             """Send requests one after another until the first failure: where a server refuses some of many,
@@ -227,33 +206,36 @@ class Endpoint(Engine):
                 if isinstance(found, str):
                     failures[found] += 1
                     return
-                journal.add(request, found, seconds=time.monotonic() - began, served=self.served)
+                facts = {"seconds": time.monotonic() - began, "served": self.served, **found._asdict()}
+                line = {"item_id": request.item_id, "sample": request.sample, **facts}
+                with open(path, "ab") as stream:
+                    stream.write(json.dumps(line).encode() + b"\n")
+                kept[request.item_id, request.sample] = line
                 empty += not found.text.strip()
-                progress.update(len(journal))
+                progress.update(len(kept))
 
         async with self._session(self.arguments.timeout) as session:
             await asyncio.gather(*(send(session) for _ in range(self.batch_size)))
-        count = f"{len(requests) - len(journal)} of {len(requests)} responses are missing"
-        kept = f"{len(journal)} are kept in {journal.path}"
+        count = f"{len(requests) - len(kept)} of {len(requests)} responses are missing"
+        rest = f"{len(kept)} are kept in {path}"
         if empty > most_empty:
             raise MissingInputError(
                 f"{self.url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
-                f" {kept}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
+                f" {rest}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
                 " command to go on; else set --empty-limit to 1"
             )
         if failures:
             why = failures.most_common(1)[0][0]
-            raise MissingInputError(f"{self.url}: {count} ({why}); {kept}; run the same command to go on")
+            raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
         asked: dict[str, Any] = {"messages": json.loads(request.prompt)} if self.chat else {}
         if not self.chat and self.tokenizer:
             asked = {"prompt": [prompts.ids(self.tokenizer, request.prompt)]}
-        sampling = {"temperature": 0} if decoding.greedy else {"temperature": float(decoding.temperature)}
-        sampling |= {} if decoding.greedy else {"top_p": decoding.top_p}
+        asked |= {"temperature": float(decoding.temperature)} | ({} if decoding.greedy else {"top_p": decoding.top_p})
         fixed = {"model": self.settings.model, "max_tokens": decoding.max_tokens, "stop": [], "seed": request.seed}
-        return asked | sampling | fixed
+        return asked | fixed
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
         """Return the response to one request, or the error after `max_retries` attempts."""

@@ -367,6 +367,32 @@ def with_choice(comparison: Comparison, sd: float) -> Comparison:
 # A family of tests.
 
 
+VERDICTS = {"above": ("supported", "contradicted"), "below": ("contradicted", "supported"), None: ("ahead", "behind")}
+
+
+def judge(comparison: Comparison, margin: float = 0.0, side: str | None = None, p: float | None = None) -> str:
+    """Return the verdict on a difference `a - b`, by its 95 % interval.
+
+    side: where a claim places the difference, `above` or `below` 0: `supported` or `contradicted`; None, for methods:
+    `ahead` or `behind`. margin: `equal within the margin` where the interval lies inside +-margin, which is stricter
+    than two one-sided tests at 5 %. p: corrected for other tests (`holm`); None: the comparison's own. Otherwise
+    `undecided`, or `not tested` where there is no difference.
+
+    >>> judge(compare_seeds({1: 0.5, 2: 0.6, 3: 0.8}, {1: 0.1, 2: 0.2, 3: 0.3}), side="below")
+    'contradicted'
+    """
+    low, high = comparison.low, comparison.high
+    # Before the test: a significant difference that is too small to matter supports nothing.
+    if margin > 0 and low is not None and high is not None and -margin <= low and high <= margin:
+        return "equal within the margin"
+    if comparison.difference is None:
+        return "not tested"
+    p = comparison.p if p is None else p
+    if low is None or high is None or low <= 0 <= high or p is None or p >= ALPHA:
+        return "undecided"
+    return VERDICTS[side][0 if low > 0 else 1]
+
+
 def holm(p: Sequence[float | None]) -> list[float | None]:
     """Return adjusted p values in the given order (S. Holm, Scandinavian Journal of Statistics 1979).
 

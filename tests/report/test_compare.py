@@ -15,7 +15,6 @@ from scipy import stats
 from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
-from evals import score
 from evals.scores import MACRO, POOLED
 from evals.stats.compare import paired
 from evals.stats.estimate import read_graded

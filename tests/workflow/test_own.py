@@ -102,6 +102,8 @@ def test_own_models_and_benchmarks_are_planned_by_their_names(tmp_path: Path) ->
     }  # fmt: skip
     assert made.config["evaluation"]["benchmarks"] == ["sums", "syn_mix3"]
     assert made.drawn() == {"samples": 2, "prompt": "none"}
+    assert made.benchmark_data == tmp_path / "own/data", "another tree may have other problems of this name"
+    assert planned(tmp_path).benchmark_data == Path("results/cache/benchmarks")
     base = made.base("My-model", 1)
     save_tiny(folder, seed=1)
     registry._OWN.clear()
@@ -144,8 +146,9 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     same = problems(tmp_path / "sums.jsonl", 3)
     with pytest.raises(BenchError, match="sums is given twice"):
         planned(tmp_path, benchmarks=f"{same},{same.parent}/./sums.jsonl")
-    with pytest.raises(BenchError, match=r"lies in evaluation\.data, whose files are replaced; move it"):
-        planned(tmp_path, benchmarks=str(same), evaluation={"data": str(tmp_path)})
+    (tmp_path / "own/data").mkdir(parents=True)
+    with pytest.raises(BenchError, match=r"lies in .*own/data, whose files are replaced; move it"):
+        planned(tmp_path, benchmarks=str(problems(tmp_path / "own/data/inside.jsonl", 3)))
     with pytest.raises(BenchError, match="nine: 9 problems, one rollout draws 48"):
         planned(tmp_path, prompts={"file": str(problems(tmp_path / "nine", 9))})
     for place in ("a", "b"):
@@ -173,6 +176,7 @@ def test_everything_of_a_user_is_trained_drawn_graded_and_shown(tmp_path: Path) 
         rows = list(csv.DictReader(stream))
     trained = {(row["method"], row["step"]) for row in rows if row["benchmark"] == "sums" and row["score"]}
     assert trained == {("base", "0"), ("grpo", "3"), ("tepo", "3")}
+    assert {path.parent for path in here.rglob("sums.jsonl")} == {here / "build", here / "results/own/data"}
     record = json.loads((here / "results/own/runs/my-model/tepo/seed1/run.json").read_text(encoding="utf-8"))
     assert record["spec"]["reward"] == ["evals.reward:boxed", "shaped:short"]
     assert "everything stands" in run_snakemake(here, "verify", *words[2:]).stdout

@@ -58,7 +58,7 @@ for resource, amount in LIMITS.items():
 
 config = PLAN.config
 RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, PLAN.cache
-BENCHMARKS, DATA = config["evaluation"]["benchmarks"], config["evaluation"]["data"]
+BENCHMARKS, DATA = config["evaluation"]["benchmarks"], str(PLAN.benchmark_data)
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks
 # every input and output of every job, and thousands of curves and parquet files would dominate a dry run.

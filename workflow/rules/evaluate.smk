@@ -4,6 +4,7 @@ from evals.benchmark import benchmark
 
 AT = "{model}/{method}/seed{seed}/step{step}"
 GENERATE = planning.generate_need(config)
+FETCHED = config["evaluation"]["data"]
 
 
 # On a cluster these cheap jobs run on Snakemake's machine, the only one that needs a network.
@@ -14,7 +15,7 @@ localrules:
 
 rule benchmark_data:
     output:
-        f"{DATA}/{{benchmark}}.jsonl",
+        f"{FETCHED}/{{benchmark}}.jsonl",
     log:
         "logs/cache/benchmark-{benchmark}.log",
     params:
@@ -23,6 +24,26 @@ rule benchmark_data:
         name=lambda wc: NAMES[BENCHMARKS.index(wc.benchmark)],
     shell:
         "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q}"
+
+
+if DATA != FETCHED:
+
+    localrules:
+        own_data,
+
+    # A user's own benchmarks, and with them copies of the fetched ones: generation reads one folder.
+    rule own_data:
+        input:
+            lambda wc: f"{FETCHED}/{wc.benchmark}.jsonl" if wc.benchmark in NAMES else [],
+        output:
+            f"{DATA}/{{benchmark}}.jsonl",
+        log:
+            f"{LOGS}/data/{{benchmark}}.log",
+        params:
+            **rules.benchmark_data.params,
+            mirror=FETCHED,
+        shell:
+            "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q} --mirror {params.mirror:q}"
 
 
 # One job generates for all benchmarks, since loading a model takes longer than many of them.

@@ -1,15 +1,14 @@
 """An endpoint with the OpenAI protocol: what it is asked, and that a failure loses nothing and pays for nothing twice.
 
-A server in a thread answers as each test requires.
+A server in a thread answers as each test requires. Below: the tasks for lm-eval's own command.
 """
 
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,97 +24,34 @@ from evals.generation import openai
 from evals.generation.draw import make_plan
 from evals.generation.engine import JOURNAL, Settings, arguments, engine, per_sample_seed
 from tests import planted
-from tests.evals.conftest import few, read_responses
+from tests.evals.conftest import KEY, Answer, Server, completion, echo, few, read_responses
 
-NAME, KEY, GREEDY, SAMPLED = "served", planted.ENVIRONMENT["OPENAI_API_KEY"], "syn_as3", "syn_mix3"
-Answer = tuple[int, dict[str, str], bytes] | None  # status, headers, body; None: the connection ends without an answer
-
-
-def completion(content: Any, reason: str = "stop") -> Answer:
-    choice = {"finish_reason": reason, "message": {"content": content}, "text": content}
-    return 200, {}, json.dumps({"choices": [choice], "usage": {"completion_tokens": 3}}).encode()
+NAME, GREEDY, SAMPLED = "served", "syn_as3", "syn_mix3"
+Drawn = Callable[..., list[Any]]
 
 
-def echo(body: dict[str, Any], number: int) -> Answer:
-    return completion(f"{body['messages'][-1]['content']} {body['seed']}")
-
-
-class Server(ThreadingHTTPServer):
-    """Answers a request with what `answer` returns for its body and number."""
-
-    request_queue_size, daemon_threads = 256, True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url, self.lock = f"http://127.0.0.1:{self.server_port}/v1", threading.Lock()
-        self.asked: list[dict[str, Any]] = []
-        self.models: Answer = 404, {}, b""
-        self.answer: Callable[[dict[str, Any], int], Answer] = echo
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that is gone, or has read enough, is not an error here."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
-
-    def send(self, answer: Answer) -> None:
-        if self.headers["Authorization"] != f"Bearer {KEY}":
-            answer = 401, {}, b"who are you"
-        if answer is None:
-            self.close_connection = True
-            return
-        status, headers, body = answer
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def do_GET(self) -> None:
-        self.send(self.server.models if self.path == "/v1/models" else (404, {}, b""))
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            number = len(self.server.asked)
-            self.server.asked.append(body)
-        self.send(self.server.answer(body, number))
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    made = Server()
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
-
-
-def drawn(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any) -> list[Any]:
-    options = {name: given.pop(name) for name in ("limit", "changes") if name in given}
+def draw(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any) -> list[Any]:
+    options: dict[str, Any] = {name: given.pop(name) for name in ("limit", "changes") if name in given}
     given["more"] = {"timeout": 60, **given.pop("more", {})}
-    asking: dict[str, Any] = {"model": NAME, "seed": 5, "endpoint": server.url, "chat": True, "batch_size": 3, **given}
+    asking = {"model": NAME, "seed": 5, "endpoint": f"{server.address}/v1", "chat": True, "batch_size": 3, **given}
     options["reading"] = "system" if asking["chat"] else None
     generate.generate(engine("openai", Settings(**asking)), [few(key, 4)], data=data, out=out, **options)
     return read_responses(out / f"{key}.parquet")
+
+
+@pytest.fixture
+def drawn(server: Server, quick_data: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """Responses of the server, written to a folder and read from there."""
+    monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    return partial(draw, server, quick_data)
 
 
 def journals(out: Path) -> list[Path]:
     return sorted(out.rglob(JOURNAL))
 
 
-def test_without_chat_the_prompts_go_out_as_token_ids(
-    server: Server, tiny: Path, quick_data: Path, tmp_path: Path
-) -> None:
+def test_without_chat_the_prompts_go_out_as_token_ids(server: Server, drawn: Drawn, tiny: Path, tmp_path: Path) -> None:
     """A server would add a begin token to a text that has one. Tokens are counted here, whatever the server reports."""
     from transformers import AutoTokenizer
 
@@ -123,45 +59,35 @@ def test_without_chat_the_prompts_go_out_as_token_ids(
 
     def answer(body: dict[str, Any], number: int) -> Answer:
         assert (body["temperature"], body["max_tokens"]) == (0, 64)
-        (ids,) = body["prompt"]
-        return completion(tokenizer.decode(ids, skip_special_tokens=True), "length" if number else "stop")
+        return completion(tokenizer.decode(body["prompt"][0][1:]), "length" if number else "stop")
 
     server.answer = answer
-    rows = drawn(server, quick_data, tmp_path, limit=6, chat=False, tokenizer=str(tiny))
-    problems = [item.problem for item in data.load(few(GREEDY), quick_data, 6)]
+    rows = drawn(tmp_path, limit=6, chat=False, tokenizer=str(tiny))
     assert {tokenizer.decode(body["prompt"][0]) for body in server.asked} == {row.prompt for row in rows}
-    assert [(row.prompt, row.response) for row in rows] == [(f"<bos>{problem}", problem) for problem in problems]
+    assert [row.prompt for row in rows] == [f"<bos>{row.response}" for row in rows]
     assert [row.tokens for row in rows] == [len(tokenizer.encode(row.response)) for row in rows]
     assert sorted(row.stop for row in rows) == ["length"] * 5 + ["stop"]
 
 
-def test_the_server_is_asked_what_was_planned_with_a_seed_for_each_sample(
-    server: Server, quick_data: Path, tmp_path: Path
+def test_the_server_is_asked_what_was_planned_with_a_seed_for_each_sample_and_the_key_reaches_no_file(
+    server: Server, drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With one seed for all, a server that honours it copies its answer. A server's own temperature is 1."""
     server.answer = lambda body, number: completion(f"<think>no</think> yes {body['seed']}")
-    changes, more = {"temperature": 0.6}, {"think_end_token": "</think>"}
-    rows = drawn(server, quick_data, tmp_path, SAMPLED, limit=3, changes=changes, more=more)
+    rows = drawn(tmp_path, SAMPLED, limit=3, changes={"temperature": 0.6}, more={"think_end_token": "</think>"})
     assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 3
     assert all(row.response == f"yes {row.seed}" and row.tokens == 3 for row in rows)
     messages = sorted(json.dumps(body.pop("messages"), ensure_ascii=False) for body in server.asked)
     assert messages == sorted(row.prompt for row in rows)
     assert [message["role"] for message in json.loads(messages[0])] == ["system", "user"]
-    fixed = {"model": NAME, "temperature": 0.6, "top_p": 1.0, "max_tokens": 64, "stop": []}
-    assert all({**body, "seed": 0} == fixed | {"seed": 0} for body in server.asked)
-
-
-def test_the_key_reaches_the_server_and_no_file(
-    server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The server answers no request without the key."""
-    assert len(drawn(server, quick_data, tmp_path / "out", limit=2)) == 2
+    fixed = {"model": NAME, "temperature": 0.6, "top_p": 1.0, "max_tokens": 64, "stop": [], "seed": 0}
+    assert all({**body, "seed": 0} == fixed for body in server.asked)
     printed = capfd.readouterr()
     assert planted.told((printed.out + printed.err).encode(), planted.WORDS) == set()
     assert planted.told_by_files(tmp_path) == set()
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(MissingInputError, match="401"):
-        drawn(server, quick_data, tmp_path / "other", limit=2)
+        drawn(tmp_path / "other", limit=2)
 
 
 FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the server does, the reason printed, times sent
@@ -170,159 +96,133 @@ FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the serv
     "gone": (lambda *_: None, "disconnected", 3),
     "broken off": (lambda *_: completion("half of a te", "abort"), "broke off its response (finish_reason 'abort')", 3),
     "endless": (lambda *_: (200, {}, b" " * (openai.LONGEST_BODY + 1)), "more than 16777216 bytes", 3),
+    "late": (lambda *_: time.sleep(4), "no response within 3 s", 1),  # it may already be billed
 }
 
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
-    server: Server, quick_data: Path, tmp_path: Path, case: str
+    server: Server, drawn: Drawn, tmp_path: Path, case: str
 ) -> None:
     """20 of 64 come, then nothing does. The next call may have other limits: they do not affect a response."""
     failure, reason, times = FAILURES[case]
     out, other = tmp_path / "out", tmp_path / "other"
     server.answer = lambda body, number: echo(body, number) if number < 20 else failure(body, number)
     with pytest.raises(MissingInputError) as caught:
-        drawn(server, quick_data, out, SAMPLED, limit=16, more={"max_retries": 3})
+        drawn(out, SAMPLED, limit=16, more={"max_retries": 3, "timeout": 3 if case == "late" else 60})
     line = str(caught.value)
-    assert line.startswith(f"{server.url}/chat/completions: 44 of 64 responses are missing (")
+    assert line.startswith(f"{server.address}/v1/chat/completions: 44 of 64 responses are missing (")
     assert line.endswith(f"20 are kept in {journals(out)[0]}; run the same command to go on")
     assert reason in line
     assert line.isprintable()
     assert KEY not in line
-    failed = Counter(json.dumps(body) for body in server.asked[20:])
-    assert list(failed.values()) == [times] * 3
+    assert list(Counter(json.dumps(body) for body in server.asked[20:]).values()) == [times] * 3
     kept = server.asked[:20]
 
     server.answer, server.asked = echo, []
-    drawn(server, quick_data, out, SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
+    drawn(out, SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
     assert len(server.asked) == 44
     assert all(body not in server.asked for body in kept)
     assert journals(out) == []
-    drawn(server, quick_data, other, SAMPLED, limit=16)
+    drawn(other, SAMPLED, limit=16)
     assert (out / f"{SAMPLED}.parquet").read_bytes() == (other / f"{SAMPLED}.parquet").read_bytes()
 
 
-def test_a_response_that_comes_too_late_is_not_requested_twice(
-    server: Server, quick_data: Path, tmp_path: Path
+def test_a_server_that_is_not_there_is_one_line_at_once(
+    drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    over = threading.Event()
-    server.answer = lambda body, number: echo(body, number) if over.wait(60) else None
-    with pytest.raises(MissingInputError, match=r"2 of 2 responses are missing \(no response within 1 s\)"):
-        drawn(server, quick_data, tmp_path, limit=2, more={"timeout": 1})
-    over.set()
-    assert len(server.asked) == 2
+    monkeypatch.setattr(openai, "FIRST_WAIT", 30)
+    began = time.monotonic()
+    missing = r"2 of 2 responses are missing \(Cannot connect to host 127\.0\.0\.1:9"
+    with pytest.raises(MissingInputError, match=missing):
+        drawn(tmp_path, limit=2, endpoint="http://127.0.0.1:9/v1")
+    assert time.monotonic() - began < 25
 
 
 def test_more_than_5_percent_empty_is_an_error_before_the_rest_is_paid_for(
-    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: Server, drawn: Drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few_empty = [completion(content) for content in (None, "", " \n", None, "")]
     server.answer = lambda body, number: few_empty[number] if number < 5 else echo(body, number)
-    assert sum(not row.response.strip() for row in drawn(server, quick_data, tmp_path / "5")) == 5
+    assert sum(not row.response.strip() for row in drawn(tmp_path / "5")) == 5
     assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
-    assert json.loads((tmp_path / "5/samples.json").read_text())["benchmarks"][GREEDY]["empty"] == 5
 
     server.asked = []
     server.answer = lambda body, number: completion(None if number < 10 else "text")
     with pytest.raises(MissingInputError, match=r"6 responses are empty, more than 5%.* --empty-limit to 1$"):
-        drawn(server, quick_data, tmp_path / "6", batch_size=1)
+        drawn(tmp_path / "6", batch_size=1)
     assert len(server.asked) == 6
-    assert len(drawn(server, quick_data, tmp_path / "kept", batch_size=1, empty_limit=1.0)) == 100
+    assert len(drawn(tmp_path / "kept", batch_size=1, empty_limit=1.0)) == 100
     server.answer = echo
-    assert all(row.response.strip() for row in drawn(server, quick_data, tmp_path / "6"))
+    assert all(row.response.strip() for row in drawn(tmp_path / "6"))
     assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
 
 
-def test_damage_of_the_journal_is_named_and_repaired(
-    server: Server, quick_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay_for_one_benchmark(
+    server: Server, drawn: Drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A changed letter, two lines joined, bytes that are not text, half a line at the end: 4 of 20 lost, 3 named."""
     server.answer = lambda body, number: echo(body, number) if number < 20 else (500, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
-        drawn(server, quick_data, tmp_path, limit=30, more={"max_retries": 1})
+        drawn(tmp_path, limit=30, more={"max_retries": 1})
     (path,) = journals(tmp_path)
+    server.asked, server.answer = [], echo
+    with lock.held(path.with_suffix(".lock"), "busy"), pytest.raises(BusyError, match=r"another command draws .*pid"):
+        drawn(tmp_path, limit=30)
+    assert server.asked == []
     lines = path.read_bytes().splitlines(keepends=True)
     lines[1], lines[3], lines[6] = lines[1].replace(b'"stop"', b'"stoq"', 1), lines[3][:-1], b"\xff\xfe\x00\n"
     path.write_bytes(b"".join([*lines, lines[0][:-9]]))
     capsys.readouterr()
-    server.asked = []
-    server.answer = echo
-    assert len(drawn(server, quick_data, tmp_path, limit=30)) == 30
+    assert len(drawn(tmp_path, limit=30)) == 30
     named = [line for line in capsys.readouterr().err.splitlines() if line.startswith(f"requested again: {path}: ")]
     assert [line.split(": ")[2] for line in named] == ["line 2", "line 4", "line 6"]
     assert len(server.asked) == 14
 
 
-def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: Path, tmp_path: Path) -> None:
-    server.answer = lambda *_: (400, {}, b"")
-    with pytest.raises(MissingInputError):
-        drawn(server, quick_data, tmp_path, limit=2)
-    server.asked = []
-    held = next((tmp_path / ".work").iterdir()) / Path(JOURNAL).with_suffix(".lock")
-    with lock.held(held, "busy"), pytest.raises(BusyError, match=r"another command draws these responses \(.*pid"):
-        drawn(server, quick_data, tmp_path, limit=2)
-    assert server.asked == []
-
-
-def listed(**facts: Any) -> Answer:
-    return 200, {}, json.dumps({"data": [{"id": "other"}, {"id": NAME, "object": "model", **facts}]}).encode()
-
-
 def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
-    server: Server, quick_data: Path, tmp_path: Path
+    server: Server, drawn: Drawn, tmp_path: Path
 ) -> None:
     """Kept of an unfinished benchmark, of a finished one, and of another benchmark in the folder."""
-    server.models = listed(root="/models/one", created=int(time.time()))  # vLLM: the time of the request
+    one, other = (
+        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}"}]}).encode())
+        for name in ("one", "two")
+    )
+    server.pages["/v1/models"] = one
     server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
-        drawn(server, quick_data, tmp_path, limit=30)
-    server.answer, one, other = echo, server.models, listed(root="/models/two", created=5)
-    for finished, key in ((False, GREEDY), (True, GREEDY), (True, SAMPLED)):
-        server.models, count = other, len(server.asked)
-        kept = "the responses" if finished else "the 20 responses in .*jsonl"
-        with pytest.raises(
-            ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* '/models/one' \(seen 20"
-        ):
-            drawn(server, quick_data, tmp_path, key, limit=30)
+        drawn(tmp_path, limit=30)
+    server.answer = echo
+    for key, kept in ((GREEDY, "the 20 responses in .*jsonl"), (GREEDY, "the responses"), (SAMPLED, "the responses")):
+        server.pages["/v1/models"], count = other, len(server.asked)
+        with pytest.raises(ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* has '/models/one'"):
+            drawn(tmp_path, key, limit=30)
         assert len(server.asked) == count
-        server.models = one
-        drawn(server, quick_data, tmp_path, limit=30)
-    entry = json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]
-    assert entry["served"] == {"id": NAME, "root": "/models/one", "at": entry["served"]["at"]}
-    server.models = 404, {}, b""  # nothing is known, as before
-    drawn(server, quick_data, tmp_path, limit=30)
+        server.pages["/v1/models"] = one
+        drawn(tmp_path, limit=30)
+    assert json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"] == {
+        "root": "/models/one"
+    }
+    server.pages["/v1/models"] = 404, {}, b""  # nothing is known, as before
+    drawn(tmp_path, limit=30)
 
     def swapped(body: dict[str, Any], number: int) -> Answer:
-        server.models = other
+        server.pages["/v1/models"] = other
         return echo(body, number)
 
-    server.models, server.answer = one, swapped
-    asking = Settings(NAME, 5, endpoint=server.url, chat=True, more={"timeout": 60})
-    both, out = [few(GREEDY), few(SAMPLED, 4)], tmp_path / "both"
+    server.pages["/v1/models"], server.answer = one, swapped
     with pytest.raises(ConfigError, match=r"that of the 2 responses in .* has '/models/one'"):
-        generate.generate(engine("openai", asking), both, data=quick_data, out=out, limit=2, reading="system")
+        drawn(tmp_path / "swapped", limit=2)
 
 
-def test_a_server_that_is_not_there_is_one_line_at_once(
-    server: Server, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openai, "FIRST_WAIT", 30)
-    server.url, began = "http://127.0.0.1:9/v1", time.monotonic()
-    with pytest.raises(
-        MissingInputError, match=r"2 of 2 responses are missing \(Cannot connect to host 127\.0\.0\.1:9"
-    ):
-        drawn(server, quick_data, tmp_path, limit=2)
-    assert time.monotonic() - began < 25
-
-
-def test_copies_of_one_draw_are_not_kept(server: Server, quick_data: Path, tmp_path: Path) -> None:
+def test_copies_of_one_draw_are_not_kept(server: Server, drawn: Drawn, tmp_path: Path) -> None:
     """Otherwise the same command would find them again after the server is repaired."""
     server.answer = lambda body, _: completion(f"{body['messages'][-1]['content']} {body['temperature']}")
     with pytest.raises(CorruptInputError, match="all samples of every item are equal"):
-        drawn(server, quick_data, tmp_path, SAMPLED, limit=3)
+        drawn(tmp_path, SAMPLED, limit=3)
     assert journals(tmp_path) == []
     server.answer = echo
-    assert len(drawn(server, quick_data, tmp_path, SAMPLED, limit=3)) == 12
+    assert len(drawn(tmp_path, SAMPLED, limit=3)) == 12
 
 
 SECRET = "plantedU5z4"
@@ -330,14 +230,9 @@ ADDRESS = "--endpoint: backend openai needs an address like http://host:port/v1,
 NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, error; a secret among them is not shown
     ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, ADDRESS),
     ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, ADDRESS),
-    ({"endpoint": None}, ADDRESS),
     ({"endpoint": "localhost:8000/v1"}, ADDRESS),
-    (
-        {"more": {"api_key": SECRET}},
-        "--engine: api_key: unknown key; allowed: max_retries, think_end_token, timeout, v",
-    ),
+    ({"more": {"api_key": SECRET}}, "--engine: api_key: unknown key; allowed: max_retries, think_end_token, timeout"),
     ({"chat": False}, "--tokenizer: give a folder"),
-    ({"more": {"max_retrys": 20}}, "--engine: max_retrys: .*nearest: max_retries"),
     ({"more": {"max_retries": 0}}, "--engine: max_retries: "),
 )
 
@@ -349,11 +244,9 @@ def test_wrong_settings_are_one_line_without_the_secret(tiny: Path, monkeypatch:
             engine("openai", replace(settings, **given))
         assert SECRET not in str(caught.value)
         assert "\n" not in str(caught.value)
-    for end in ("\n", "\u0142"):  # no header can hold these
-        monkeypatch.setenv("OPENAI_API_KEY", SECRET + end)
-        with pytest.raises(ConfigError, match="variable OPENAI_API_KEY: holds") as caught:
-            engine("openai", settings)
-        assert SECRET not in str(caught.value)
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET + "\n")  # no header can hold it
+    with pytest.raises(ConfigError, match=r"OPENAI_API_KEY: holds a character that an HTTP header cannot hold$"):
+        engine("openai", settings)
     for name in ("device", "dtyp"):  # of hf: ours, and one that neither lm-eval nor transformers has
         hf = Settings(str(tiny), 1, device="cpu", more={name: "x"})
         with pytest.raises(ConfigError, match=f"^generate: --engine: unknown value '{name}'; allowed: [^\n]*$"):
@@ -364,22 +257,6 @@ def test_wrong_settings_are_one_line_without_the_secret(tiny: Path, monkeypatch:
 # The tasks for lm-eval's own command
 
 TASKS = ROOT / "evals" / "lm_eval"
-
-
-def loaded(task: str | Path) -> dict[str, Any]:
-    from lm_eval.tasks import TaskManager
-
-    return dict(TaskManager(include_path=str(TASKS), include_defaults=False).load([str(task)])["tasks"])
-
-
-@pytest.fixture
-def synthetic(tmp_path: Path) -> Path:
-    """The task of AIME24 with the problems of a set that needs no download."""
-    path = tmp_path / "tepo_synthetic.yaml"
-    path.write_text(
-        f"include: {TASKS / 'tepo_aime24.yaml'}\ntask: tepo_aime24\ndataset_name: syn_mix3\n", encoding="utf-8"
-    )
-    return path
 
 
 def test_the_shipped_files_are_the_registrys() -> None:
@@ -402,10 +279,22 @@ def test_the_shipped_files_are_the_registrys() -> None:
 
 
 def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
-    synthetic: Path, tiny: Path, quick_data: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The task of AIME24 with the problems of a set that needs no download."""
     from lm_eval.api.model import LM
     from lm_eval.evaluator import evaluate
+    from lm_eval.tasks import TaskManager
+
+    include = TASKS / "tepo_aime24.yaml"
+    synthetic = tmp_path / "tepo_synthetic.yaml"
+    synthetic.write_text(f"include: {include}\ntask: tepo_aime24\ndataset_name: syn_mix3\n", encoding="utf-8")
+    manager = TaskManager(include_path=str(TASKS), include_defaults=False)
+    monkeypatch.setenv("TEPO_BENCH_DATA", str(tmp_path))
+    with pytest.raises(SystemExit, match="2"):
+        manager.load(["tepo_aime24"])
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"run: python -m evals.fetch --benchmarks aime24 --data {tmp_path}; for another folder set TEPO" in line
 
     monkeypatch.setenv("TEPO_BENCH_DATA", str(quick_data))
     entry = benchmark("syn_mix3")
@@ -428,29 +317,10 @@ def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
         def loglikelihood(self, requests: list[Any]) -> Any: ...
         def loglikelihood_rolling(self, requests: list[Any]) -> Any: ...
 
-    result: Any = evaluate(lm=Canned(), task_dict={"tasks": loaded(synthetic), "groups": {}}, limit=4)
+    tasks: dict[str, Any] = dict(manager.load([str(synthetic)])["tasks"])
+    result: Any = evaluate(lm=Canned(), task_dict={"tasks": tasks, "groups": {}}, limit=4)
     found = result["results"]["tepo_aime24"]
     assert set(asked.values()) == {32}
     assert found["acc,responses"] == sum(right) / 128
-    shares = [number / 32 for number in right]
-    spread = sum((share - sum(shares) / 4) ** 2 for share in shares) / 3
-    assert found["acc_stderr,responses"] == pytest.approx((spread / 4) ** 0.5)
-
-
-def test_missing_data_and_a_second_system_message_are_refused_in_a_line(
-    synthetic: Path,
-    tmp_path: Path,
-    quick_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("TEPO_BENCH_DATA", str(tmp_path))
-    with pytest.raises(SystemExit) as ended:
-        loaded("tepo_aime24")
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert ended.value.code == 2
-    assert f"run: python -m evals.fetch --benchmarks aime24 --data {tmp_path}; for another folder set TEPO" in line
-    monkeypatch.setenv("TEPO_BENCH_DATA", str(quick_data))
-    (task,) = loaded(synthetic).values()
     with pytest.raises(ConfigError, match="--system_instruction: tepo_aime24 has its own prompt"):
-        task.fewshot_context(task.eval_docs[0], 0, system_instruction="Be brief.")
+        tasks["tepo_aime24"].fewshot_context(items[0].__dict__, 0, system_instruction="Be brief.")

@@ -2,20 +2,18 @@
 out; entries of benchmarks."""
 
 import dataclasses
-import itertools
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
+from core.files import write_text
 from core.provenance import ROOT
 from evals import arithmetic, benchmark, data, fetch
 from evals.benchmark import Benchmark, Decoding, Source
+from tests.evals.conftest import Answer, Server
 from tests.merged_config import load
 from tests.models.test_fetch_model import COMMIT
 
@@ -30,47 +28,27 @@ BENCHMARK = Benchmark(
 )  # fmt: skip
 PATH = f"/someone/sets/{COMMIT}/folder/doubles%20set.jsonl"
 
-Pages = dict[str, tuple[int, bytes, int | None]]
-"""Path -> (status, body, claimed length or None for the true one)."""
-
 
 def lines(rows: list[dict[str, object]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    pages: Pages = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body, claimed = pages.get(self.path, (404, b"", None))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) if claimed is None else claimed))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv("TEPO_REPOSITORY_FILE", address + "/{repository}/{revision}/{path}")
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer]:
+    """The pages of a server that stands for the host of public repositories."""
+    monkeypatch.setenv("TEPO_REPOSITORY_FILE", server.address + "/{repository}/{revision}/{path}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield pages
-    server.shutdown()
-    server.server_close()
+    return server.pages
 
 
-def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_path: Path) -> None:
+def test_a_bad_download_writes_nothing_and_says_what_to_do(served: dict[str, Answer], tmp_path: Path) -> None:
     for page, kind, message in (
-        ((404, b"", None), MissingInputError, "HTTP Error 404"),
-        ((200, lines(ROWS)[:-30], len(lines(ROWS))), MissingInputError, "connection broke after"),
-        ((200, lines(ROWS[:-1]), None), CorruptInputError, "39 items, doubles has 40"),
-        ((200, lines(OTHER), None), CorruptInputError, "content sha256"),
-        ((200, lines([*ROWS[:-1], {"prompt": "renamed"}]), None), CorruptInputError, "row 40 is neither"),
-        ((200, b"<html>", None), CorruptInputError, "not valid JSON"),
+        ((404, {}, b""), MissingInputError, "404 Not Found"),
+        ((200, {"Content-Length": "999"}, b"{}"), MissingInputError, "without sending complete message body"),
+        ((200, {}, lines(ROWS[:-1])), CorruptInputError, "39 items, doubles has 40"),
+        ((200, {}, lines(OTHER)), CorruptInputError, "content sha256"),
+        ((200, {}, lines([*ROWS[:-1], {"prompt": "renamed"}])), CorruptInputError, "row 40 is neither"),
+        ((200, {}, b"<html>"), CorruptInputError, "not valid JSON"),
     ):
         served[PATH] = page
         with pytest.raises(kind, match=message) as caught:
@@ -80,9 +58,9 @@ def test_a_bad_download_writes_nothing_and_says_what_to_do(served: Pages, tmp_pa
         assert list(tmp_path.iterdir()) == []
 
 
-def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: Pages, tmp_path: Path) -> None:
+def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: dict[str, Answer], tmp_path: Path) -> None:
     """By the next source where the first is gone."""
-    served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, lines(ROWS), None)
+    served[f"/other/place/{COMMIT}/doubles.jsonl"] = (200, {}, lines(ROWS))
     spare = Source(repository="other/place", path="doubles.jsonl", revision=COMMIT)
     two = BENCHMARK.model_copy(update={"sources": (SOURCE, spare)})
     path = fetch.fetch(two, tmp_path)
@@ -95,59 +73,48 @@ def test_a_right_file_is_left_alone_and_a_damaged_one_replaced(served: Pages, tm
     assert fetch.fetch(two, tmp_path).read_bytes() == whole
 
 
-def test_a_mirror_needs_no_network_and_is_verified(tmp_path: Path) -> None:
-    names = "doubles.jsonl", "doubles_set.jsonl", "someone/sets/folder/doubles set.jsonl"
-    for number, (name, content) in enumerate(itertools.product(names, (lines(ROWS), lines(OURS)))):
-        folder = tmp_path / str(number)
-        file = folder / "mirror" / name
-        file.parent.mkdir(parents=True)
-        file.write_bytes(content)
-        fetch.fetch(BENCHMARK, folder / "a", mirror=folder / "mirror")
-        fetch.fetch(BENCHMARK, folder / "b", file=file)
-        assert (folder / "a/doubles.jsonl").read_bytes() == (folder / "b/doubles.jsonl").read_bytes()
-        file.write_bytes(lines(OTHER))
-        with pytest.raises(CorruptInputError, match="content sha256"):  # trusted no more than a download
-            fetch.fetch(BENCHMARK, folder / "out", mirror=folder / "mirror")
-        assert not (folder / "out").exists()
-    with pytest.raises(MissingInputError, match=r"looked for: .*doubles\.jsonl, .*doubles_set\.jsonl"):
-        fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path)
+@pytest.mark.parametrize("name", ["doubles.jsonl", "doubles_set.jsonl", "someone/sets/folder/doubles set.jsonl"])
+@pytest.mark.parametrize("content", [lines(ROWS), lines(OURS)])
+def test_a_mirror_needs_no_network_and_is_verified(name: str, content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "mirror" / name
+    with pytest.raises(
+        MissingInputError, match=r"looked for: doubles\.jsonl, .*someone/sets/folder/doubles set\.jsonl"
+    ):
+        fetch.fetch(BENCHMARK, tmp_path, mirror=tmp_path / "mirror")
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    a = fetch.fetch(BENCHMARK, tmp_path / "a", mirror=tmp_path / "mirror")
+    b = fetch.fetch(BENCHMARK, tmp_path / "b", file=file)
+    assert a.read_bytes() == b.read_bytes()
+    file.write_bytes(lines(OTHER))
+    with pytest.raises(CorruptInputError, match="content sha256"):  # trusted no more than a download
+        fetch.fetch(BENCHMARK, tmp_path / "out", mirror=tmp_path / "mirror")
+    assert not (tmp_path / "out").exists()
+
+
+MISTAKES = (  # words of the command, error
+    ("--benchmarks amc", "--data: missing"),
+    ("--benchmarks amc math500 --data x --from f", "one file is one benchmark"),
+    ("--benchmarks amc --data x --from nowhere.jsonl", "nowhere.jsonl: data of amc is missing"),
+    ("--benchmarks amie24 --data x", "nearest: aime24"),
+    ("--data x", "none given"),
+    ("--benchmarks all amc --data x", "amc is given twice"),
+)
 
 
 def test_a_users_mistake_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for words, message in (
-        ("--benchmarks amc", "--data: missing"),
-        ("--benchmarks amc math500 --data x --from f", "one file is one benchmark"),
-        ("--benchmarks amc --data x --from nowhere.jsonl", "nowhere.jsonl: data of amc is missing"),
-    ):
+    for words, message in MISTAKES:
         monkeypatch.setattr("sys.argv", ["fetch", *words.split()])
         with pytest.raises(BenchError, match=message) as caught:
             fetch.main()
         assert "\n" not in str(caught.value)
-    for names, message in ((["amie24"], "nearest: aime24"), ([], "none given"), (["all", "amc"], "amc is given twice")):
-        with pytest.raises(ConfigError, match=message):
-            data.select(names)
-    for samples, temperature, message in ((2, 0.0, "copies of one response"), (0, 0.6, "positive"), (1, -1.0, "range")):
-        with pytest.raises(ConfigError, match=message):
-            Decoding(samples, temperature, 1.0, 8)
     with pytest.raises(MissingInputError, match=r"python -m evals.fetch --benchmarks amc --data"):
         data.load(benchmark.benchmark("amc"), tmp_path)
-
-
-def test_a_wrong_entry_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "evals/tasks"
-    folder.mkdir(parents=True)
+    write_text(tmp_path / "evals/tasks/a.yaml", "mine: {titel: Mine}")
     monkeypatch.setattr(benchmark, "ROOT", tmp_path)
-    for text, message in (
-        ("mine: {titel: Mine}", r"tasks/a\.yaml: mine\.titel: unknown key; .*nearest: title"),
-        ("mine: {of: amcc}", r"tasks/a\.yaml: mine\.of: unknown value 'amcc'"),
-        ("mine: {title: 3}", r"tasks/a\.yaml: mine\.title: must be text"),
-        ("mine: 3", r"tasks/a\.yaml: mine: must be keys and values"),
-    ):
-        (folder / "a.yaml").write_text(text)
-        benchmark._registry.cache_clear()
-        with pytest.raises(ConfigError, match=message):
-            benchmark.keys()
-    monkeypatch.undo()
+    benchmark._registry.cache_clear()
+    with pytest.raises(ConfigError, match=r"tasks/a\.yaml: mine\.titel: unknown key; .*nearest: title"):
+        benchmark.keys()
     benchmark._registry.cache_clear()
 
 
@@ -158,7 +125,7 @@ PAPER = {
 }  # fmt: skip
 
 
-def test_entries_are_complete_and_the_papers_have_its_denominators_and_order() -> None:
+def test_entries_are_complete_and_held_out_and_the_papers_have_its_denominators_and_order() -> None:
     found = [benchmark.benchmark(key) for key in benchmark.PAPER]
     assert {b.key: (b.n, b.responses, b.decoding.temperature) for b in found} == PAPER
     assert {(b.decoding.top_p, b.decoding.max_tokens, b.prompt) for b in found} == {(1.0, 8192, "system")}
@@ -167,20 +134,14 @@ def test_entries_are_complete_and_the_papers_have_its_denominators_and_order() -
         assert one.synthetic == key.startswith("syn_")
         assert (one.stands_for in benchmark.PAPER) == (key not in benchmark.PAPER), key
         assert one.synthetic or len(str(one.sources[0].revision)) == 40, f"{key}: a commit, not a branch"
-
-
-@pytest.mark.parametrize("scale", ["quick", "embedded", "smollm"])
-def test_a_scales_benchmarks_stand_for_each_of_the_papers_once(scale: str) -> None:
-    keys = load([ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"])["evaluation"]["benchmarks"]
-    assert [benchmark.benchmark(key).stands_for for key in keys] == list(benchmark.PAPER)
-
-
-def test_generated_sets_are_the_registered_ones_and_held_out() -> None:
-    for found in filter(lambda b: b.synthetic, benchmark._registry().values()):
-        items = data.items(found.make())
-        data.verify(found, items, found.key)
-        assert all(arithmetic.is_test(item.problem) for item in items), found.key
-        assert len({item.item_id for item in items}) == found.n, found.key
+        if one.synthetic:
+            items = data.items(one.make())
+            data.verify(one, items, key)
+            assert all(arithmetic.is_test(item.problem) for item in items), key
+            assert len({item.item_id for item in items}) == one.n, key
+    for scale in ("quick", "embedded", "smollm"):  # each stands for one of the paper's, in its order
+        keys = load([ROOT / "config/embedded.yaml", ROOT / f"config/{scale}.yaml"])["evaluation"]["benchmarks"]
+        assert [benchmark.benchmark(key).stands_for for key in keys] == list(benchmark.PAPER), scale
 
 
 GIVEN: list[dict[str, Any]] = [
