@@ -29,12 +29,15 @@ TRAINER = ADVANTAGE = "methods"
 AGENT_LOOP = "methods_prompt"
 CPU_ROLLOUT = "transformers"
 
+# For device cpu: verl's platform (the package) and inference engine (`rollout`), which stand for CUDA and vLLM.
+CPU_PLUGIN = "tests.adapters.verl_cpu"
+
 # Tokens whose logits the output head computes at a time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
 # are slower, because each reads the whole head.
 CHUNK = 1024
 
 # Imported by every process of a run before verl builds anything in it (`actor_rollout_ref.model.external_lib`).
-EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": "methods.adapters.verl.cpu_rollout"}
+EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": f"{CPU_PLUGIN}.rollout"}
 
 # verl or Ray reads these, but verl's YAML files do not list them, so they must be added rather than set.
 _ADDED = (

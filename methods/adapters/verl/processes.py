@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from core.caches import engine_caches
 from core.errors import BenchError
 from core.provenance import ROOT
+from methods.adapters.verl.config import CPU_PLUGIN
 from methods.training.spec import Training
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
     if training.device == "cpu":
         variables |= {
             # imported at the end of `import verl` in every process, before the platform is looked up
-            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
+            "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
             "VERL_PLATFORM": "cpu",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",

@@ -1,7 +1,7 @@
 """Our code in verl's workers: the output head, the loss of a micro-batch, and the sampling of one response.
 
 Every process of a run imports this module before verl builds anything (`actor_rollout_ref.model.external_lib`; on a
-CPU through `cpu_rollout`). The import registers the agent loop and installs the shim for TRL and the output head.
+CPU through `config.CPU_PLUGIN`). The import registers the agent loop and installs the shim for TRL and the output head.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ for replacement in (forward_backward_batch, optimizer_step, train_batch, infer_b
 # --- Sampling ---------------------------------------------------------------------------------------------------------
 
 SEED_FIELD = "run_seed"  # field of a prompt's row, set by the trainer
-SIZE_FIELD = "dispatch_prompts"  # field of a prompt's row: number of prompts dispatched together, for `cpu_rollout`
+SIZE_FIELD = "dispatch_prompts"  # of the same: number of prompts dispatched together, for `config.CPU_PLUGIN`
 VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
 
 
@@ -397,5 +397,5 @@ class PromptLoop(AgentLoopBase):
         )
 
     def extra(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return sampling parameters specific to an inference engine; see `cpu_rollout`."""
+        """Return sampling parameters specific to an inference engine; see `config.CPU_PLUGIN`."""
         return {}
