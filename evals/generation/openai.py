@@ -23,10 +23,10 @@ from typing import Any
 import aiohttp
 from pydantic import PositiveInt
 
-from core import digests, lock
+from core import digests
 from core.declared import Declared, check, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
-from core.files import parse_json, write_text
+from core.files import locked, parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
@@ -185,7 +185,7 @@ class Endpoint(Engine):
         Raises BusyError; MissingInputError for missing or too many empty ones; CorruptInputError for copies of one.
         """
         path = folder / JOURNAL
-        with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
+        with locked(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             journal = Journal(path)
             before = vars(self).pop("served", None)  # read again for each benchmark
             _ = self.served  # before there is an event loop

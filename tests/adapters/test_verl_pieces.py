@@ -77,20 +77,21 @@ def test_a_reward_that_is_late_ends_its_process_and_one_that_did_not_grade_does_
     assert done.stderr.startswith(f"error: reward {late}: did not return within 0.2 s")
 
 
-def test_a_reward_that_failed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_that_failed_ends_the_run() -> None:
     """Before anything is learned from the score beside the failure."""
-    from methods.adapters.verl import trainer, worker
+    import torch
 
-    buffer: Any = object.__new__(trainer.GroupBuffer)
-    buffer.training, buffer.end_tokens = check(worlds.spec(Path("world"), samples_per_prompt=2)).training, [1]
-    buffer._sync_metadata_from_transfer_queue = lambda: None
-    buffer.pending_keys = buffer.running_keys = buffer.failure_keys = {"train": set()}
-    buffer.partitions, buffer.finished_keys = {"train": ["1-0-0_0_0", "1-0-0_1_0"]}, {"train": {"1-0-0"}}
-    rows = [worker.Response(key, "1-0-0", 0.0, 3, False, error) for key, error in (("a", None), ("b", "reward x: no"))]
-    monkeypatch.setattr(trainer.tq, "kv_batch_get", lambda **_: None)
-    monkeypatch.setattr(trainer, "responses", lambda *_: rows)
-    with pytest.raises(BenchError, match="rollout 1: reward x: no"):
-        buffer._wait_for_rows("train")
+    from methods.adapters.verl.worker import RESPONSE_FIELDS, Response, responses
+
+    extra: list[dict[str, Any]] = [{"error": None}, {"error": None, "timeout": True}]
+    columns = [torch.tensor([5, 6]), torch.tensor([5, 1])], [torch.tensor([0.0, 1.0])] * 2
+    data = dict(zip(RESPONSE_FIELDS, (*columns, [{"reward_extra_info": info} for info in extra]), strict=True))
+    keys = ["000001-00-000000_0_0", "000001-00-000000_1_0"]
+    expected = [Response(keys[0], keys[0][:-4], 1.0, 2, True), Response(keys[1], keys[0][:-4], None, 2, False)]
+    assert responses(keys, data, 2, [1]) == expected
+    extra[1]["error"] = "reward x: no"
+    with pytest.raises(BenchError, match=r"^rollout 1: reward x: no$"):
+        responses(keys, data, 2, [1])
 
 
 def test_ranks_cut_the_same_minibatches_each_with_its_share_of_the_tokens() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from core import lock
-from core.files import write_json
+from core.files import locked, write_json
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
@@ -150,7 +149,7 @@ def begun(tree: Tree, run: Run, rows: int, *, torn: bool = False) -> Path:
 def busy(scored_copy: Tree) -> Iterator[Tree]:
     """GRPO done, TEPO running in this process after 6 of 12 rollouts, GSPO stopped, TEPO without KL waiting."""
     with ExitStack() as held:
-        held.enter_context(lock.held(begun(scored_copy, TEPO, 24, torn=True), "busy"))
+        held.enter_context(locked(begun(scored_copy, TEPO, 24, torn=True), "busy"))
         begun(scored_copy, GSPO, 5)
         shutil.rmtree(scored_copy.layout.run(NOKL))
         yield scored_copy

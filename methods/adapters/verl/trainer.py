@@ -149,11 +149,7 @@ class GroupBuffer(ReplayBuffer):
                 "sampled; the worker's exception stands above in this log"
             )
         data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(RESPONSE_FIELDS))
-        rows = responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
-        for row in rows:
-            if row.error is not None:
-                raise CorruptInputError(f"rollout {int(row.uid.partition('-')[0])}: {row.error}")
-        return rows
+        return responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
 
 
 def _place(key: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from core.errors import ConfigError
+from core.errors import ConfigError, CorruptInputError
 from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
@@ -170,17 +170,21 @@ class Response(NamedTuple):
     reward: float | None  # None: late, or the response was not graded
     tokens: int
     truncated: bool
-    error: str | None  # of a reward that failed
 
 
-def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
-    """Return the responses of these rows. A response is truncated if it has `limit` tokens without an end token."""
+def responses(keys: Sequence[str], data: Mapping[str, Any], limit: int, end_tokens: Sequence[int]) -> list[Response]:
+    """Return the responses of these rows; raise `CorruptInputError` for the first reward that failed.
+
+    A response is truncated if it has `limit` tokens without an end token.
+    """
     rows = []
     for key, tokens, scores, extra in zip(*(keys, *(data[name] for name in RESPONSE_FIELDS)), strict=True):
-        info = getattr(extra, "data", extra).get("reward_extra_info", {})
+        uid, info = key.rsplit("_", 2)[0], getattr(extra, "data", extra).get("reward_extra_info", {})
+        if info.get("error") is not None:
+            raise CorruptInputError(f"rollout {int(uid.partition('-')[0])}: {info['error']}")
         reward = None if info.get("timeout") else float(scores.sum())
         truncated = len(tokens) >= limit and int(tokens[-1]) not in end_tokens
-        rows.append(Response(key, key.rsplit("_", 2)[0], reward, len(tokens), truncated, info.get("error")))
+        rows.append(Response(key, uid, reward, len(tokens), truncated))
     return rows
 
 

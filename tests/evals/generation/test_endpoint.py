@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from core import lock
 from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
+from core.files import locked
 from core.provenance import ROOT
 from evals import data, generate
 from evals.benchmark import PAPER, benchmark
@@ -259,7 +259,7 @@ def test_two_commands_do_not_pay_for_one_benchmark(server: Server, quick_data: P
         drawn(server, quick_data, tmp_path, limit=2)
     server.asked = []
     held = next((tmp_path / ".work").iterdir()) / Path(JOURNAL).with_suffix(".lock")
-    with lock.held(held, "busy"), pytest.raises(BusyError, match=r"another command draws these responses \(.*pid"):
+    with locked(held, "busy"), pytest.raises(BusyError, match=r"another command draws these responses \(.*pid"):
         drawn(server, quick_data, tmp_path, limit=2)
     assert server.asked == []
 
