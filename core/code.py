@@ -28,7 +28,7 @@ COMPUTES = {
     "train": (
         "methods/batch.py", "methods/method.py", "methods/diagnostics.py", "methods/sampling.py",
         "methods/parts/__init__.py", "methods/training/rollouts.py", "methods/training/movement.py",
-        "methods/adapters/{}/*.py",
+        "methods/adapters/{}/*.py", "methods/adapters/{}/*.yaml",
     ),
     "method": (),
     "bases": ("models/tiny.py", "models/build.py"),
@@ -47,12 +47,8 @@ BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 # Modules that do not change numbers, or only through values in a stage's record. A stage's files and a caller's
 # functions count anyway. A reward's grader does not: a fix for one odd answer must cause regrading, not retraining.
 PASSIVE = (
-    "core", "core.*", "tests", "tests.*",
-    "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
-    "methods.training", "methods.training.run_folder", "methods.training.spec", "models", "models.*",
-    "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
-    "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
-    "evals.grading.*",
+    "core.*", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters", "models.*",
+    "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.store", "evals.grading", "evals.grading.*",
 )  # fmt: skip
 
 
@@ -72,8 +68,9 @@ class Code:
         for pattern in COMPUTES[self.stage]:
             named = pattern.replace("{}", self.name)  # a folder of modules, or one module
             both = {*ROOT.glob(named), *ROOT.glob(named.replace("/*.py", ".py"))}
-            matched = sorted(path.relative_to(ROOT).as_posix() for path in both if _counts(path))
-            if not matched:
+            parts = {path: path.relative_to(ROOT).parts for path in both if path.is_file()}
+            matched = sorted("/".join(names) for names in parts.values() if not any(map(_is_hidden, names)))
+            if not matched and not pattern.endswith(".yaml"):  # an adapter may have no file of settings
                 raise ConfigError(f"core/code.py: {self.stage}: {pattern}: no such file; correct COMPUTES")
             found += matched
         return tuple(found)
@@ -82,14 +79,15 @@ class Code:
     def hash(self) -> str:
         """Return 12 hex digits, recomputed from the files at each call; CorruptInputError if one is not Python."""
         parts = [f"{module}:{name} {' '.join(words)}" for (module, name), words in self.definitions().items()]
-        if self.stage in BY_BYTES:
-            parts = [f"{file} {sha256_file(ROOT / file)}" for file in self.files]
+        whole = [file for file in self.files if self.stage in BY_BYTES or not file.endswith(".py")]
+        parts += [f"{file} {sha256_file(ROOT / file)}" for file in whole]
         text = "".join(f"{part}\n" for part in (*sorted(parts), *self.values))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def definitions(self) -> dict[tuple[str, str], list[str]]:
         """Map (module, name) to the words of each definition that the stage's files and the functions have or use."""
-        todo = [] if self.stage in BY_BYTES else [(_module_of(file), "*") for file in self.files]
+        read = [] if self.stage in BY_BYTES else [file for file in self.files if file.endswith(".py")]
+        todo = [(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."), "*") for file in read]
         todo += [(module, name or "*") for module, _, name in (each.partition(":") for each in self.functions)]
         found: dict[tuple[str, str], list[str]] = {}
         while todo:
@@ -243,14 +241,8 @@ def _file(module: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def _module_of(file: str) -> str:
-    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
-def _counts(path: Path) -> bool:
-    parts = path.relative_to(ROOT).parts
-    hidden = any(part.startswith(".") or part in ("__pycache__", "site-packages") for part in parts)
-    return path.is_file() and not hidden
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
 
 
 @cache

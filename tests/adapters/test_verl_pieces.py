@@ -18,7 +18,7 @@ from methods import catalog
 from methods.adapters import verl
 from methods.adapters.verl import checkpoint, dataset
 from methods.adapters.verl.config import check_cpus
-from methods.adapters.verl.processes import StalledError, Watchdog
+from methods.adapters.verl.processes import LostRunError, Watchdog
 from methods.training.spec import check
 from tests.adapters import worlds
 
@@ -137,7 +137,7 @@ def test_advantages_are_the_methods_and_zero_where_verl_filled_up() -> None:
 
 def test_a_wait_without_end_is_ended() -> None:
     watch, before = Watchdog(0.2), signal.getsignal(signal.SIGALRM)
-    with pytest.raises(StalledError, match=r"rollout 3: sampling: no end after 0.2 s"), watch.watching():  # noqa: PT012
+    with pytest.raises(LostRunError, match=r"rollout 3: sampling: no end after 0.2 s"), watch.watching():  # noqa: PT012
         watch.restart("rollout 3: sampling")
         time.sleep(60)
     assert signal.getsignal(signal.SIGALRM) is before, "the handler was not put back"
@@ -204,7 +204,7 @@ def test_weights_that_do_not_fit_the_base_are_refused(world: Path, tmp_path: Pat
     import torch
     from transformers import AutoModelForCausalLM
 
-    actor = checkpoint.actor_of(saved_by(1, tmp_path / "state"))
+    actor = saved_by(1, tmp_path / "state") / "global_step_1" / "actor"
     weights = AutoModelForCausalLM.from_pretrained(str(world / "base"), dtype=torch.float32).state_dict()
     torch.save(weights, actor / "model_world_size_1_rank_0.pt")
     checkpoint.write_model(actor, world / "base", tmp_path / "whole")

@@ -102,6 +102,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/training/rollouts.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/adapters/trl/trainer.py", "", "\nEDITED = 1\n", TRL),
     ("methods/adapters/verl/trainer.py", "", "\nEDITED = 1\n", VERL),
+    ("methods/adapters/verl/config.yaml", "shuffle: false", "shuffle: true", VERL),
     ("evals/reward.py", "def graded(questions: Sequence[Question])", "def graded(questions, x=1)", RUNS),
     # other stages
     ("methods/sampling.py", "BLOCK = ", "BLOCK = 1 + ", RUNS | DRAWN),

@@ -9,6 +9,7 @@ Debian's packages `slurm-wlm` and `munge` (Slurm 22.05), root, no systemd, no cg
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-
-from methods.adapters.verl.processes import free_port
 
 NODES = ("n1", "n2")
 GPUS = 4  # a node
@@ -170,8 +169,7 @@ def _write(folder: Path) -> None:
         client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which(name, path=SEARCH)} "$@"\n')
         client.chmod(0o755)
     host = socket.gethostname().split(".")[0]
-    # ports that nobody listens on, nor any connection will have until the daemons do
-    ports = sorted({free_port() for _ in range(20)})
+    ports = random.sample(range(20_000, 32_768), 3)  # Linux gives connections higher ones
     (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=host, ports=ports, gpus=GPUS))
     device = f"File={folder}/gpu[0-{GPUS - 1}]"
     (folder / "gres.conf").write_text("".join(f"NodeName={node} Name=gpu Type=h100 {device}\n" for node in NODES))

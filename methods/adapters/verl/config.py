@@ -19,8 +19,7 @@ from methods.training.spec import Spec, Training
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-DATA = ("methods/adapters/verl/config.yaml",)
-OURS = ROOT / DATA[0]
+OURS = ROOT / "methods/adapters/verl/config.yaml"
 
 PROMPTS = "prompts.parquet"  # in the run's folder of states
 
@@ -157,9 +156,8 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
         config = hydra_compose("ppo_trainer")
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
-        added = any(key == name or key.startswith(f"{name}.") for name in _ADDED)
         # Replaced, not merged: an empty mapping of ours must clear verl's.
-        OmegaConf.update(config, key, value, merge=False, force_add=added)
+        OmegaConf.update(config, key, value, merge=False, force_add=key.startswith(_ADDED))
     validate_config(config, need_reference_policy(config), need_critic(config))
     return config
 
