@@ -178,81 +178,46 @@ def test_without_a_worker_stopped_killed_damaged_and_resumed(world: Path, tmp_pa
 
 
 KEYS = (*tepo_bench.catalog.entries(), "tepo+dh-def=theorem", "tepo+dh-def=cov_sign")
-REFUSED = {key for key in KEYS if tepo_bench.parse(key).needs - {"max_tokens"}}
 MAX_TOKENS = 10
 
 
-@pytest.fixture(scope="module")
-def verl_register() -> Any:
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        return importlib.import_module("verl_register")
-    finally:
-        sys.path.remove(str(ROOT / "examples"))
-
-
-def call(
-    name: str, fields: dict[str, Any], rows: slice, ranks: int = 1, **changes: Any
-) -> tuple[Any, dict[str, float]]:
-    """What verl's `ppo_loss` does with a micro-batch."""
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-
-    whole = {
-        "dp_size": ranks,
-        "batch_num_tokens": int(fields["mask"].sum()) * ranks,
-        "global_batch_size": len(fields["mask"]) * ranks,
-    }
-    arguments = {
-        "old_log_prob": fields["old_logp"][rows],
-        "log_prob": fields["logp"][rows],
-        "advantages": (fields["advantage"].unsqueeze(1) * fields["mask"])[rows],
-        "response_mask": fields["mask"][rows],
-        "loss_agg_mode": "token-mean",
-        "config": SimpleNamespace(global_batch_info=whole, loss_scale_factor=MAX_TOKENS),
-        "rollout_is_weights": None,
-    }
-    return get_policy_loss_fn(name)(**arguments | changes)  # type: ignore[no-any-return]
-
-
-def test_the_registered_loss_is_the_methods(verl_register: Any) -> None:
-    """Whole, on two ranks, and in micro-batches where the method allows a split."""
+def test_the_registered_losses_and_advantages_are_the_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses whole, on two ranks, and in micro-batches where the method allows a split."""
     import torch
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
 
-    for key in [key for key in KEYS if key not in REFUSED]:
-        method, name = tepo_bench.parse(key), verl_register.register(key)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    verl_register: Any = importlib.import_module("verl_register")
+    for method in map(tepo_bench.parse, KEYS):
+        if method.needs - {"max_tokens"}:  # which verl hands to no loss
+            continue
+        loss = get_policy_loss_fn(verl_register.register(method.key))
         fields = random_fields(5)
         fields["logp"].requires_grad_()
-        expected = method.loss(
-            tepo_bench.Batch(**fields, max_tokens=MAX_TOKENS), generator=torch.Generator().manual_seed(0)
-        )
-        (gradient,) = torch.autograd.grad(expected, fields["logp"])
-        splits = [[slice(None)]] if method.scope == "batch" else [[slice(None)], [slice(0, 2), slice(2, None)]]
-        cases = [(rows, ranks) for rows in splits for ranks in (1, 2)]
-        for split, ranks in cases[:1] if key == "clip_cov" else cases:  # another call of Clip-Cov draws other tokens
-            loss = sum(call(name, fields, rows, ranks)[0] for rows in split)
-            (mine,) = torch.autograd.grad(loss, fields["logp"], retain_graph=True)
-            for ours, theirs in ((loss, expected), (mine, gradient)):
-                torch.testing.assert_close(
-                    ours, theirs, rtol=1e-12, atol=1e-14, msg=lambda text, key=key: f"{key}: {text}"
-                )
-        metrics = call(name, fields, slice(None))[1]
-        assert {"tepo_bench/kl_old", "tepo_bench/effective_sample_size"} <= metrics.keys(), key
-        assert all(isinstance(value, float) for value in metrics.values()), key
-
-
-def test_the_registered_advantage_is_the_methods(verl_register: Any) -> None:
-    import torch
-    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
-
+        whole = tepo_bench.Batch(**fields, max_tokens=MAX_TOKENS)
+        expected = method.loss(whole, generator=torch.Generator().manual_seed(0))
+        cases = [(rows, ranks) for rows in ([slice(None)], [slice(0, 2), slice(2, None)]) for ranks in (1, 2)]
+        cases = cases[:2] if method.scope == "batch" else cases
+        for split, ranks in cases[:1] if method.key == "clip_cov" else cases:  # another call draws other tokens
+            totals = {"dp_size": ranks, "batch_num_tokens": int(whole.mask.sum()) * ranks}
+            totals["global_batch_size"] = len(whole.mask) * ranks
+            config = SimpleNamespace(global_batch_info=totals, loss_scale_factor=MAX_TOKENS)
+            advantage_BT = whole.advantage.unsqueeze(1) * whole.mask
+            columns = whole.old_logp, whole.logp, advantage_BT, whole.mask  # as verl's `ppo_loss` passes them
+            parts = [loss(*(column[rows] for column in columns), config=config) for rows in split]
+            pairs = [(sum(value for value, _ in parts), expected)]
+            pairs += [[torch.autograd.grad(x, whole.logp, retain_graph=True)[0] for x in pairs[0]]]
+            for ours, theirs in pairs:
+                torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14, msg=method.key)
+            assert {"tepo_bench/kl_old", "tepo_bench/effective_sample_size"} <= parts[0][1].keys(), method.key
     reward_B, mask = torch.tensor([1.0, 0, 0, 0, 0.5, 1]), torch.ones(6, 3)
     mask[3] = 0  # a row that only fills up
     rewards_BT = torch.zeros(6, 3)
     rewards_BT[:, -1] = reward_B
-    estimate = get_adv_estimator_fn("tepo_bench/grpo")
-    advantages, _ = estimate(rewards_BT, mask, index=["b", "b", "b", "b", "a", "a"], config=None)
+    advantages, _ = get_adv_estimator_fn("tepo_bench/grpo")(rewards_BT, mask, index=["b"] * 4 + ["a"] * 2, config=None)
     kept = torch.tensor([0, 1, 2, 4, 5])
-    expected = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
-    torch.testing.assert_close(advantages[kept], expected.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
+    advantage_B = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
+    torch.testing.assert_close(advantages[kept], advantage_B.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
     assert not advantages[3].any()
 
 
