@@ -22,7 +22,6 @@ KINDS = {
     "list_type": "a list",
     "dict_type": "keys and values",
     "model_type": "keys and values",
-    "model_attributes_type": "keys and values",
 }
 
 M = TypeVar("M", bound=BaseModel)

@@ -148,11 +148,9 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
     address = os.environ.get("RAY_ADDRESS")
-    if address:  # a cluster started by a launcher, which has set its sizes
-        arguments = {}
-    else:
-        # At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job uses fully.
-        arguments |= {"_system_config": {"worker_niceness": 0}}
+    # A launcher's cluster has its sizes. Workers of a private one would get, at Ray's default niceness of 15, about a
+    # thirtieth of a core that another job uses fully.
+    arguments = {} if address else arguments | {"_system_config": {"worker_niceness": 0}}
     try:
         for attempts_left in (2, 1, 0):
             try:
