@@ -13,6 +13,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, hint, unknow
 # pydantic's error type -> what is expected, in terms of YAML and JSON
 KINDS = {
     "int_type": "a whole number",
+    "str_type": "text",
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",
@@ -21,7 +22,6 @@ KINDS = {
     "list_type": "a list",
     "dict_type": "keys and values",
     "model_type": "keys and values",
-    "model_attributes_type": "keys and values",
 }
 
 M = TypeVar("M", bound=BaseModel)
@@ -114,11 +114,6 @@ def _keys_at(declared: Any, path: list[Any]) -> list[str]:
     return list(fields)
 
 
-NAMES = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "text", list: "a list", dict: "an object",
-}  # fmt: skip
-
-
 def check(value: Any, shape: Any, where: str, key: str = "") -> None:
     """Raise CorruptInputError with file and key unless JSON data has the shape that its readers expect.
 
@@ -129,7 +124,7 @@ def check(value: Any, shape: Any, where: str, key: str = "") -> None:
     accepted: Any = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
         shown = type(value).__name__ if isinstance(value, list | dict) else repr(value)[:80]
-        raise CorruptInputError(f"{where}: {key or 'top level'}: must be {NAMES[kind]}, got {shown}")
+        raise CorruptInputError(f"{where}: {key or 'top level'}: must be {KINDS[f'{kind.__name__}_type']}, got {shown}")
     prefix = f"{key}." if key else ""
     for number, child in enumerate(value if isinstance(shape, list) else ()):
         check(child, shape[0], where, f"{prefix}{number}")

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from core.declared import Recorded, validated
+from core.declared import check
 from core.errors import CorruptInputError, MissingInputError
 from core.files import read_json, read_text, write_text
 from core.provenance import cores, sha256_file
@@ -58,13 +58,6 @@ def beside_weights(digests: Mapping[str, str]) -> str:
     return tree({name: digests[name] for name in names})
 
 
-class WeightsRecord(Recorded):
-    """Part of run.json or base.json: the checksums of a model folder."""
-
-    outputs: dict[str, str] | None = None
-    sha256: dict[str, str] | None = None
-
-
 def check_model(folder: Path | str, record: Path | str | None = None) -> dict[str, str]:
     """Return the digests of a model folder, which must match `record`.
 
@@ -73,17 +66,18 @@ def check_model(folder: Path | str, record: Path | str | None = None) -> dict[st
     """
     folder = Path(folder)
     again = f"; remove {record} to have it made again" if record else ""
-    value = read_json(record, "record of the weights") if record else {}
-    content = validated(WeightsRecord, value, str(record), error=CorruptInputError)
+    content = read_json(record, "record of the weights") if record else {}
+    check(content, {"outputs?": {"*": str}, "sha256?": {"*": str}}, str(record))
+    outputs, sha256 = content.get("outputs"), content.get("sha256")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: model folder is missing{again}")
     found = of_folder(folder)
-    if record and not (content.outputs or content.sha256):
+    if record and not (outputs or sha256):
         raise CorruptInputError(f"{record}: neither outputs nor sha256: not a record of weights")
     name = os.path.relpath(folder, Path(record or folder).parent)
-    if content.outputs and content.outputs.get(name) != tree(found):
+    if outputs and outputs.get(name) != tree(found):
         raise CorruptInputError(f"{folder}: differs from its sha256 in {record}{again}")
-    for name, digest in (content.sha256 or {}).items():
+    for name, digest in (sha256 or {}).items():
         if found.get(name) != digest:
             what = "differs from" if name in found else "is missing, and has"
             raise CorruptInputError(f"{folder / name}: {what} its sha256 in {record}{again}")

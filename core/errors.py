@@ -66,8 +66,7 @@ def hint(value: str, allowed: Iterable[str]) -> str:
 def unknown(where: str, key: str, value: object, allowed: Iterable[str]) -> ConfigError:
     """Return the error for a value outside a closed set."""
     names = sorted(str(a) for a in allowed)
-    more = hint(str(value), names)
-    return ConfigError(f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}{more}")
+    return ConfigError(f"{where}: {key}: unknown value {value!r}; allowed: {', '.join(names)}{hint(str(value), names)}")
 
 
 def check_known(where: str, key: str, given: Iterable[str], known: Collection[str]) -> None:

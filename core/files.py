@@ -1,4 +1,4 @@
-"""Read and write JSON, JSON lines, YAML and CSV, with one reader and one writer for each.
+"""Read and write JSON, JSON lines, YAML and CSV, with one reader and one writer for each; lock a folder.
 
 Writes are atomic. A missing or broken file is an error that names it, never an empty value.
 """
@@ -10,15 +10,17 @@ import math
 import os
 import re
 import secrets
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Never
 
 import yaml
+from filelock import FileLock, Timeout
 
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
+from core.errors import BenchError, BusyError, ConfigError, CorruptInputError, MissingInputError, unknown
 
 # Maximum nesting of a JSON or YAML file; ours have 8 levels. Beyond Python's recursion limit a reader fails
 # with a traceback, and at about ten thousand levels libyaml crashes with a segmentation fault.
@@ -261,3 +263,39 @@ def csv_text(lines: Iterable[Sequence[object]]) -> str:
     for line in lines:
         writer.writerow([" ".join(map(str, field)) if isinstance(field, tuple) else field for field in line])
     return "".join(line.removesuffix("\r\n") + "\n" for line in written)
+
+
+@contextmanager
+def locked(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
+    """Hold the lock `path`, after up to `wait` seconds if another process holds it.
+
+    The operating system releases it when the process ends, however it ends. Raises `BusyError` with the message `busy`
+    and the owner, which is recorded next to the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    owner = path.with_name(f"{path.name}.owner")
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=wait)
+    except Timeout:
+        who = owner.read_text(encoding="utf-8", errors="replace") if owner.is_file() else "unknown"
+        raise BusyError(f"{busy} ({who.strip()[:200]})") from None
+    try:
+        facts = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")}
+        owner.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds `path`."""
+    if not path.is_file():
+        return False
+    lock = FileLock(path)
+    with suppress(Timeout, PermissionError):
+        lock.acquire(timeout=0)
+        lock.release()
+        return False
+    return True

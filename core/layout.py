@@ -89,14 +89,9 @@ class Checkpoint:
         return cls(Run(found[1], found[2], int(found[3])), int(found[4]))
 
 
-class _Below:
-    """Path of a file or folder that every tree has."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __get__(self, tree: Results, owner: type[Results] | None = None) -> Path:
-        return tree.root / self.name
+def _below(name: str) -> cached_property[Path]:
+    """Return the path of a file or folder that every tree has."""
+    return cached_property(lambda tree: tree.root / name)
 
 
 @dataclass(frozen=True)
@@ -105,14 +100,14 @@ class Results:
 
     root: Path
 
-    matrix = _Below("matrix.json")
-    scores = _Below("scores.csv")
-    tables = _Below("tables")
-    figures = _Below("figures")
-    report = _Below("report.html")
-    companions = _Below("report.data")  # of the page: files that it loads
-    data = _Below("data")  # items of the benchmarks, in trees of `evals.run` and `evals.adopt`
-    responses = _Below("responses.parquet")  # of a reference, which keeps a sample of all `samples` and `grades`
+    matrix = _below("matrix.json")
+    scores = _below("scores.csv")
+    tables = _below("tables")
+    figures = _below("figures")
+    report = _below("report.html")
+    companions = _below("report.data")  # of the page: files that it loads
+    data = _below("data")  # items of the benchmarks, in trees of `evals.run` and `evals.adopt`
+    responses = _below("responses.parquet")  # of a reference, which keeps a sample of all `samples` and `grades`
 
     def run(self, run: Run) -> Path:
         return self.root / "runs" / run.path

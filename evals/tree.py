@@ -3,7 +3,12 @@
 A missing or broken file is an error naming it; planned runs that have not been run yet are not an error.
 """
 
+import io
+import lzma
+import os
 import sys
+import tarfile
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core import kept
 from core.declared import check
 from core.errors import ConfigError, CorruptInputError, MissingInputError, hint
 from core.files import read_csv, read_json
 from core.layout import BASE, Checkpoint, Results, Run
+from core.provenance import sha256_file
 from evals.scores import NOT_CORRECT, read_rows
+
+# A kept tree in its normal layout, as one file next to its README, tables and figures.
+ARCHIVE = "tree.tar.xz"
 
 # The keys that are read from the tree's records (`core.declared.check`).
 SEED = {"model": str, "method": str, "seed": int}
@@ -72,15 +80,43 @@ class Score:
     counts: Mapping[str, int | None]  # responses by verdict other than correct
 
 
+def _unpacked(root: Path) -> Path:
+    """Return the folder with the files of the kept tree at `root`, in the user's cache (XDG_CACHE_HOME).
+
+    Unpacks them on first use. Raises CorruptInputError for a damaged archive.
+    """
+    archive = root / ARCHIVE
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    # Keyed by content: another version of the tree gets another folder, and an existing one is complete.
+    target = cache / "tepo-bench" / sha256_file(archive)[:16] / root.absolute().name
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".") as scratch:
+        made = Path(scratch, "tree")
+        try:
+            data = lzma.decompress(archive.read_bytes())  # in one piece: the checksum is at the end
+            with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+                tar.extractall(made, filter="data")  # no files outside the folder, no links to elsewhere
+        except (lzma.LZMAError, tarfile.TarError, OSError, ValueError) as error:
+            raise CorruptInputError(f"{archive}: damaged ({error}); restore it with git checkout") from error
+        try:
+            made.rename(target)
+        except OSError:  # another process was faster
+            if not target.is_dir():
+                raise
+    return target
+
+
 class Tree:
     """`results/<scale>`, or a kept tree; each file is read on first use, and once."""
 
     def __init__(self, root: Path | str):
         self.root = Path(root)
         # Of a kept tree, the folder with its archive; its files are read from the user's cache.
-        self.kept = self.root if (self.root / kept.ARCHIVE).is_file() else None
+        self.kept = self.root if (self.root / ARCHIVE).is_file() else None
         if self.kept is not None:
-            self.root = kept.unpacked(self.kept)
+            self.root = _unpacked(self.kept)
         self.layout = Results(self.root)
         self._computed: dict[Any, Any] = {}
 
@@ -311,7 +347,7 @@ def open_tree(root: Path | str) -> Tree:
 
 
 def _holds_results(folder: Path) -> bool:
-    names = (kept.ARCHIVE, "matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has at least one
+    names = (ARCHIVE, "matrix.json", "runs", "samples", "scores.csv", "tables")  # a tree has at least one
     return any((folder / name).exists() for name in names)
 
 

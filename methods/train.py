@@ -65,7 +65,7 @@ def execute(
     text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan: bool = False, force: bool = False
 ) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
-    from core import lock
+    from core.files import locked
     from methods import adapters, catalog
     from methods.adapters.reward import Reward
     from methods.training import rollouts
@@ -93,7 +93,7 @@ def execute(
         sizes = f"{spec.training.rollouts} rollouts of {spec.training.prompts_per_rollout} prompts"
         print(f"{out}: {spec.trainer} would train {method.key} for {sizes}; settings, model and prompts are checked")
         return 0
-    with lock.held(run.state / "lock", f"{out}: another process holds this run", wait):
+    with locked(run.state / "lock", f"{out}: another process holds this run", wait):
         if run.finished(force):  # again: the process that held the lock may have finished it
             return _already(out)
         try:

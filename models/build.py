@@ -18,10 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from core import digests, errors, lock, worker
+from core import digests, errors, worker
 from core.code import warning_entry
 from core.errors import ConfigError, Parser, whole
-from core.files import write_json
+from core.files import locked, write_json
 from core.progress import Progress
 from core.provenance import environment
 from evals.arithmetic import LADDERS
@@ -196,8 +196,8 @@ def _built(
     """Return the record of a model, building it if missing; raise ConfigError for one of another recipe."""
     if not recipes.finished(out, name):
         _check_replaceable(out, name)
-        held = lock.held(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
-        with held, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+        lock = locked(out.parent / f".{out.name}.lock", f"{out}: another process is building this base")
+        with lock, tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
             work = Path(temporary) / "work"  # with ordinary permissions
             _write(made_by, work, name, attempt, attempts, threads)
             _check_replaceable(out, name)  # again: a build takes minutes

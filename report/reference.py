@@ -1,29 +1,31 @@
 """`python -m report.reference --results results/embedded --out results/reference/embedded`: a result small enough to
 commit, to be viewed without running anything.
 
-Kept in one archive (`core.kept`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
+Kept in one archive (`evals.tree`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
 sample of the responses, and a manifest that also records how samples were drawn and graded. Not kept: checkpoints,
 other samples and grades, print formats. Next to it, for the web view: README, Markdown tables, PNG figures.
 `report.show`, `report.page` and `report.compare` read it like any results tree.
 """
 
+import io
 import os
 import shlex
 import shutil
+import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from core import digests, errors, kept
+from core import digests, errors
 from core.errors import ConfigError, CorruptInputError, Parser
 from core.files import to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
 from evals import store
 from evals.learning_curves import read_curve
-from evals.tree import MANIFEST, Tree, open_tree, read_manifest
+from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, responses, runs, verify
 
 LIMIT = 3_000_000  # bytes
@@ -73,7 +75,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
             Results(folder).responses.write_bytes(sampled)
             files = {name: sha for name, sha in digests.of_folder(folder).items() if name != MANIFEST}
             write_json(folder / MANIFEST, {**facts, "files": files})
-            kept.pack(folder, [MANIFEST, *(n for n in files if not n.endswith(".png"))], ready / kept.ARCHIVE)
+            _pack(folder, [MANIFEST, *(n for n in files if not n.endswith(".png"))], ready / ARCHIVE)
             write_text(ready / "README.md", _readme(tree, source, out, doubts, size, web))
             sizes = {path.relative_to(ready).as_posix(): path.stat().st_size for path in ready.rglob("*.*")}
             if sum(sizes.values()) <= LIMIT:
@@ -112,14 +114,26 @@ def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
     return found
 
 
+def _pack(folder: Path, names: Iterable[str], archive: Path) -> None:
+    """Write the files `names` of a folder as an archive; equal files give an equal archive."""
+    # Files of one kind are adjacent: they are similar and compress to a third.
+    ordered = sorted(names, key=lambda name: (name.startswith("runs/"), name.rpartition("/")[2], name))
+    with tarfile.open(archive, "w:xz", preset=9) as tar:
+        for name in ordered:
+            data = (folder / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+
+
 def _refuse_other_files(out: Path) -> None:
     """Raise ConfigError unless `out` is absent, empty, or an earlier reference without other files."""
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise ConfigError(f"{out}: is not a folder; remove it or name another one")
-    own = {kept.ARCHIVE, "README.md"}
-    own |= set(read_manifest(Tree(out).root)["files"]) if (out / kept.ARCHIVE).is_file() else set()
+    own = {ARCHIVE, "README.md"}
+    own |= set(read_manifest(Tree(out).root)["files"]) if (out / ARCHIVE).is_file() else set()
     names = [p.relative_to(out).as_posix() for p in sorted(out.rglob("*")) if p.is_symlink() or not p.is_dir()]
-    others = [name for name in names if name not in own or kept.ARCHIVE not in names]
+    others = [name for name in names if name not in own or ARCHIVE not in names]
     if others:
         raise ConfigError(f"{out}: holds files that are not a reference's, first {others[0]}; name another folder")
 
@@ -157,7 +171,7 @@ def _readme(
     pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
     return f"""# Reference result: {source["scale"]}
 
-Written by `python -m report.reference`. `{kept.ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
+Written by `python -m report.reference`. `{ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
 file.
 
 {doubtful}{facts}- evaluated: {evaluated} of {len(tree.checkpoints)} planned checkpoints

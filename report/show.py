@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import correlation
 from typing import Any
 
-from core import errors, lock
+from core import errors
 from core.errors import Parser, unknown, written_by
-from core.files import cells_of, read_csv, read_growing_csv, read_text
+from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_text
 from core.layout import Run
 from core.provenance import sha256_file
 from evals.scores import read_rows
@@ -191,7 +191,7 @@ def _status(tree: Tree, run: Run) -> tuple[str, int]:
         return "waiting", 0
     with cells_of(state / "curve.csv"):
         rollout = max((int(update["rollout"]) for update in read_growing_csv(state / "curve.csv")), default=0)
-    return "running" if lock.is_held(state / "lock") else "stopped", rollout
+    return "running" if is_locked(state / "lock") else "stopped", rollout
 
 
 def progress(tree: Tree) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from core import digests, errors
 from core.errors import BenchError, Parser
-from core.kept import ARCHIVE
-from evals.tree import Tree, open_tree, read_manifest
+from evals.tree import ARCHIVE, Tree, open_tree, read_manifest
 from report import manifest
 
 README = "README.md"  # of a kept tree: text that may be edited

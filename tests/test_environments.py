@@ -8,7 +8,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,13 +55,7 @@ GPU = _pins(next(item["pip"] for item in CONDA["dependencies"] if isinstance(ite
 def test_pins_differ_only_where_forced() -> None:
     differ = {name for name in CPU | GPU if CPU.get(name) != GPU.get(name)}
     assert differ == set(FORCED), {name: (CPU.get(name), GPU.get(name)) for name in differ ^ set(FORCED)}
-    assert CONDA["channels"] == ["conda-forge"]
-    assert {"python=3.12", "gxx_linux-64", "ninja"} <= {item for item in CONDA["dependencies"] if isinstance(item, str)}
-    assert "snakemake-executor-plugin-slurm" not in GPU, "numpy conflict: see docs/scale.md"
-
-
-def test_the_login_nodes_requirements_are_the_same_pins() -> None:
-    """Snakemake and its plugins talk to themselves inside the jobs: one version on both sides."""
+    # Snakemake and its plugins talk to themselves inside the jobs: one version on the login node and there.
     lines = (ROOT / "requirements.control.txt").read_text().splitlines()
     control = _pins([line for line in lines if line and not line.startswith("#")])
     pins = _pins([line for line in EXTRAS["harness"] + EXTRAS["test"] if "==" in line])
@@ -82,21 +75,12 @@ def test_what_runs_here_is_what_is_pinned_and_locked() -> None:
     assert not wrong, f"installed, pinned or locked: {wrong}; run make install-test, or docs/scale.md"
 
 
-MORE = _pins([x for x in EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"] if re.search(r"==[^ ]+$", x)])
-
-
-@pytest.mark.parametrize(
-    ("name", "pins"), [("cpu", _pins(EXTRAS["harness"])), ("test", CPU | MORE), ("gpu", GPU)], ids=str
-)
-def test_every_pin_is_locked_as_it_is_pinned(name: str, pins: dict[str, str]) -> None:
-    locked = _locked(name)
-    wanted = {package: version for package, version in pins.items() if name == "gpu" or package != "torch"}
-    assert {package: locked.get(package) for package in wanted} == wanted
-
-
-def test_the_cpu_locks_hold_no_torch_and_agree() -> None:
-    cpu, test = _locked("cpu"), _locked("test")
-    assert {name: test.get(name) for name in cpu} == cpu
+def test_every_pin_is_locked_as_it_is_pinned_and_the_cpu_locks_hold_no_torch() -> None:
+    more = _pins([x for x in EXTRAS["test"] + EXTRAS["export"] + EXTRAS["smollm"] if re.search(r"==[^ ]+$", x)])
+    cpu, test, gpu = (_locked(name) for name in ("cpu", "test", "gpu"))
+    for locked, pins in ((cpu, _pins(EXTRAS["harness"])), (test, CPU | more), (gpu, GPU), (test, cpu)):
+        wanted = {package: version for package, version in pins.items() if locked is gpu or package != "torch"}
+        assert {package: locked.get(package) for package in wanted} == wanted
     assert not [name for name in test if name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-"))]
 
 

@@ -29,8 +29,6 @@ def main() -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "text":
         sys.exit("why it ends")
-    if what == "exit":
-        sys.exit()
     if what == "leave":  # what the interpreter does at the end of a process, and a line in a buffer
         atexit.register(print, "what was registered")
         threading.Timer(0.2, print, ["a thread"]).start()
@@ -38,15 +36,13 @@ def main() -> int:
     if what == "show":  # what a process can see of others
         print(sorted(name for name in os.environ if name in (worker.VARIABLE, "SECRET_OF")))
         print([link for link in map(_link, Path("/proc/self/fd").iterdir()) if "socket" in link or "pidfd" in link])
-    if what == "start":  # another process, and wait for it
-        other = subprocess.Popen(["sleep", "600"])
-        Path(rest[0]).write_text(f"{other.pid} {os.getpid()} {os.getppid()}", encoding="utf-8")
-        other.wait()
-    if what == "wait":  # until a signal, or until a file is there
+    if what == "wait":  # beside another process, until a signal, or until a file is there
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
-        Path(rest[0]).write_text(f"{os.getpid()} {os.getppid()}", encoding="utf-8")
+        other = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        Path(rest[0]).write_text(f"{other.pid} {os.getpid()} {os.getppid()}", encoding="utf-8")
         while not Path(f"{rest[0]}.end").exists():
             time.sleep(0.02)
+        other.kill()
     return 0
 
 

@@ -84,18 +84,18 @@ class Engine(ABC):
         """Load the model, at the first call. max_length: most tokens of prompt and response together."""
 
     @cached_property
-    def served(self) -> dict[str, str]:
+    def served(self) -> dict[str, Any]:
         """What tells a served model from another of its name, for samples.json; empty for weights, which are hashed."""
         return {}
 
     def refuse_another(self, served: Mapping[str, Any] | None, kept: str) -> None:
         """Raise ConfigError if the server now serves another model than `served`, that of the responses `kept`."""
-        old, new = (served or {}).get("root"), self.served.get("root")
-        if None not in (old, new) and old != new:
-            raise ConfigError(
-                f"{self.settings.endpoint}: {self.settings.model}: another model now, with root {new!r}; that of "
-                f"{kept} has {old!r}; choose another --out"
-            )
+        for name, old in (served or {}).items():
+            if name != "at" and (new := self.served.get(name, old)) != old:
+                raise ConfigError(
+                    f"{self.settings.endpoint}: {self.settings.model}: another model now, with {name} {new!r}; that of "
+                    f"{kept} has {old!r} (seen {(served or {}).get('at')}); choose another --out"
+                )
 
     @abstractmethod
     def generate(

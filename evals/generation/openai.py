@@ -14,6 +14,8 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,10 @@ from typing import Any
 import aiohttp
 from pydantic import PositiveInt
 
-from core import digests, lock
+from core import digests
 from core.declared import Declared, check, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
-from core.files import parse_json, write_text
+from core.files import locked, parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
 from evals.generation import prompts
@@ -38,6 +40,7 @@ LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
 FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LIST_SECONDS = 10  # for the list of models
+RECENT = 60  # seconds
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
@@ -55,6 +58,8 @@ LINE = {  # seconds: from the first request to this response, without the time b
 }  # fmt: skip
 
 
+# Of the model in the server's list: what tells it from another of its name.
+SERVED = {"id": str, "root": str, "created": int}
 Kept = dict[tuple[str, int], dict[str, Any]]  # responses by item and sample, as in `LINE`
 
 
@@ -123,21 +128,26 @@ class Endpoint(Engine):
         return {"weights_sha256": None, "files_sha256": None}
 
     @cached_property
-    def served(self) -> dict[str, str]:
-        return asyncio.run(self._served())
+    def served(self) -> dict[str, Any]:
+        """What the server's list of models says of this one, and when; empty where it says nothing."""
+        found = asyncio.run(self._served())
+        return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
 
-    async def _served(self) -> dict[str, str]:
-        """Return the model's `root` in the server's list, of vLLM its weights; empty where that says nothing."""
+    async def _served(self) -> dict[str, Any]:
         try:
             async with (
                 self._session(LIST_SECONDS) as session,
                 session.get(f"{str(self.settings.endpoint).rstrip('/')}/models") as answer,
             ):
                 listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
-            (root,) = (one["root"] for one in listed if one["id"] == self.settings.model)
+            (model,) = (one for one in listed if one["id"] == self.settings.model)
+            date = answer.headers.get("Date")
+            now = parsedate_to_datetime(date).timestamp() if date else time.time()
+            found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
             return {}
-        return {"root": root} if isinstance(root, str) else {}
+        # vLLM and others write the time of the request there
+        return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
 
     def _session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -165,7 +175,7 @@ class Endpoint(Engine):
         Raises BusyError; MissingInputError for missing or too many empty ones; CorruptInputError for copies of one.
         """
         path = folder / JOURNAL
-        with lock.held(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
+        with locked(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             kept = read_journal(path)
             for line in kept.values():
                 self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")

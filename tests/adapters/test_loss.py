@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from methods import catalog
 from methods.adapters import trl
 from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import Rows, join, micro_batches
-from methods.adapters.verl.processes import environment, free_port
+from methods.adapters.verl.processes import environment
 from methods.batch import Batch
 from methods.train import STOPPED, StopRequest, execute
 from methods.training import rollouts
@@ -149,7 +150,8 @@ def test_rows_that_only_fill_up_count_for_nothing_and_each_update_draws_its_own_
 def engines_figures(world: Path, folder: Path, ranks: int, *others: Path) -> dict[str, Any]:
     """The worker's figures with so many ranks; others: see `verl_worker`."""
     variables = environment(check(worlds.spec(world, trainer="verl")).training, folder)
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
+    port = str(random.randrange(20_000, 32_768))  # Linux gives connections higher ones
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks), "LOCAL_RANK": "0"}
     out = folder / "figures.json"
     line = [sys.executable, "-m", "tests.adapters.verl_worker", *map(str, (world, out, *others))]
     outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

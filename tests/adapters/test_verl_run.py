@@ -72,18 +72,6 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def left_over(started: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those still there after waiting so long."""
-    return psutil.wait_procs(started, timeout=seconds)[1]
-
-
-def told(out: Path) -> set[tuple[str, str]]:
-    """(file, secret) of the planted secrets in all that a run wrote; the home folder must be left as it was."""
-    home = Path(f"{out}.home")
-    assert not (home / ".ray").exists(), "Ray's own token, for every program of the user"
-    return planted.told_by_files(out, Path(f"{out}.log"), home)
-
-
 def until(process: subprocess.Popen[str], out: Path, rows: int) -> list[dict[str, str]]:
     """The curve's rows as soon as there are so many."""
     deadline = time.monotonic() + 900
@@ -127,55 +115,60 @@ def test_a_run_trains_and_leaves_a_curve_and_a_model(world: Path, tmp_path: Path
     assert record["cpu_seconds"] > 0
 
 
-def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: Start) -> None:
+def test_without_a_worker_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: Start) -> None:
     """Most groups are constant: each rollout draws one and a half times its prompts, then more.
 
-    Stopped after a rollout; killed after the third, and the newest state damaged: the last process resumes from the one
-    before it and computes the third rollout again, bit for bit. No process and no secret is left behind.
+    A worker is killed; the next run is stopped after a rollout; the next killed after the third, and its newest state
+    damaged: the last process resumes from the one before it and computes the third rollout again, bit for bit. No
+    process and no secret is left behind.
     """
     changes = {"filter": "refill", "reward": "tests.adapters.worlds:rarely", "refill_rounds": 2, "rollouts": 4}
     spec = worlds.spec(world, "tepo", trainer="verl", checkpoints=(4,), **changes)
     out = tmp_path / "run"
 
+    bereft = start(spec, out)
+    until(bereft, out, 4)
+    # the one that samples is waited for by nobody: its prompts would be running for ever
+    children = descendants(bereft)
+    (worker,) = [child for child in children if "ray::AgentLoopWorkerTQ" in " ".join(child.cmdline())]
+    assert worker.nice() == psutil.Process(bereft.pid).nice(), "it would stand still beside any busy process"
+    worker.kill()
+    assert bereft.wait(timeout=1800) not in (0, STOPPED)
+    assert re.search(r"^error: verl: a worker died \(", said(out), re.MULTILINE), said(out)[-3000:]
+
     stopped = start(spec, out)
-    until(stopped, out, 4)
+    until(stopped, out, 8)
     stopped.terminate()
     assert stopped.wait(timeout=1800) == STOPPED, said(out)[-3000:]
 
-    first = start(spec, out)
-    until(first, out, 3 * 4)
-    newest = out / "state/checkpoint-12"
+    killed = start(spec, out)
+    newest, older = (out / f"state/checkpoint-{updates}" for updates in (12, 8))
     while not (newest / "SHA256SUMS").is_file():  # written last: from then on the state is whole
-        assert first.poll() is None, said(out)[-3000:]
+        assert killed.poll() is None, said(out)[-3000:]
         time.sleep(0.01)
     before = numbers(out / "state")
-    children = descendants(first)
-    first.kill()
-    first.wait()
+    children += descendants(killed)
+    killed.kill()
+    killed.wait()
     assert not (out / "run.json").exists()
-    older = out / "state/checkpoint-8"
     (moments,) = newest.glob("global_step_*/actor/optim_world_size_1_rank_0.pt")
     flip(moments, 0.5)
 
-    earlier = len(said(out))
-    second = start(spec, out)
-    own: set[psutil.Process] = set()
-    with planted.told_by_arguments(second.pid) as in_arguments:
-        # Until then the curve is that of the killed process.
-        while f"{out}: resuming from {older}" not in said(out)[earlier:]:
-            assert second.poll() is None, said(out)[-3000:]
-            time.sleep(0.1)
-        while second.poll() is None:  # all the time: on a busy machine the last rollouts pass between two looks
+    resumed = start(spec, out)
+    with planted.told_by_arguments(resumed.pid) as in_arguments:
+        while resumed.poll() is None:  # all the time: on a busy machine the last rollouts pass between two looks
             with suppress(psutil.NoSuchProcess):
-                own |= set(descendants(second))
+                children += descendants(resumed)
             time.sleep(0.1)
-        assert second.returncode == 0, said(out)[-3000:]
-    assert (in_arguments, told(out)) == (set(), set())
-    for process in (stopped, first, second):  # what the killed one left, too
+    assert resumed.returncode == 0, said(out)[-3000:]
+    assert f"{out}: resuming from {older}" in said(out).partition(str(moments))[2]
+    home = Path(f"{out}.home")
+    assert not (home / ".ray").exists(), "Ray's own token, for every program of the user"
+    assert in_arguments | planted.told_by_files(out, Path(f"{out}.log"), home) == set()
+    for process in (bereft, stopped, killed, resumed):  # what the killed one left, too
         assert list(SHORT.glob(f"tepo-{process.pid}-*")) == []
-    assert len(own) > 5, "Ray's processes were not seen"
-    assert left_over([*own, *children], 90) == []
-    assert str(moments) in said(out)
+    assert len(set(children)) > 10, "Ray's processes were not seen"
+    assert psutil.wait_procs(children, timeout=90)[1] == []
 
     after = numbers(out)
     assert after[: len(before)] == before
@@ -184,105 +177,53 @@ def test_stopped_killed_damaged_and_resumed(world: Path, tmp_path: Path, start: 
     assert max(sampled) > 6
 
 
-def test_a_worker_that_dies_ends_the_job(world: Path, tmp_path: Path, start: Start) -> None:
-    """The one that samples is waited for by nobody: its prompts would be running for ever."""
-    out = tmp_path / "run"
-    spec = worlds.spec(world, trainer="verl", checkpoints=(400,), rollouts=400, save_every=400)
-    process = start(spec, out)
-    until(process, out, 4)
-    own = descendants(process)
-    killed = [child for child in own if "ray::AgentLoopWorkerTQ" in " ".join(child.cmdline())]
-    assert len(killed) == 1
-    assert killed[0].nice() == psutil.Process(process.pid).nice(), "it would stand still beside any busy process"
-    killed[0].kill()
-    assert process.wait(timeout=1800) not in (0, STOPPED)
-    assert re.search(r"^error: verl: a worker died \(", said(out), re.MULTILINE), said(out)[-3000:]
-    assert told(out) == set()
-    assert left_over(own, 90) == []
-
-
 KEYS = (*tepo_bench.catalog.entries(), "tepo+dh-def=theorem", "tepo+dh-def=cov_sign")
-REFUSED = {key for key in KEYS if tepo_bench.parse(key).needs - {"max_tokens"}}
 MAX_TOKENS = 10
 
 
-@pytest.fixture(scope="module")
-def verl_register() -> Any:
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        return importlib.import_module("verl_register")
-    finally:
-        sys.path.remove(str(ROOT / "examples"))
-
-
-def call(
-    name: str, fields: dict[str, Any], rows: slice, ranks: int = 1, **changes: Any
-) -> tuple[Any, dict[str, float]]:
-    """What verl's `ppo_loss` does with a micro-batch."""
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-
-    whole = {
-        "dp_size": ranks,
-        "batch_num_tokens": int(fields["mask"].sum()) * ranks,
-        "global_batch_size": len(fields["mask"]) * ranks,
-    }
-    arguments = {
-        "old_log_prob": fields["old_logp"][rows],
-        "log_prob": fields["logp"][rows],
-        "advantages": (fields["advantage"].unsqueeze(1) * fields["mask"])[rows],
-        "response_mask": fields["mask"][rows],
-        "loss_agg_mode": "token-mean",
-        "config": SimpleNamespace(global_batch_info=whole, loss_scale_factor=MAX_TOKENS),
-        "rollout_is_weights": None,
-    }
-    return get_policy_loss_fn(name)(**arguments | changes)  # type: ignore[no-any-return]
-
-
-def test_the_registered_loss_is_the_methods(verl_register: Any) -> None:
-    """Whole, on two ranks, and in micro-batches where the method allows a split."""
+def test_the_registered_losses_and_advantages_are_the_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses whole, on two ranks, and in micro-batches where the method allows a split."""
     import torch
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
 
-    for key in [key for key in KEYS if key not in REFUSED]:
-        method, name = tepo_bench.parse(key), verl_register.register(key)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    verl_register: Any = importlib.import_module("verl_register")
+    for method in map(tepo_bench.parse, KEYS):
+        if method.needs - {"max_tokens"}:  # which verl hands to no loss
+            continue
+        loss = get_policy_loss_fn(verl_register.register(method.key))
         fields = random_fields(5)
         fields["logp"].requires_grad_()
-        expected = method.loss(
-            tepo_bench.Batch(**fields, max_tokens=MAX_TOKENS), generator=torch.Generator().manual_seed(0)
-        )
-        (gradient,) = torch.autograd.grad(expected, fields["logp"])
-        splits = [[slice(None)]] if method.scope == "batch" else [[slice(None)], [slice(0, 2), slice(2, None)]]
-        cases = [(rows, ranks) for rows in splits for ranks in (1, 2)]
-        for split, ranks in cases[:1] if key == "clip_cov" else cases:  # another call of Clip-Cov draws other tokens
-            loss = sum(call(name, fields, rows, ranks)[0] for rows in split)
-            (mine,) = torch.autograd.grad(loss, fields["logp"], retain_graph=True)
-            for ours, theirs in ((loss, expected), (mine, gradient)):
-                torch.testing.assert_close(
-                    ours, theirs, rtol=1e-12, atol=1e-14, msg=lambda text, key=key: f"{key}: {text}"
-                )
-        metrics = call(name, fields, slice(None))[1]
-        assert {"tepo_bench/kl_old", "tepo_bench/effective_sample_size"} <= metrics.keys(), key
-        assert all(isinstance(value, float) for value in metrics.values()), key
-
-
-def test_the_registered_advantage_is_the_methods(verl_register: Any) -> None:
-    import torch
-    from verl.trainer.ppo.core_algos import get_adv_estimator_fn
-
+        whole = tepo_bench.Batch(**fields, max_tokens=MAX_TOKENS)
+        expected = method.loss(whole, generator=torch.Generator().manual_seed(0))
+        cases = [(rows, ranks) for rows in ([slice(None)], [slice(0, 2), slice(2, None)]) for ranks in (1, 2)]
+        cases = cases[:2] if method.scope == "batch" else cases
+        for split, ranks in cases[:1] if method.key == "clip_cov" else cases:  # another call draws other tokens
+            totals = {"dp_size": ranks, "batch_num_tokens": int(whole.mask.sum()) * ranks}
+            totals["global_batch_size"] = len(whole.mask) * ranks
+            config = SimpleNamespace(global_batch_info=totals, loss_scale_factor=MAX_TOKENS)
+            advantage_BT = whole.advantage.unsqueeze(1) * whole.mask
+            columns = whole.old_logp, whole.logp, advantage_BT, whole.mask  # as verl's `ppo_loss` passes them
+            parts = [loss(*(column[rows] for column in columns), config=config) for rows in split]
+            pairs = [(sum(value for value, _ in parts), expected)]
+            pairs += [[torch.autograd.grad(x, whole.logp, retain_graph=True)[0] for x in pairs[0]]]
+            for ours, theirs in pairs:
+                torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14, msg=method.key)
+            assert {"tepo_bench/kl_old", "tepo_bench/effective_sample_size"} <= parts[0][1].keys(), method.key
     reward_B, mask = torch.tensor([1.0, 0, 0, 0, 0.5, 1]), torch.ones(6, 3)
     mask[3] = 0  # a row that only fills up
     rewards_BT = torch.zeros(6, 3)
     rewards_BT[:, -1] = reward_B
-    estimate = get_adv_estimator_fn("tepo_bench/grpo")
-    advantages, _ = estimate(rewards_BT, mask, index=["b", "b", "b", "b", "a", "a"], config=None)
+    advantages, _ = get_adv_estimator_fn("tepo_bench/grpo")(rewards_BT, mask, index=["b"] * 4 + ["a"] * 2, config=None)
     kept = torch.tensor([0, 1, 2, 4, 5])
-    expected = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
-    torch.testing.assert_close(advantages[kept], expected.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
+    advantage_B = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
+    torch.testing.assert_close(advantages[kept], advantage_B.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
     assert not advantages[3].any()
 
 
-# `external_lib` of the run below. On a GPU it is `verl_register` itself: `cpu_rollout` stands for vLLM and CUDA.
+# `external_lib` of the run below. On a GPU it is `verl_register` itself: `verl_cpu` stands for vLLM and CUDA.
 EXTERNAL_LIB = """import verl_register
-import methods.adapters.verl.cpu_rollout
+import tests.adapters.verl_cpu.rollout
 verl_register.register("tepo+dh-def=theorem+beta=0.5")
 """
 

@@ -7,22 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core import digests, provenance
+from core import digests
 from core.errors import CorruptInputError, MissingInputError
 from core.files import write_json
 
 FILES = {"model.safetensors": bytes(range(256)) * 8, "config.json": b"{}\n", "sub/part one.bin": b"\0", "empty": b""}
-
-
-def sha256_tree(folder: Path, pattern: str = "*") -> str:
-    """As `digests.tree`, written again."""
-    names = sorted(path.relative_to(folder) for path in folder.rglob(pattern) if path.is_file())
-    lines = [
-        f"{name.as_posix()}\0{provenance.sha256_file(folder / name)}\n"
-        for name in names
-        if "/." not in f"/{name}" and name.name != digests.SUMS
-    ]
-    return provenance.sha256_bytes("".join(lines).encode())
+# As records have them: sha256 of the lines `<name>\\0<sha256>`, sorted by the parts of the name.
+TREES = {
+    "*": "b43dcebfe2d3639b92bc195bda0d45fbeeb5b1d45918461407494e70133e7f57",
+    "*.safetensors": "2d70cde30b174fa5e43df1bfb6dbb33ecd3387e55d2dd01c1bb3918450908139",
+}
 
 
 @pytest.fixture
@@ -54,33 +48,26 @@ def test_a_flipped_bit_or_a_cut_of_any_file_is_named(name: str, share: float, cu
     before = path.read_bytes()
     path.write_bytes(before[: int(share * len(before))]) if cut else flip(path, share)
     try:
-        with pytest.raises((CorruptInputError, MissingInputError)) as caught:
+        with pytest.raises(CorruptInputError, match=rf"^({path}|.*SHA256SUMS).*$"):
             digests.check_folder(folder)
     finally:
         path.write_bytes(before)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value) or "SHA256SUMS" in str(caught.value)
 
 
 def test_a_whole_folder_passes_and_a_missing_or_extra_file_is_named(folder: Path) -> None:
-    digests.check_folder(folder)
     done = subprocess.run(["sha256sum", "-c", "--strict", digests.SUMS], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout.count(": OK\n")) == (0, len(FILES)), done.stderr
-    for name in (*FILES, digests.SUMS):
-        before = (folder / name).read_bytes()
-        (folder / name).unlink()
-        with pytest.raises((CorruptInputError, MissingInputError)) as caught:
-            digests.check_folder(folder)
-        assert str(folder / name) in str(caught.value)
-        (folder / name).write_bytes(before)
     (folder / ".cache").mkdir()
     (folder / ".cache/lock").touch()  # hidden files do not count
     digests.check_folder(folder)
-    for pattern in ("*", "*.safetensors", "*.bin", "*.nothing"):
-        assert digests.tree(digests.of_folder(folder), pattern) == sha256_tree(folder, pattern)
-    (folder / "chat_template.jinja").write_text("{{ x }}")
-    with pytest.raises(CorruptInputError, match=r"chat_template\.jinja: extra "):
-        digests.check_folder(folder)
+    assert {pattern: digests.tree(digests.of_folder(folder), pattern) for pattern in TREES} == TREES
+    for name in (*FILES, digests.SUMS, "chat_template.jinja"):
+        path = folder / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_text("{{ x }}") if before is None else path.unlink()
+        with pytest.raises((CorruptInputError, MissingInputError), match=str(path)):
+            digests.check_folder(folder)
+        path.unlink() if before is None else path.write_bytes(before)
 
 
 @pytest.mark.parametrize("by", ["run", "base"])

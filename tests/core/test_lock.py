@@ -1,22 +1,20 @@
 """Two processes never write one run: the lock holds, waits, and ends with its owner."""
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from core import lock
 from core.errors import BusyError
+from core.files import is_locked, locked
 from core.provenance import ROOT
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from core import lock
-with lock.held(Path(sys.argv[1]), "busy"):
+from core.files import locked
+with locked(Path(sys.argv[1]), "busy"):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
 """
@@ -31,26 +29,20 @@ def owner(path: Path, seconds: float) -> subprocess.Popen[str]:
     return process
 
 
-def test_another_process_is_refused_with_the_owner_or_waits(tmp_path: Path) -> None:
+def test_another_process_is_refused_with_the_owner_or_waits_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "state" / "lock"
-    assert not lock.is_held(path)
+    assert not is_locked(path)
     process = owner(path, 5)
-    assert lock.is_held(path)
+    assert is_locked(path)
     refused = pytest.raises(BusyError, match=rf'this run is busy \(.*"pid": {process.pid}')
-    with refused, lock.held(path, "this run is busy"):
+    with refused, locked(path, "this run is busy"):
         pass
-    with lock.held(path, "busy", wait=600):
+    with locked(path, "busy", wait=600):
         assert process.wait() == 0
-    assert not lock.is_held(path)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_owner_and_an_error_leave_no_lock(number: int, tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    process = owner(path, 600)
-    os.kill(process.pid, number)
-    process.wait()
-    assert not lock.is_held(path)
-    with pytest.raises(ValueError, match="mine"), lock.held(path, "busy"):
+    killed = owner(path, 600)
+    killed.kill()
+    killed.wait()
+    assert not is_locked(path)
+    with pytest.raises(ValueError, match="mine"), locked(path, "busy"):
         raise ValueError("mine")
-    assert not lock.is_held(path)
+    assert not is_locked(path)

@@ -56,11 +56,12 @@ class Served:
             env={**os.environ, worker.VARIABLE: self.socket, "FOR": "a test", **environment},
         )  # fmt: skip
 
-    def waiting(self, path: Path) -> tuple[subprocess.Popen[str], int, int]:
-        """A command that waits, its process and that of the worker."""
+    def waiting(self, path: Path) -> tuple[subprocess.Popen[str], int, int, int]:
+        """A command that waits, and the numbers of the process that it started, of its own and of the worker."""
         process = self.run("wait", str(path))
-        child, parent = written(path)
-        return process, child, parent
+        until(lambda: path.exists() and path.read_text(encoding="utf-8"))
+        started, child, parent = map(int, path.read_text(encoding="utf-8").split())
+        return process, started, child, parent
 
 
 @pytest.fixture(autouse=True)
@@ -79,12 +80,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.owner.communicate()
 
 
-def written(path: Path) -> list[int]:
-    """The numbers that a process writes into the file."""
-    until(lambda: path.exists() and path.read_text(encoding="utf-8"))
-    return [int(word) for word in path.read_text(encoding="utf-8").split()]
-
-
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
@@ -98,7 +93,7 @@ def test_it_ends_as_the_command_alone_does(served: Served) -> None:
     """Eight at once; the worker goes on after each of them."""
     expected = {
         "end": (0, ""), "fail": (7, ""), "raise": (1, "ValueError: of the command"), "kill": (137, ""),
-        "text": (1, "why it ends\n"), "exit": (0, ""), "leave": (0, ""), "unshared": (0, ""),
+        "text": (1, "why it ends\n"), "leave": (0, ""), "unshared": (0, ""),
     }  # fmt: skip
     processes = {what: served.run(what) for what in expected}
     for what, (code, error) in expected.items():
@@ -111,47 +106,39 @@ def test_it_ends_as_the_command_alone_does(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130), (signal.SIGUSR1, 138)])
-def test_signals_reach_the_child(served: Served, tmp_path: Path, number: int, code: int) -> None:
-    (first, child, _), (second, _, _) = served.waiting(tmp_path / "first"), served.waiting(tmp_path / "second")
+def test_signals_reach_the_child_and_no_other(served: Served, tmp_path: Path, number: int, code: int) -> None:
+    first, started, child, _ = served.waiting(tmp_path / "first")
+    second, *_ = served.waiting(tmp_path / "second")
     first.send_signal(number)
     # by default an interrupt is an exception, and shown as one
     assert ended(first)[0] in ({code, 1} if number == signal.SIGINT else {code})
     assert gone(child)
-    assert second.poll() is None, "signals reach their own"
+    os.kill(started, signal.SIGKILL)
+    assert second.poll() is None
+    # A command has its environment and nothing of others: neither variables nor connections; the offer is gone too.
+    assert ended(served.run("show", SECRET_OF="another"))[1].endswith("['SECRET_OF']\n[]\n")
+    assert ended(served.run("show"))[1].endswith("[]\n[]\n")
     (tmp_path / "second.end").touch()
     assert ended(second)[0] == 0
 
 
-def test_a_child_has_the_environment_of_its_command_and_nothing_of_others(served: Served, tmp_path: Path) -> None:
-    """Neither another command's variables nor its connection nor the worker's; the offer is gone too."""
-    beside, _, _ = served.waiting(tmp_path / "file")
-    assert ended(served.run("show", SECRET_OF="another"))[1].endswith("['SECRET_OF']\n[]\n")
-    assert ended(served.run("show"))[1].endswith("[]\n[]\n")
-    (tmp_path / "file.end").touch()
-    assert ended(beside)[0] == 0
-
-
-@pytest.mark.parametrize("who", ["command", "worker"])
+@pytest.mark.parametrize("who", ["command", "worker", "owner"])
 def test_whoever_is_killed_takes_the_others_along(served: Served, tmp_path: Path, who: str) -> None:
-    process = served.run("start", str(tmp_path / "file"))
-    started, child, parent = written(tmp_path / "file")
-    os.kill(process.pid if who == "command" else parent, signal.SIGKILL)
+    """But commands that run outlive the owner, as jobs of a killed Snakemake do."""
+    process, started, child, parent = served.waiting(tmp_path / "file")
+    os.kill({"command": process.pid, "worker": parent, "owner": served.owner.pid}[who], signal.SIGKILL)
+    if who == "owner":
+        served.owner.wait()
+        (tmp_path / "file.end").touch()
+        assert ended(process)[0] == 0
+        until(lambda: gone(parent))
+        return
     until(lambda: gone(started) and gone(child))
     code, _, err = ended(process)
     if who == "worker":
         assert (code, err) == (75, f"{COMMAND}: the worker was killed; run the same command again\n")
     inside = ALONE if who == "worker" else INSIDE
     assert ended(served.run("end")) == (0, f"end {inside}", ""), "the next command runs alone, or in the worker"
-
-
-def test_it_ends_with_its_owner_after_the_commands_that_run(served: Served, tmp_path: Path) -> None:
-    """As jobs of a killed Snakemake do."""
-    process, _, parent = served.waiting(tmp_path / "file")
-    served.owner.kill()
-    served.owner.wait()
-    (tmp_path / "file.end").touch()
-    assert ended(process)[0] == 0
-    until(lambda: gone(parent))
 
 
 def test_none_is_started_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

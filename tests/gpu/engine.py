@@ -87,7 +87,7 @@ def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, 
 
     methods = [catalog.parse(key) for key in catalog.entries()]
     return {
-        method.key: compared(actor, model, method.key, 1, method_loss(spec, method))
+        method.key: compared(actor, model, 1, method_loss(spec, method))
         for method in methods
         if "full_logp" not in method.needs  # verl hands no whole distribution to a loss
     }

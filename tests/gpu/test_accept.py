@@ -1,6 +1,5 @@
 """`make gpu`: what it asks, that a failed check is a failed command, and the whole of it on a CPU."""
 
-import json
 import re
 import subprocess
 import sys
@@ -17,21 +16,11 @@ from tests.gpu import accept, checks, models, runs
 from tests.gpu.checks import CHECKS, Check, Place
 
 
-def test_the_list_is_whole_and_fits_twenty_minutes() -> None:
-    assert [check.number for check in CHECKS] == list(range(len(CHECKS)))
-    assert sum(check.minutes for check in CHECKS) <= 20
-    for check in CHECKS:
-        assert check.criteria, "a check that asks nothing cannot fail"
-        module, _, name = check.function.partition(":")
-        source = (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
-        assert f"def {name}(place: Place)" in source
-        assert all(f'"{criterion.split()[0]}"' in source for criterion in check.criteria)
-
-
 def test_the_page_has_the_list() -> None:
     text = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
     for check in CHECKS:
         assert f"| {check.number} | {check.title} | {'; '.join(check.criteria)} |" in text
+    assert sum(check.minutes for check in CHECKS) <= 20
 
 
 def test_a_model_folder_is_trained_in_place_of_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,17 +32,13 @@ def test_a_model_folder_is_trained_in_place_of_random_weights(tmp_path: Path, mo
         accept.main()
 
 
-def test_a_check_that_crashes_or_fails_is_said_and_fails_the_command(tmp_path: Path) -> None:
+def test_a_check_that_crashes_is_said_and_an_unknown_one_refused(tmp_path: Path) -> None:
     result = accept.run(replace(CHECKS[0], number=99), Place(tmp_path, "cpu", None))  # the process finds no such check
     assert result["state"] == accept.FAILED
     assert result["why"].startswith("ended with ")
-
-
-def test_unknown_checks_are_refused() -> None:
     with pytest.raises(ConfigError, match="--checks: 17: there is no such check; allowed: 0, 1, 2"):
         accept.select([17])
     assert [check.number for check in accept.select([5])] == [3, 5]
-    assert accept.select(None) == list(CHECKS)
 
 
 def test_each_check_is_recorded_at_once_and_what_does_not_fit_is_left_out(
@@ -87,15 +72,14 @@ def test_a_package_of_another_version_is_a_figure(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 def test_without_a_gpu_what_needs_none_runs_and_holds(tmp_path: Path) -> None:
-    """Losses through the engine, and a run that is killed, are on a CPU those of tests/adapters/test_verl_*.py."""
+    """A run that is killed is on a CPU that of tests/adapters/test_verl_run.py."""
     words = [sys.executable, "-m", "tests.gpu.accept", "--device", "cpu", "--out", str(tmp_path)]
-    words += ["--checks", "0", "2", "3", "5"]
+    words += ["--checks", "0", "1", "2", "3", "5"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     record = read_json(tmp_path / "acceptance.json")
     states = {result["number"]: result["state"] for result in record["checks"]}
-    assert states == dict.fromkeys((0, 2, 3, 5), "passed")
+    assert states == dict.fromkeys((0, 1, 2, 3, 5), "passed")
     criteria = [state for result in record["checks"] for state in result["criteria"].values()]
     assert set(criteria) == {"passed", "not run"}
-    assert criteria.count("passed") >= 10
-    json.dumps(record, allow_nan=False)
+    assert criteria.count("passed") >= 13

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from core import lock
-from core.files import write_json
+from core.files import locked, write_json
 from core.layout import Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
@@ -97,7 +96,7 @@ def begun(tree: Tree, run: Run, rollouts: int) -> Path:
 
 def test_show_prints_counts_and_what_needs_a_look(scored_copy: Tree, command: Command) -> None:
     """GRPO done, TEPO running in this process, GSPO stopped, TEPO without KL waiting."""
-    with lock.held(begun(scored_copy, TEPO, 6), "busy"):
+    with locked(begun(scored_copy, TEPO, 6), "busy"):
         begun(scored_copy, GSPO, 2)
         shutil.rmtree(scored_copy.layout.run(NOKL))
         code, out, err = command(show.main, "runs", "--results", scored_copy.root)

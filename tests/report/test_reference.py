@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from core import kept
 from core.errors import ConfigError, CorruptInputError
 from core.files import write_json
 from core.provenance import ROOT, sha256_file
 from evals import learning_curves
-from evals.tree import MANIFEST, Tree, read_manifest
+from evals.tree import ARCHIVE, MANIFEST, Tree, read_manifest
 from report import compare, manifest, page, reference, responses, show, verify
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, replace
@@ -53,7 +52,7 @@ def anew(root: Path) -> Tree:
 
 def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: Path) -> None:
     beside = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
-    assert {kept.ARCHIVE, "README.md", "tables/table1.md", "figures/figure2.png"} <= beside
+    assert {ARCHIVE, "README.md", "tables/table1.md", "figures/figure2.png"} <= beside
     assert {Path(name).suffix for name in beside} == {".xz", ".md", ".png"}
     links = re.findall(r"\]\(([^)]+)\)", (made / "README.md").read_text(encoding="utf-8"))
     assert {"tables/table1.md", "figures/figure2.png"} <= set(links) <= beside
@@ -94,7 +93,7 @@ def test_equal_trees_give_equal_archives_and_a_sample_that_does_not_fit_is_small
 ) -> None:
     out = tmp_path / "reference/quick"
     before = sum(reference.make(whole, out).values())
-    assert sha256_file(out / kept.ARCHIVE) == sha256_file(made / kept.ARCHIVE)
+    assert sha256_file(out / ARCHIVE) == sha256_file(made / ARCHIVE)
     (out / "tables/table1.md").write_text("edited")
     assert [line.partition(": sha256")[0] for line in verify.problems(Tree(out))] == ["differs: tables/table1.md"]
     monkeypatch.setattr(reference, "LIMIT", before - 1)
@@ -110,10 +109,10 @@ def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     root = Path(shutil.copytree(made, tmp_path / "quick"))
-    data = (root / kept.ARCHIVE).read_bytes()
+    data = (root / ARCHIVE).read_bytes()
     half = len(data) // 2
     for damaged in (b"", data[:-9], data[:half] + bytes([data[half] ^ 1]) + data[half + 1 :]):
-        (root / kept.ARCHIVE).write_bytes(damaged)
+        (root / ARCHIVE).write_bytes(damaged)
         with pytest.raises(CorruptInputError, match=r"tree\.tar\.xz: damaged \(.*; restore it") as error:
             Tree(root)
         assert "\n" not in str(error.value)
@@ -121,7 +120,7 @@ def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
     outside = io.BytesIO()
     with tarfile.open(fileobj=outside, mode="w:xz") as tar:
         tar.addfile(tarfile.TarInfo("../outside"))
-    (root / kept.ARCHIVE).write_bytes(outside.getvalue())
+    (root / ARCHIVE).write_bytes(outside.getvalue())
     with pytest.raises(CorruptInputError, match="outside"):
         Tree(root)
 

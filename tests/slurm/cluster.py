@@ -9,6 +9,7 @@ Debian's packages `slurm-wlm` and `munge` (Slurm 22.05), root, no systemd, no cg
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,11 +23,10 @@ from pathlib import Path
 
 import psutil
 
-from methods.adapters.verl.processes import free_port
-
 NODES = ("n1", "n2")
 GPUS = 4  # a node
 SBIN = "/usr/sbin"  # not on every user's PATH
+SEARCH = f"{os.environ['PATH']}:{SBIN}"
 CLIENTS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 PROGRAMS = ("munged", "slurmctld", "slurmd", *CLIENTS)
 MARK = "TEPO_BENCH_TEST_CLUSTER"  # in the environment of everything that runs on the cluster
@@ -63,8 +63,8 @@ JobRequeue=1
 KillWait=5
 SlurmdTimeout=20
 SlurmctldTimeout=30
-NodeName=n1 NodeHostname={host} NodeAddr={address} Port={ports[1]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
-NodeName=n2 NodeHostname={host} NodeAddr={address} Port={ports[2]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=8 RealMemory=64000 Gres=gpu:h100:{gpus}
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -73,7 +73,7 @@ def missing() -> str | None:
     """Why no cluster can be started here, or None."""
     if os.geteuid() != 0:
         return "starting Slurm's daemons needs root"
-    absent = [name for name in PROGRAMS if not _program(name)]
+    absent = [name for name in PROGRAMS if not shutil.which(name, path=SEARCH)]
     return f"{', '.join(absent)} not installed (Debian: apt-get install slurm-wlm munge)" if absent else None
 
 
@@ -98,9 +98,16 @@ class Cluster:
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: the node's daemon and all that runs on it are gone, without a message."""
-        daemon = _pid(self.folder / f"slurmd-{node}.pid")
-        for pid in [*([daemon] if daemon else []), *self.processes(SLURMD_NODENAME=node)]:
+        self.stop(f"slurmd-{node}.pid", signal.SIGKILL)
+        for pid in self.processes(SLURMD_NODENAME=node):
             _kill(pid)
+
+    def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the daemon with this pid file, if it runs."""
+        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.TimeoutExpired):
+            daemon = psutil.Process(int((self.folder / name).read_text(encoding="utf-8")))
+            daemon.send_signal(number)
+            daemon.wait(timeout=10)
 
     def processes(self, **variables: str) -> list[int]:
         """Pids of everything that runs on this cluster, told by its environment, and has `variables` there."""
@@ -159,11 +166,11 @@ def _write(folder: Path) -> None:
         os.mknod(folder / f"gpu{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     for name in CLIENTS:  # not SLURM_CONF in the environment: jobs of the executor plugin lose it
         client = folder / "bin" / name
-        client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {_program(name)} "$@"\n')
+        client.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which(name, path=SEARCH)} "$@"\n')
         client.chmod(0o755)
     host = socket.gethostname().split(".")[0]
-    conf = CONF.format(folder=folder, host=host, address=_address(), ports=_free_ports(3), gpus=GPUS)
-    (folder / "slurm.conf").write_text(conf)
+    ports = random.sample(range(20_000, 32_768), 3)  # Linux gives connections higher ones
+    (folder / "slurm.conf").write_text(CONF.format(folder=folder, host=host, ports=ports, gpus=GPUS))
     device = f"File={folder}/gpu[0-{GPUS - 1}]"
     (folder / "gres.conf").write_text("".join(f"NodeName={node} Name=gpu Type=h100 {device}\n" for node in NODES))
 
@@ -176,46 +183,13 @@ def _stop(made: Cluster) -> None:
         with contextlib.suppress(TimeoutError):
             wait_for(lambda: not made.run("squeue", "-h", check=False).strip(), "jobs to end", 15)
     for name in ("slurmctld.pid", *(f"slurmd-{node}.pid" for node in NODES), "munge/pid"):
-        if pid := _pid(made.folder / name):
-            _kill(pid, signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                wait_for(lambda pid=pid: not psutil.pid_exists(pid), f"{name} to stop", 10)
-            _kill(pid)
+        made.stop(name)
     for pid in made.processes():
         _kill(pid)
     for number in range(GPUS):
         (made.folder / f"gpu{number}").unlink(missing_ok=True)
 
 
-def _program(name: str) -> str | None:
-    return shutil.which(name, path=f"{os.environ['PATH']}:{SBIN}")
-
-
-def _address() -> str:
-    """This machine's address: Ray does not take a loopback one for a node. No packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        try:
-            one.connect(("192.0.2.1", 9))
-        except OSError:  # no network at all
-            return "127.0.0.1"
-        return str(one.getsockname()[0])
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, nor any connection will have until the daemons do."""
-    ports: set[int] = set()
-    while len(ports) < count:
-        ports.add(free_port())
-    return sorted(ports)
-
-
-def _pid(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-
-
-def _kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)

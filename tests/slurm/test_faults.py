@@ -1,6 +1,5 @@
 """Jobs stopped, cancelled or lost with their node, and a Snakemake that is killed."""
 
-import json
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.adapters.worlds import numbers
+from tests.adapters import worlds
 from tests.slurm.cluster import Cluster, wait_for
 from tests.slurm.conftest import PROFILE, SMALL, clone, made_bases, snakemake
 from tests.test_one_gpu import commands
@@ -81,12 +80,8 @@ def jobs_of(slurm: Cluster, method: str) -> list[str]:
 
 
 def assert_same(folder: Path, straight: Path) -> None:
-    """Curves but for their times, and the weights."""
     for method in METHODS:
-        here, there = (root / RUNS / method / "seed1" for root in (folder, straight))
-        assert numbers(here) == numbers(there)
-        weights = [json.loads((run / "run.json").read_text())["outputs"]["checkpoints/step30"] for run in (here, there)]
-        assert weights[0] == weights[1]
+        worlds.assert_same(*(root / RUNS / method / "seed1" for root in (folder, straight)), 30)
 
 
 def frozen(slurm: Cluster, folder: Path, method: str) -> bool:
@@ -113,12 +108,11 @@ def go_on(pid: int) -> None:
 
 def told(pid: int, number: signal.Signals) -> bool:
     """True if the signal is pending, or has moved the process: Slurm may send SIGCONT with it."""
-    try:
+    with suppress(FileNotFoundError):
         text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return True
-    masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", text, re.MULTILINE)
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+        masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)$", text, re.MULTILINE)
+        return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+    return True
 
 
 def near_its_limit(slurm: Cluster, method: str) -> None:
@@ -209,7 +203,7 @@ def test_the_cluster_gives_the_local_numbers(slurm: Cluster, tmp_path: Path) -> 
     curves = sorted((local / RESULTS / "runs").glob("*/*/seed*/curve.csv"))
     assert len(curves) == 2
     for path in curves:
-        assert numbers(remote / path.parent.relative_to(local)) == numbers(path.parent)
+        assert worlds.numbers(remote / path.parent.relative_to(local)) == worlds.numbers(path.parent)
 
     submitted = Counter(re.findall(r"slurm_logs/rule_([a-z_]+)/", said))
     assert submitted - Counter(base=1) == {"train": 2, "generate": 3, "grade": 3}, "cheap jobs run at once"

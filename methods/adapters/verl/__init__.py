@@ -36,10 +36,7 @@ def check(t: Training, method: Method) -> None:
             f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
             "loss; allowed: another kl-estimator, or trainer: trl",
         ),
-        (
-            t.kl_target is not None,
-            f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null",
-        ),
+        (t.kl_target is not None, f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null"),
         (t.sampler is not None, f"training.sampler: {t.sampler}: verl samples with an engine of its own; set null"),
         (t.shared_prefix, "training.shared_prefix: True: verl's engine scores whole rows; allowed: False"),
         (
@@ -154,7 +151,7 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
         raise
     except RayActorError as error:
         message = " ".join(str(error).split())
-        raise processes.WorkerDiedError(f"verl: a worker died ({message}); run the same command to go on") from None
+        raise processes.LostRunError(f"verl: a worker died ({message}); run the same command to go on") from None
     finally:
         run.curve.close()
     return Outcome(len(run.curve.rows), not recorder.stopped, recorder.collapsed_at)
@@ -164,9 +161,7 @@ def _end_tokens(base: str, tokenizer: Any) -> list[int]:
     """Return the tokens that end a response. A generation config may list more than the tokenizer."""
     from transformers import GenerationConfig
 
-    tokens: Any = None
-    if (Path(base) / "generation_config.json").is_file():
-        tokens = GenerationConfig.from_pretrained(base).eos_token_id
-    if tokens is None:
-        tokens = tokenizer.eos_token_id
+    own = (Path(base) / "generation_config.json").is_file()
+    tokens: Any = GenerationConfig.from_pretrained(base).eos_token_id if own else None
+    tokens = tokenizer.eos_token_id if tokens is None else tokens
     return list(tokens) if isinstance(tokens, list) else [tokens]

@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def actor_of(state: Path) -> Path:
-    """Return the folder of verl's shards in a state."""
-    return step_of(state) / "actor"
-
-
 def step_of(state: Path) -> Path:
     """Return verl's `global_step_<rollout>` in a state."""
     folders = list(state.glob("global_step_*"))
@@ -30,7 +25,7 @@ def step_of(state: Path) -> Path:
 
 def check_world_size(state: Path, ranks: int) -> None:
     """Raise unless the state was written by this many processes: verl can read it only with the same number."""
-    saved_by = _ranks(actor_of(state))
+    saved_by = _ranks(step_of(state) / "actor")
     if saved_by != ranks:
         raise ConfigError(
             f"{state}: was saved by {saved_by} processes; training.nodes x gpus_per_node = {ranks} cannot go on from "

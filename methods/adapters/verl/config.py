@@ -19,8 +19,7 @@ from methods.training.spec import Spec, Training
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-DATA = ("methods/adapters/verl/config.yaml",)
-OURS = ROOT / DATA[0]
+OURS = ROOT / "methods/adapters/verl/config.yaml"
 
 PROMPTS = "prompts.parquet"  # in the run's folder of states
 
@@ -29,12 +28,15 @@ TRAINER = ADVANTAGE = "methods"
 AGENT_LOOP = "methods_prompt"
 CPU_ROLLOUT = "transformers"
 
+# For device cpu: verl's platform (the package) and inference engine (`rollout`), which stand for CUDA and vLLM.
+CPU_PLUGIN = "tests.adapters.verl_cpu"
+
 # Tokens whose logits the output head computes at a time. At a vocabulary of 152,000 they take 1.2 GB; smaller chunks
 # are slower, because each reads the whole head.
 CHUNK = 1024
 
 # Imported by every process of a run before verl builds anything in it (`actor_rollout_ref.model.external_lib`).
-EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": "methods.adapters.verl.cpu_rollout"}
+EXTERNAL_LIB = {"cuda": "methods.adapters.verl.worker", "cpu": f"{CPU_PLUGIN}.rollout"}
 
 # verl or Ray reads these, but verl's YAML files do not list them, so they must be added rather than set.
 _ADDED = (
@@ -154,9 +156,8 @@ def compose(overrides: Mapping[str, Any]) -> DictConfig:
         config = hydra_compose("ppo_trainer")
     OmegaConf.set_struct(config, True)
     for key, value in overrides.items():
-        added = any(key == name or key.startswith(f"{name}.") for name in _ADDED)
         # Replaced, not merged: an empty mapping of ours must clear verl's.
-        OmegaConf.update(config, key, value, merge=False, force_add=added)
+        OmegaConf.update(config, key, value, merge=False, force_add=key.startswith(_ADDED))
     validate_config(config, need_reference_policy(config), need_critic(config))
     return config
 

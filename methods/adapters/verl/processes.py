@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import secrets
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from core.caches import engine_caches
 from core.errors import BenchError
 from core.provenance import ROOT
+from methods.adapters.verl.config import CPU_PLUGIN
 from methods.training.spec import Training
 
 if TYPE_CHECKING:
@@ -35,30 +34,26 @@ LOOPBACK = {
 }
 
 
-class StalledError(BenchError, TimeoutError):
-    """A step of the run exceeded the time limit for one wait."""
-
-
-class WorkerDiedError(BenchError, RuntimeError):
-    """A process of the run ended unexpectedly; most often it was killed for lack of memory."""
+class LostRunError(BenchError, RuntimeError):
+    """A process of the run died, most often for lack of memory, or a step exceeded the time limit for one wait."""
 
 
 class Watchdog:
     """Time limit on every wait of the driver, and a check of workers that it does not wait for directly.
 
-    A signal interrupts the wait with `StalledError`. Python may fail to handle it, or Ray's shutdown may hang:
+    A signal interrupts the wait with `LostRunError`. Python may fail to handle it, or Ray's shutdown may hang:
     LAST_SECONDS later `faulthandler` then ends the process, with the traceback of every thread.
     """
 
     def __init__(self, seconds: float | None = None):
         self.seconds = seconds or float(os.environ.get("TEPO_VERL_WAIT_SECONDS", SECONDS))
-        self.stalled: StalledError | None = None
-        self._error = StalledError()
+        self.stalled: LostRunError | None = None
+        self._what = ""
         self._pings: dict[Any, Any] = {}  # actor -> its pending answer
 
     def restart(self, what: str) -> None:
         """End the current wait and start the next one."""
-        self._error = StalledError(f"verl: {what}: no end after {self.seconds:g} s; run the same command to go on")
+        self._what = what
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         faulthandler.dump_traceback_later(self.seconds + LAST_SECONDS, exit=True, file=2)
 
@@ -91,7 +86,8 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _expire(self, *_: object) -> None:
-        self.stalled = self._error
+        line = f"verl: {self._what}: no end after {self.seconds:g} s; run the same command to go on"
+        self.stalled = LostRunError(line)
         raise self.stalled
 
 
@@ -126,7 +122,7 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
     if training.device == "cpu":
         variables |= {
             # imported at the end of `import verl` in every process, before the platform is looked up
-            "VERL_USE_EXTERNAL_MODULES": "methods.adapters.verl.cpu_platform",
+            "VERL_USE_EXTERNAL_MODULES": CPU_PLUGIN,
             "VERL_PLATFORM": "cpu",
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
@@ -152,11 +148,9 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
     os.environ.update(ours["env_vars"])
     runtime["env_vars"] |= {**ours["env_vars"], **variables, "TRANSFER_QUEUE_ENABLE": "1"}
     address = os.environ.get("RAY_ADDRESS")
-    if address:  # a cluster started by a launcher, which has set its sizes
-        arguments = {}
-    else:
-        # At Ray's default niceness of 15 its workers get about a thirtieth of a core that another job uses fully.
-        arguments |= {"_system_config": {"worker_niceness": 0}}
+    # A launcher's cluster has its sizes. Workers of a private one would get, at Ray's default niceness of 15, about a
+    # thirtieth of a core that another job uses fully.
+    arguments = {} if address else arguments | {"_system_config": {"worker_niceness": 0}}
     try:
         for attempts_left in (2, 1, 0):
             try:
@@ -173,20 +167,3 @@ def ray_for(config: DictConfig, variables: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-# Between the ports of Ray's workers and the ephemeral ports of Linux.
-PORTS = range(20_000, 32_768)
-
-
-def free_port() -> int:
-    """Return a port for a process that will listen on it some seconds later.
-
-    A port chosen by the system may be in use by a new connection by then. Drawn at random, so that runs that start
-    together do not choose the same one.
-    """
-    while True:
-        port = secrets.choice(PORTS)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("", port))
-            return port

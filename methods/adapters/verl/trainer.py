@@ -18,6 +18,7 @@ by tests/adapters/test_canaries.py.
 from __future__ import annotations
 
 import math
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -75,12 +76,8 @@ POLL_SECONDS, POLL_LONGEST = 0.05, 2.0
 
 
 class NothingToLearnError(Exception):
-    """Exception for a rollout of constant groups, which has no update. The trainer catches it and returns `batch` for
-    verl to clear, because a step of verl always has rows."""
-
-    def __init__(self, batch: KVBatchMeta):
-        super().__init__("all groups are constant")
-        self.batch = batch
+    """Exception with the batch of a rollout of constant groups, which has no update. The trainer catches it and returns
+    the batch for verl to clear, because a step of verl always has rows."""
 
 
 class GroupBuffer(ReplayBuffer):
@@ -149,11 +146,7 @@ class GroupBuffer(ReplayBuffer):
                 "sampled; the worker's exception stands above in this log"
             )
         data = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=list(RESPONSE_FIELDS))
-        rows = responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
-        for row in rows:
-            if row.error is not None:
-                raise CorruptInputError(f"rollout {int(row.uid.partition('-')[0])}: {row.error}")
-        return rows
+        return responses(keys, data, self.training.max_completion_tokens, self.end_tokens)
 
 
 def _place(key: str) -> tuple[str, int]:
@@ -257,9 +250,8 @@ class MethodTrainer(PPOTrainerSync):
     def _check_workers(self) -> None:
         """Raise for a dead sampling or reward worker, whose prompts would never finish."""
         servers = [server for replica in self.llm_server_manager.get_replicas() for server in replica.servers]
-        self.watchdog.check_alive(self.agent_loop_manager.agent_loop_workers)
-        self.watchdog.check_alive(self.reward_loop_manager.reward_loop_workers)
-        self.watchdog.check_alive(servers)
+        loops = self.agent_loop_manager.agent_loop_workers, self.reward_loop_manager.reward_loop_workers
+        self.watchdog.check_alive([*loops[0], *loops[1], *servers])
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
         """Run verl's step, which always makes an update: a rollout of constant groups leaves it by an exception."""
@@ -271,7 +263,7 @@ class MethodTrainer(PPOTrainerSync):
         except NothingToLearnError as nothing:
             self._sampled = self._updated = time.perf_counter()
             self.on_sample_end()  # skipped by the exception: removes the inference engines from the devices
-            return nothing.batch
+            return nothing.args[0]
 
     def _measured(self, batch: KVBatchMeta) -> dict[str, float | None]:
         """Return how far the rollout's updates moved the policy, by the sampled tokens; `base` needs a reference model.
@@ -396,8 +388,9 @@ class MethodTrainer(PPOTrainerSync):
         state.mkdir(parents=True)
         self.config.trainer.default_local_dir = str(state)
         super()._save_checkpoint()
+        actor = checkpoint.step_of(state) / "actor"
         for step in due:
-            run.publish(step, lambda folder: checkpoint.write_model(checkpoint.actor_of(state), base, folder))
+            run.publish(step, lambda folder: checkpoint.write_model(actor, base, folder))
         run.workers_cpu_seconds = processes.workers_cpu_seconds()
         run.save(state, update=update, rollout=self.global_steps, refill_position=self.refill.position)
 
@@ -490,10 +483,17 @@ def advantages(method: Method) -> Callable[..., tuple[torch.Tensor, torch.Tensor
 TRAINER_REGISTRY[TRAINER] = MethodTrainer
 
 
+# Between the ports of Ray's workers and those of connections: one that the system chose may be a connection's by the
+# time that a process listens on it.
+PORTS = range(20_000, 32_768)
+
+
 def worker_group(*arguments: Any, **options: Any) -> RayWorkerGroup:
-    """Return verl's worker group. Its first process listens on a free port, drawn for each group."""
-    ports = [processes.free_port(), processes.PORTS.stop]
-    return RayWorkerGroup(*arguments, master_port_range=ports, **options)
+    """Return verl's worker group. Its first process listens on a free port, searched from a random one on.
+
+    Runs that start together would choose the same one.
+    """
+    return RayWorkerGroup(*arguments, master_port_range=[secrets.choice(PORTS), PORTS.stop], **options)
 
 
 trainer_base.RayWorkerGroup = worker_group  # verl's configuration has no key for this argument

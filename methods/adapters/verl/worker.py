@@ -1,7 +1,7 @@
 """Our code in verl's workers: the output head, the loss of a micro-batch, and the sampling of one response.
 
 Every process of a run imports this module before verl builds anything (`actor_rollout_ref.model.external_lib`; on a
-CPU through `cpu_rollout`). The import registers the agent loop and installs the shim for TRL and the output head.
+CPU through `config.CPU_PLUGIN`). The import registers the agent loop and installs the shim for TRL and the output head.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
-from core.errors import ConfigError
+from core.errors import ConfigError, CorruptInputError
 from methods import catalog
 from methods.adapters.verl.config import AGENT_LOOP, CHUNK
 from methods.batch import Batch
@@ -170,17 +170,21 @@ class Response(NamedTuple):
     reward: float | None  # None: late, or the response was not graded
     tokens: int
     truncated: bool
-    error: str | None  # of a reward that failed
 
 
-def responses(keys: Sequence[str], data: TensorDict, limit: int, end_tokens: Sequence[int]) -> list[Response]:
-    """Return the responses of these rows. A response is truncated if it has `limit` tokens without an end token."""
+def responses(keys: Sequence[str], data: Mapping[str, Any], limit: int, end_tokens: Sequence[int]) -> list[Response]:
+    """Return the responses of these rows; raise `CorruptInputError` for the first reward that failed.
+
+    A response is truncated if it has `limit` tokens without an end token.
+    """
     rows = []
     for key, tokens, scores, extra in zip(*(keys, *(data[name] for name in RESPONSE_FIELDS)), strict=True):
-        info = getattr(extra, "data", extra).get("reward_extra_info", {})
+        uid, info = key.rsplit("_", 2)[0], getattr(extra, "data", extra).get("reward_extra_info", {})
+        if info.get("error") is not None:
+            raise CorruptInputError(f"rollout {int(uid.partition('-')[0])}: {info['error']}")
         reward = None if info.get("timeout") else float(scores.sum())
         truncated = len(tokens) >= limit and int(tokens[-1]) not in end_tokens
-        rows.append(Response(key, key.rsplit("_", 2)[0], reward, len(tokens), truncated, info.get("error")))
+        rows.append(Response(key, uid, reward, len(tokens), truncated))
     return rows
 
 
@@ -190,7 +194,6 @@ MINIBATCH_ROWS = "minibatch_rows"  # rows of a minibatch over all ranks: the tra
 
 # Name of our one metric. verl reduces a metric whose name contains "max" or "min"; this one must come back as a list.
 RESULT = "micro_batch"
-OPTIONAL = {"entropy", "old_entropy", "ref_logp", "sampling_logp"}  # fields that only some methods read
 
 
 class MicroBatchResult(NamedTuple):
@@ -229,9 +232,7 @@ class MethodLoss:
 
         def collect(model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None) -> Any:
             part = micro_batch(model_output, data, self.method.key, self.max_tokens)
-            # only fields that statistics may read are sent between ranks
-            unread: dict[str, Any] = dict.fromkeys(OPTIONAL - self.method.needs)
-            seen.append((self._update(part), part.place.cpu(), detached(replace(part.batch, **unread))))
+            seen.append((self._update(part), part.place.cpu(), detached(part.batch)))
             return torch.zeros(()), {}
 
         run(collect)
@@ -359,7 +360,7 @@ for replacement in (forward_backward_batch, optimizer_step, train_batch, infer_b
 # --- Sampling ---------------------------------------------------------------------------------------------------------
 
 SEED_FIELD = "run_seed"  # field of a prompt's row, set by the trainer
-SIZE_FIELD = "dispatch_prompts"  # field of a prompt's row: number of prompts dispatched together, for `cpu_rollout`
+SIZE_FIELD = "dispatch_prompts"  # of the same: number of prompts dispatched together, for `config.CPU_PLUGIN`
 VLLM_SEEDS = 2**31  # vLLM takes 32-bit seeds
 
 
@@ -397,5 +398,5 @@ class PromptLoop(AgentLoopBase):
         )
 
     def extra(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return sampling parameters specific to an inference engine; see `cpu_rollout`."""
+        """Return sampling parameters specific to an inference engine; see `config.CPU_PLUGIN`."""
         return {}

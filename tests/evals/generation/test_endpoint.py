@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from core import lock
 from core.errors import BusyError, ConfigError, CorruptInputError, MissingInputError
+from core.files import locked
 from core.provenance import ROOT
 from evals import data, generate
 from evals.benchmark import PAPER, benchmark
@@ -167,7 +167,7 @@ def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay
         drawn(tmp_path, limit=30, more={"max_retries": 1})
     (path,) = journals(tmp_path)
     server.asked, server.answer = [], echo
-    with lock.held(path.with_suffix(".lock"), "busy"), pytest.raises(BusyError, match=r"another command draws .*pid"):
+    with locked(path.with_suffix(".lock"), "busy"), pytest.raises(BusyError, match=r"another command draws .*pid"):
         drawn(tmp_path, limit=30)
     assert server.asked == []
     lines = path.read_bytes().splitlines(keepends=True)

@@ -1,10 +1,9 @@
-"""Make verl treat the CPU as an accelerator, for tests and tiny models. Not imported by runs on a GPU.
+"""Plugins of verl for device cpu, in place of CUDA and vLLM: this platform, and the inference engine in `rollout`.
 
-Every process of a run on a CPU imports this at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before the
-platform is looked up (`VERL_PLATFORM=cpu`). `cpu_rollout` registers what can only be imported later.
+Every process of a run on a CPU imports this module at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before
+the platform is looked up (`VERL_PLATFORM=cpu`). `rollout` registers what can only be imported later.
 """
 
-import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -27,7 +26,6 @@ _MEMORY: dict[str, Any] = {
     "mem_get_info": _always((0, 0)),
     "get_device_name": _always("cpu"),
     "manual_seed": torch.manual_seed,
-    "manual_seed_all": torch.manual_seed,
     "get_rng_state": torch.get_rng_state,
     "set_rng_state": torch.set_rng_state,
 }
@@ -60,6 +58,4 @@ def _with_gloo(timeout_second: int | None = None, backend: str | None = None) ->
     _initialize(timeout_second, backend or "gloo")
 
 
-# Replaced here, before `engine_workers` imports the function by name.
-if os.environ.get("VERL_PLATFORM") == "cpu":
-    verl.utils.distributed.initialize_global_process_group_ray = _with_gloo
+verl.utils.distributed.initialize_global_process_group_ray = _with_gloo  # before `engine_workers` imports the function
