@@ -4,15 +4,16 @@ A stage's files in `COMPUTES` count as a whole. Other project code counts defini
 the functions that a caller lists (a method's parts, a reward) refer to it at any depth: unused parts do not count.
 `PASSIVE` files are not followed. Values, such as a method's composition, are passed as text.
 
-Comments, docstrings, argument annotations, the text of errors raised and code under TYPE_CHECKING do not count. The
-hash is the same under every version of Python, unlike that of `ast.dump` or `ast.unparse`: a cluster's login node and
-its jobs may have different versions.
+Comments, docstrings, argument annotations, strings in `raise` and `print` (where they call nothing but `PURE`) and code
+under TYPE_CHECKING do not count. The hash is the same under every version of Python, unlike that of `ast.dump` or
+`ast.unparse`: a cluster's login node and its jobs may have different versions.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -47,9 +48,16 @@ BY_BYTES = ("adopt", "score", "report")  # cheap to recompute
 # Modules that do not change numbers, or only through values in a stage's record. A stage's files and a caller's
 # functions count anyway. A reward's grader does not: a fix for one odd answer must cause regrading, not retraining.
 PASSIVE = (
-    "core.*", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters", "models.*",
-    "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.store", "evals.grading", "evals.grading.*",
+    "core", "core.*", "tests", "tests.*",
+    "methods", "methods.train", "methods.options", "methods.sampling", "methods.catalog", "methods.adapters",
+    "methods.training", "methods.training.run_folder", "methods.training.spec", "models", "models.*",
+    "evals", "evals.arithmetic", "evals.questions", "evals.benchmark", "evals.data", "evals.fetch", "evals.generate",
+    "evals.grade", "evals.run", "evals.store", "evals.tasks", "evals.tasks.*", "evals.generation", "evals.grading",
+    "evals.grading.*",
 )  # fmt: skip
+# Calls in a message that change no later number.
+PURE = ("len", "repr", "round", "str", "type")  # take no function and consume nothing
+BY_NAME = ("methods.catalog.*", "methods.parts.*")  # imported by name; that name also selects which of them count
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,7 @@ class Code:
         for pattern in COMPUTES[self.stage]:
             named = pattern.replace("{}", self.name)  # a folder of modules, or one module
             both = {*ROOT.glob(named), *ROOT.glob(named.replace("/*.py", ".py"))}
-            parts = {path: path.relative_to(ROOT).parts for path in both if path.is_file()}
-            matched = sorted("/".join(names) for names in parts.values() if not any(map(_is_hidden, names)))
+            matched = sorted(path.relative_to(ROOT).as_posix() for path in both if _counts(path))
             if not matched and not pattern.endswith(".yaml"):  # an adapter may have no file of settings
                 raise ConfigError(f"core/code.py: {self.stage}: {pattern}: no such file; correct COMPUTES")
             found += matched
@@ -87,7 +94,7 @@ class Code:
     def definitions(self) -> dict[tuple[str, str], list[str]]:
         """Map (module, name) to the words of each definition that the stage's files and the functions have or use."""
         read = [] if self.stage in BY_BYTES else [file for file in self.files if file.endswith(".py")]
-        todo = [(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."), "*") for file in read]
+        todo = [(_module_of(file), "*") for file in read]
         todo += [(module, name or "*") for module, _, name in (each.partition(":") for each in self.functions)]
         found: dict[tuple[str, str], list[str]] = {}
         while todo:
@@ -109,7 +116,8 @@ class Code:
 def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
     """Return the `code_warning` of a record if this process may have run code that differs from its hashes.
 
-    pairs: the codes of one result, each with its hash at the start.
+    pairs: the codes of one result, each with its hash at the start. A training process must not have imported other
+    project modules; other stages may share one process.
     """
     for code, before in pairs:
         try:
@@ -118,7 +126,10 @@ def warning_entry(*pairs: tuple[Code, str]) -> dict[str, str]:
             edited = True
         if edited:
             return {"code_warning": f"code of {code.stage}: was edited while it ran"}
-    return {}
+    codes = [code for code, _ in pairs if code.stage in ("train", "method")]
+    known = {module for code in codes for module, _ in code.definitions()}
+    others = sorted(name for name in _loaded() - known if not _matches(name, (*PASSIVE, *BY_NAME))) if codes else []
+    return {"code_warning": f"{', '.join(others)}: imported, and in no hash"} if others else {}
 
 
 def function_name(function: Callable[..., Any]) -> str:
@@ -129,24 +140,27 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', None) or type(function).__module__}:{name}"
 
 
-def _words(node: ast.AST, names: Mapping[str, str], raised: bool = False) -> Iterator[str]:
+def _words(node: ast.AST, names: Mapping[str, str], silent: str = "") -> Iterator[str]:
     """Yield the parts of a syntax tree that can change results, as words; @ marks a full dotted name, $ a local one.
 
-    names: name in the file -> full dotted name. raised: inside `raise`, where strings do not count.
+    names: name in the file -> full dotted name. silent: `raise` or `print`, where strings do not count.
     """
     is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-    if (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) or (is_text and raised):  # a docstring
+    is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    # A message of `raise` is the last that its function evaluates; one of `print` may draw a number.
+    if is_docstring or (is_text and silent and (silent == "raise" or not any(map(_has_effect, ast.walk(node))))):
         return
     if dotted := _dotted(node):
         first, dot, rest = dotted.partition(".")
         yield f"@{names[first]}{dot}{rest}" if first in names else f"${dotted}"
     elif isinstance(node, ast.Raise):  # names decide which handler catches it; wording does not count
-        inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, True))
+        inner = (word for child in ast.iter_child_nodes(node) for word in _words(child, names, "raise"))
         yield from ("raise", *(word for word in inner if word[0] in "@$"))
     elif isinstance(node, ast.If) and _not_counted(node):
         for statement in node.orelse:
-            yield from _words(statement, names, raised)
+            yield from _words(statement, names, silent)
     else:
+        silent = silent or ("print" if isinstance(node, ast.Call) and _dotted(node.func) == "print" else "")
         yield type(node).__name__
         for name in node._fields:
             value = getattr(node, name, None)
@@ -157,7 +171,7 @@ def _words(node: ast.AST, names: Mapping[str, str], raised: bool = False) -> Ite
                 continue
             yield name
             for entry in value if isinstance(value, list) else [value]:
-                yield from _words(entry, names, raised) if isinstance(entry, ast.AST) else (repr(entry),)
+                yield from _words(entry, names, silent) if isinstance(entry, ast.AST) else (repr(entry),)
         yield ";"
 
 
@@ -167,6 +181,15 @@ def _dotted(node: ast.AST) -> str | None:
     if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
         return f"{base}.{node.attr}"
     return None
+
+
+def _has_effect(node: ast.AST) -> bool:
+    """Return whether evaluating an expression may change a later number: it assigns, or calls what is not known."""
+    if isinstance(node, ast.Call):
+        return _dotted(node.func) not in PURE and not (
+            isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)  # ", ".join(...)
+        )
+    return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
 
 def _not_counted(node: ast.If) -> bool:
@@ -241,8 +264,21 @@ def _file(module: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
+def _module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _loaded() -> set[str]:
+    """Return the loaded project modules, without packages installed inside the project folder."""
+    paths = {name: Path(getattr(module, "__file__", None) or "/") for name, module in list(sys.modules.items())}
+    inside = {name for name, path in paths.items() if path.is_relative_to(ROOT) and _counts(path)}
+    return inside - {"__main__", "__mp_main__"}
+
+
+def _counts(path: Path) -> bool:
+    parts = path.relative_to(ROOT).parts
+    hidden = any(part.startswith(".") or part in ("__pycache__", "site-packages") for part in parts)
+    return path.is_file() and not hidden
 
 
 @cache
