@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -18,42 +19,15 @@ from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import parse_json, read_text
 
 ROLES = ("response", "gold", "id", "sample", "problem", "prompt", "correct")
-COLUMNS = ("where", "id", "sample", "problem", "prompt", "gold", "response", "correct")
 NOT_A_NUMBER = "not a number"  # key of the object in place of NaN and Infinity
 ORDER = "@order"  # --fields sample=@order: the samples of an item are numbered in file order
-PROMPT = "arguments.gen_args_0.arg_0"  # of lm-eval
 
-# Usual field names by role, the likeliest first. A tool's metrics, for the role `correct`, have names of their own.
-JSONL = {
-    "response": ("response", "output", "completion", "generation"),
-    "gold": ("gold", "answer", "target", "ground_truth"),
-    "id": ("id", "item_id", "doc_id", "problem_id"),
-    "sample": ("sample", "epoch"),
-    "problem": ("problem", "question", "input"),
-    "prompt": ("prompt",),
-    "correct": ("correct", "is_correct", "tool_correct", "label"),
-}
-LM_EVAL = {
-    "response": ("resps.0",),
-    "gold": ("target",),
-    "id": ("doc_id",),
-    "problem": ("doc.problem", "doc.question", "doc.Problem", "doc.Question", PROMPT),
-    "prompt": (PROMPT,),
-}
-INSPECT = {
-    "response": ("output.completion",),
-    "gold": ("target",),
-    "id": ("id",),
-    "sample": ("epoch",),
-    "problem": ("input",),
-    "prompt": ("input",),
-}
+Row = Mapping[str, Any]
+
 # Verdicts as tools write them, as text in lower case. inspect: correct, incorrect, no answer; its partial credit is not
 # a verdict.
 RIGHT, WRONG = ("1", "1.0", "true", "c"), ("0", "0.0", "-1", "-1.0", "false", "i", "n")
 VERDICTS = dict.fromkeys(RIGHT, True) | dict.fromkeys(WRONG, False)
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -64,15 +38,17 @@ class Log:
     model: str  # from the tool or the file's name
     benchmark: str
     rows: Sequence[tuple[str, Row]]  # (file and row, content)
-    names: Mapping[str, Sequence[str]]  # usual field names by role
+    names: Mapping[str, Sequence[str]]  # usual field names by role, the likeliest first
+    verdicts: Callable[[Row], Sequence[str]] = lambda row: ()  # fields of a row that hold a verdict, not in `names`
     strict: bool = False  # several usual names in one row are ambiguous
     partial: str = ""  # what the tool left out, by its own account
 
     def frame(self, given: Mapping[str, str], chosen_filter: str | None = None) -> pd.DataFrame:
-        """Return the responses in file order, with `COLUMNS`. given: field by role, from `--fields`.
+        """Return the responses in file order. given: field by role, from `--fields`.
 
-        where: file and row; sample: as numbered in the log; correct: the tool's verdict, None if unknown. Raises
-        ConfigError, naming the option to set, for ambiguous fields; CorruptInputError for a bad row.
+        Columns: where (file and row), id, sample (as numbered in the log), problem, prompt, gold, response, correct
+        (the tool's verdict; None: unknown). Raises ConfigError, naming the option to set, for ambiguous fields;
+        CorruptInputError for a bad row.
         """
         rows = list(_one_filter(self, chosen_filter))
         if not rows:
@@ -82,34 +58,40 @@ class Log:
         found = []
         for where, row in rows:
             value = {role: _value(row, name) for role, name in names.items() if name != ORDER}
-            problem, gold = (_text(value[role], where, role) for role in ("problem", "gold"))
+            problem = _text(value["problem"], where, "problem")
             id = _text(value["id"], where, "id") if "id" in value else problem
             prompt = _text(value["prompt"], where, "prompt") if value.get("prompt") else problem
+            gold = _text(value["gold"], where, "gold")
             if re.match(r"\[\s*['\"]", gold):  # lm-eval writes a list of targets as a Python literal
                 raise CorruptInputError(f"{where}: gold: {_short(gold)} has several answers; set --fields gold=FIELD")
             gold = _text(gold.rpartition("####")[2].strip(), where, "gold")  # GSM8K writes solutions before it
             responses = value["response"] if isinstance(value["response"], list) else [value["response"]]
-            verdicts = value.get("correct")
-            if not isinstance(verdicts, list):  # one on several responses is the verdict on none of them
-                verdicts = [verdicts if len(responses) == 1 else None] * len(responses)
-            if len(verdicts) != len(responses):
-                raise CorruptInputError(f"{where}: correct: {len(verdicts)} verdicts on {len(responses)} responses")
+            verdicts = [value.get("correct")] if len(responses) == 1 else [None] * len(responses)
+            # a list in a named field is a verdict per response; a tool's metric may be a list of something else
+            if isinstance(listed := value.get("correct"), list) and (self.strict or "correct" in given):
+                verdicts = listed
+                if len(listed) != len(responses):
+                    raise CorruptInputError(
+                        f"{where}: correct: {names['correct']} has {len(listed)} verdicts on {len(responses)} "
+                        "responses; set --fields correct=FIELD, or correct= for none"
+                    )
             for place, (response, verdict) in enumerate(zip(responses, verdicts, strict=True)):
+                if not isinstance(response, str):
+                    raise CorruptInputError(
+                        f"{where}: response: {names['response']} must be text, got {_short(response)}; set --fields "
+                        f"response={_text_in(response, names['response'], len(responses) - 1)}"
+                    )
                 known = VERDICTS.get(str(verdict).lower())
-                if known is None and verdict is not None and "correct" in given:
+                if known is None and verdict is not None and ("correct" in given or NOT_A_NUMBER in str(verdict)):
                     raise CorruptInputError(
                         f"{where}: correct: {names['correct']} is {_short(verdict)}; allowed: true, false, 1, 0, -1, "
                         "C, I, N; --fields correct= leaves it out"
                     )
-                if not isinstance(response, str):
-                    raise CorruptInputError(
-                        f"{where}: response: {names['response']} must be text, got {_short(response)}; set --fields "
-                        "response=FIELD"
-                    )
                 sample = counts[id] if names.get("sample") == ORDER else _number(value.get("sample", place), where)
                 counts[id] += 1
                 found.append((where, id, sample, problem, prompt, gold, response, known))
-        return pd.DataFrame(found, columns=COLUMNS, dtype=object)
+        columns = ["where", "id", "sample", "problem", "prompt", "gold", "response", "correct"]
+        return pd.DataFrame(found, columns=columns, dtype=object)
 
 
 def _one_filter(log: Log, chosen: str | None) -> Iterator[tuple[str, Row]]:
@@ -128,12 +110,13 @@ def _fields(log: Log, where: str, row: Row, given: Mapping[str, str]) -> dict[st
     """Return the field of each role, decided by the first row."""
     chosen: dict[str, str] = {}
     for role in ROLES:
-        present = [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
+        listed = list(log.verdicts(row)) if role == "correct" else []
+        present = listed or [name for name in log.names.get(role, ()) if _value(row, name, absent=...) is not ...]
         if role in given:
             present = [name] if (name := given[role]) else []
             if name and name != ORDER and _value(row, name, absent=...) is ...:
                 raise unknown(where, f"--fields {role}", name, row)
-        elif len(present) > 1 and (log.strict or role == "correct"):
+        elif len(present) > 1 and (log.strict or listed):
             none = ", or correct= for none" if role == "correct" else ""
             raise ConfigError(
                 f"{where}: {role}: {' and '.join(present)} are there; set --fields {role}={present[0]} or "
@@ -143,16 +126,17 @@ def _fields(log: Log, where: str, row: Row, given: Mapping[str, str]) -> dict[st
             chosen[role] = present[0]
     if "problem" not in chosen and "prompt" in chosen:
         chosen["problem"] = chosen["prompt"]
-    if missing := [role for role in ("response", "gold", "problem") if role not in chosen]:
-        raise ConfigError(
-            f"{where}: {missing[0]}: none of {', '.join(log.names[missing[0]])} is there; set --fields "
-            f"{missing[0]}=FIELD; fields: {', '.join(row)[:300]}"
-        )
+    for role in ("response", "gold", "problem"):
+        if role not in chosen:
+            usual = ", ".join(log.names[role])
+            raise ConfigError(
+                f"{where}: {role}: none of {usual} is there; set --fields {role}=FIELD; fields: {', '.join(row)[:300]}"
+            )
     return chosen
 
 
 def _value(row: Row, path: str, absent: Any = None) -> Any:
-    if isinstance(row, Mapping) and path in row:
+    if path in row:
         return row[path]
     value: Any = row
     for part in path.split("."):
@@ -180,13 +164,24 @@ def _text(value: Any, where: str, role: str) -> str:
 
 
 def _number(value: Any, where: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", str(value)):
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**9:
         raise CorruptInputError(f"{where}: sample: expected a whole number, got {_short(value)}")
-    return int(value)
+    return value
 
 
 def _short(value: Any) -> str:
-    return json.dumps(value)[:80]
+    try:
+        return json.dumps(value, ensure_ascii=True, default=str)[:80]
+    except (ValueError, RecursionError):
+        return type(value).__name__
+
+
+def _text_in(response: Any, name: str, last: int) -> str:
+    """Return the field of the last of a response's messages that has its text; FIELD for another kind of value."""
+    text = next((part for part in ("content", "text") if isinstance(response, dict) and part in response), None)
+    return f"{name}.{last}.{text}" if text else "FIELD"
 
 
 # Formats
@@ -194,7 +189,16 @@ def _short(value: Any) -> str:
 
 def jsonl(path: Path) -> Log:
     """Read JSON lines from any tool; model and benchmark are named after the file."""
-    return Log(path, path.stem, path.stem, _lines(path), JSONL, strict=True)
+    names = {
+        "response": ("response", "output", "completion", "generation"),
+        "gold": ("gold", "answer", "target", "ground_truth"),
+        "id": ("id", "item_id", "doc_id", "problem_id"),
+        "sample": ("sample", "epoch"),
+        "problem": ("problem", "question", "input"),
+        "prompt": ("prompt",),
+        "correct": ("correct", "is_correct", "tool_correct", "label"),
+    }
+    return Log(path, path.stem, path.stem, _lines(path), names, strict=True)
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -206,43 +210,56 @@ def _parsed(text: str, where: str) -> Any:
     return parse_json(text, where)
 
 
+def _content(path: Path) -> str:
+    if tool := {".gz": "gunzip", ".bz2": "bunzip2", ".xz": "unxz", ".zst": "unzstd"}.get(path.suffix):
+        raise ConfigError(f"{path}: is compressed; type: {tool} --keep {quote(str(path))}, and adopt the new file")
+    return read_text(path, "the log")
+
+
 def _lines(path: Path) -> list[tuple[str, Row]]:
-    rows = list[tuple[str, Row]]()
-    for number, line in enumerate(read_text(path, "the log").split("\n"), 1):
-        if line.strip():
-            row = _parsed(line, f"{path}: line {number} of the log")
-            if not isinstance(row, dict):
-                raise CorruptInputError(f"{path}: line {number} of the log must be an object")
-            rows.append((f"{path}: row {len(rows) + 1}", row))
-    return rows
+    numbered = [(number, line) for number, line in enumerate(_content(path).split("\n"), 1) if line.strip()]
+    rows = [_parsed(line, f"{path}: line {number} of the log") for number, line in numbered]
+    if wrong := [place for place, row in enumerate(rows) if not isinstance(row, dict)]:
+        raise CorruptInputError(f"{path}: line {numbered[wrong[0]][0]} of the log must be an object")
+    return [(f"{path}: row {number}", row) for number, row in enumerate(rows, 1)]
 
 
 def lm_eval(path: Path) -> Log:
     """Read `<model>/samples_<task>_<date>.jsonl`, which `--log_samples` writes (lm_eval/loggers/evaluation_tracker.py);
-    the responses are those before lm-eval's filters.
-    """
+    the responses are those before lm-eval's filters."""
     name = re.fullmatch(r"samples_(.+?)(?:_(\d{4}-\d\d-\d\dT[\d.-]+))?", path.stem)
+    results = path.with_name(f"results_{name[2]}.json") if name else path
+    recorded = _parsed(_content(results), f"{results}: results of lm-eval") if name and results.is_file() else {}
+    recorded = recorded if isinstance(recorded, dict) else {}
+    model = recorded.get("model_name")
+    prompt = "arguments.gen_args_0.arg_0"
+    names = {
+        "response": ("resps.0",),
+        "gold": ("target",),
+        "id": ("doc_id",),
+        "problem": ("doc.problem", "doc.question", "doc.Problem", "doc.Question", prompt),
+        "prompt": (prompt,),
+    }
+
+    def metrics(row: Row) -> Sequence[str]:
+        listed = row.get("metrics")
+        return [each for each in listed if isinstance(each, str) and each in row] if isinstance(listed, list) else ()
+
+    model = model if isinstance(model, str) and model else path.absolute().parent.name
     task = name[1] if name else path.stem
-    results, recorded = path.with_name(f"results_{name[2]}.json" if name else path.name), {}
-    if name and results.is_file():
-        recorded = _parsed(read_text(results, "results of lm-eval"), f"{results}: results of lm-eval")
-    model, asked, there = (
-        _value(recorded, field) for field in ("model_name", f"n-samples.{task}.effective", f"n-samples.{task}.original")
-    )
+    asked, there = (_value(recorded, f"n-samples.{task}.{part}") for part in ("effective", "original"))
     partial = f"{asked} of {there} problems" if isinstance(asked, int) and asked != there else ""
-    rows = _lines(path)
-    metrics = rows[0][1].get("metrics") if rows else None
-    verdicts = [name for name in metrics if isinstance(name, str)] if isinstance(metrics, list) else ()
-    model = str(model or path.absolute().parent.name)
-    return Log(path, model, task, rows, LM_EVAL | {"correct": verdicts}, partial=partial)
+    return Log(path, model, task, _lines(path), names, metrics, partial=partial)
 
 
 def inspect(path: Path) -> Log:
-    """Read a .json log of one task and model (inspect_ai/log/_recorders); CorruptInputError for an unfinished run.
-
-    Another kind of log becomes one by `inspect log convert --to json --output-dir DIR LOG`.
-    """
-    log = _parsed(read_text(path, "the log"), f"{path}: log of inspect")
+    """Read a .json log of one task and model (inspect_ai/log/_recorders). CorruptInputError for an unfinished run."""
+    if path.suffix == ".eval":
+        raise ConfigError(
+            f"{path}: only a .json log is read here; type: inspect log convert --to json --output-dir DIR "
+            f"{quote(str(path))}"
+        )
+    log = _parsed(_content(path), f"{path}: log of inspect")
     run, samples = (log.get("eval"), log.get("samples")) if isinstance(log, dict) else (None, None)
     if not isinstance(run, dict) or not isinstance(samples, list) or not all(isinstance(s, dict) for s in samples):
         raise CorruptInputError(f"{path}: not a finished log of inspect (eval and samples are missing)")
@@ -255,13 +272,20 @@ def inspect(path: Path) -> Log:
                 f"{where}: error: {_short(_value(sample, 'error.message'))}, the response is incomplete; "
                 "type inspect eval-retry LOG and adopt the new log"
             )
-    scores = samples[0].get("scores") if samples else None
-    names = INSPECT | {"correct": [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()}
-    problems = {_short(sample.get("id")) for sample in samples}
-    found = (len(problems), "eval.dataset.samples"), (len(samples), "results.total_samples")
-    given = [(count, there) for count, name in found if isinstance(there := _value(log, name), int)]
+    fields = {"response": "output.completion", "gold": "target", "id": "id", "sample": "epoch", "problem": "input"}
+    names = {role: (name,) for role, name in fields.items()} | {"prompt": ("input",)}
+
+    def scorers(row: Row) -> Sequence[str]:
+        scores = row.get("scores")
+        return [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
+
+    found = {
+        "eval.dataset.samples": len({_short(one.get("id")) for one in samples}),
+        "results.total_samples": len(samples),
+    }
+    given = [(count, there) for name, count in found.items() if isinstance(there := _value(log, name), int)]
     partial = next((f"{count} of {there} samples" for count, there in given if count < there), "")
-    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, partial=partial)
+    return Log(path, str(run.get("model")), str(run.get("task")), rows, names, scorers, partial=partial)
 
 
 FORMATS: Mapping[str, Callable[[Path], Log]] = {"lm-eval": lm_eval, "inspect": inspect, "jsonl": jsonl}

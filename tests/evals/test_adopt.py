@@ -132,6 +132,11 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     "fewer verdicts": (lines([ROWS[0] | {"response": ["1", "2"], "correct": [True]}]), "1 verdicts on 2 responses"),
     "no text": (lines([ROWS[0] | {"response": None}]), "response must be text, got null; set --fields response=FIELD"),
     "infinite": (lines([ROWS[0] | {"gold": math.inf}]), 'row 1: gold: .*"Infinity"'),
+    "a verdict that is not a number": (lines([ROWS[0] | {"correct": math.nan}]), "row 1: correct: .*not a number"),
+    "messages": (
+        lines([ROWS[0] | {"response": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "2"}]}]),
+        r"set --fields response=response\.1\.content$",
+    ),
 }
 
 
@@ -189,7 +194,8 @@ def test_inspects_own_log_and_what_a_tool_left_out(
     # of a run that tolerates errors (fail_on_error): an empty response there is not an answer of the model
     failed = [document["samples"][0], document["samples"][1] | {"error": {"message": "out of memory"}}]
     for name, content, said in (
-        ("archive.eval", b"PK\x03\xff", "archive.eval: the log is not UTF-8 text"),
+        ("archive.eval", b"PK\x03\xff", "archive.eval: only a .json log .* inspect log convert --to json"),
+        ("log.json.gz", b"\x1f\x8b", r"is compressed; type: gunzip --keep .*log\.json\.gz, and"),
         ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
         ("stopped.json", lines([document | {"status": "cancelled"}]), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "not a finished log of inspect"),

@@ -184,10 +184,10 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server: Server, drawn: Drawn, tmp_path: Path
 ) -> None:
     """Kept of an unfinished benchmark, of a finished one, and of another benchmark in the folder."""
-    one, other = (
-        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}"}]}).encode())
-        for name in ("one", "two")
-    )
+    one, other, late = (
+        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}", "created": at}]}).encode())
+        for name, at in (("one", int(time.time())), ("two", int(time.time())), ("one", 5))
+    )  # vLLM: created at the time of the request
     server.pages["/v1/models"] = one
     server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
@@ -195,14 +195,19 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server.answer = echo
     for key, kept in ((GREEDY, "the 20 responses in .*jsonl"), (GREEDY, "the responses"), (SAMPLED, "the responses")):
         server.pages["/v1/models"], count = other, len(server.asked)
-        with pytest.raises(ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* has '/models/one'"):
+        with pytest.raises(
+            ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* '/models/one' \(seen 20"
+        ):
             drawn(tmp_path, key, limit=30)
         assert len(server.asked) == count
         server.pages["/v1/models"] = one
         drawn(tmp_path, limit=30)
-    assert json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"] == {
-        "root": "/models/one"
-    }
+    entry = json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"]
+    assert entry == {"id": NAME, "root": "/models/one", "at": entry["at"]}
+    server.pages["/v1/models"] = late
+    drawn(tmp_path / "late", limit=2)
+    entry = json.loads((tmp_path / "late/samples.json").read_text())["benchmarks"][GREEDY]["served"]
+    assert entry["created"] == 5
     server.pages["/v1/models"] = 404, {}, b""  # nothing is known, as before
     drawn(tmp_path, limit=30)
 
