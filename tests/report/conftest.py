@@ -92,6 +92,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def call(main: Callable[[], int | None], *arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
+        monkeypatch.delenv("COLUMNS", raising=False)  # pytest may set it: nothing is wrapped outside of a terminal
         with pytest.raises(SystemExit) as ended:
             errors.run(main)
         out, err = capsys.readouterr()

@@ -103,7 +103,7 @@ def test_own_models_and_benchmarks_are_planned_by_their_names(tmp_path: Path) ->
     assert made.config["evaluation"]["benchmarks"] == ["sums", "syn_mix3"]
     assert made.drawn() == {"samples": 2, "prompt": "none"}
     assert made.benchmark_data == tmp_path / "own/data", "another tree may have other problems of this name"
-    assert planned(tmp_path).benchmark_data == Path("results/cache/benchmarks")
+    assert planned(tmp_path).benchmark_data == tmp_path / "cache/benchmarks"
     base = made.base("My-model", 1)
     save_tiny(folder, seed=1)
     registry._OWN.clear()
