@@ -141,10 +141,9 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
     heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed", "verdict")
     out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
     out += [*markdown_table(heads, table, "---:"), ""]
-    out += ["needed: clean models, with as many seeds each as here; without clean models: seeds"]
-    return "\n".join(
-        [*out, f"verdict: on rewards and scores, by docs/claims.md with a margin of {100 * MARGIN:g} points"]
-    )
+    out += ["needed: clean models, with as many seeds each as here; without clean models: seeds", ""]
+    out += [f"verdict: on rewards and scores, by docs/claims.md with a margin of {100 * MARGIN:g} points"]
+    return "\n".join(out)
 
 
 def _name(line: Mapping[str, Any]) -> str:
