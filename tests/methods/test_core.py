@@ -20,27 +20,14 @@ from methods.diagnostics import check_unchanged
 from methods.options import READINGS
 from methods.parts.entropy import logp_and_entropy
 from tests.methods import methods_page
-from tests.methods.batches import variants
+from tests.methods.batches import random_fields, variants
 
 
 def fields(**changes: Any) -> dict[str, Any]:
-    """Two prompts x two responses, up to three tokens; padding is zero."""
-    mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.bool)
-    draw = torch.Generator().manual_seed(5)
-    noise = [torch.randn(4, 3, generator=draw, dtype=torch.float64) * mask for _ in range(5)]
-    given = {
-        "logp": (noise[0] - 1).clamp(max=0.0),
-        "old_logp": (noise[0] - 1 + 0.2 * noise[1]).clamp(max=0.0),
-        "advantage": torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64),
-        "mask": mask,
-        "group": torch.tensor([0, 0, 1, 1]),
-        "entropy": noise[2].abs(),
-        "old_entropy": noise[3].abs(),
-        "ref_logp": (noise[4] - 1).clamp(max=0.0),
-        "sampling_logp": (noise[0] - 1 + 0.2 * noise[4]).clamp(max=0.0),
-        "max_tokens": 3,
-    }
-    return given | changes
+    """Two prompts x two responses of 3, 2, 1 and 3 tokens."""
+    drawn = random_fields(37, groups=2, per_group=2, longest=3)
+    cut = {name: x[:, :3] if x.ndim > 1 else x for name, x in drawn.items()}
+    return cut | {"group": torch.tensor([0, 0, 1, 1]), "max_tokens": 3} | changes
 
 
 def whole(logp: torch.Tensor, **more: Any) -> Batch:
@@ -175,7 +162,7 @@ def test_the_page_of_methods_is_up_to_date() -> None:
 # ---- bad input ----
 
 
-GOOD = fields(full_logp=torch.zeros(4, 3, 5), old_full_logp=torch.zeros(4, 3, 5))
+GOOD = fields()
 TOKENS = ("old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask")
 CONSTANT = ("old_logp", "old_entropy", "ref_logp", "sampling_logp", "advantage", "old_full_logp")
 
@@ -330,16 +317,6 @@ def test_the_samplers_diagnostics_by_hand() -> None:
     assert catalog.parse("grpo").diagnostics(batch.rows(slice(0, 1)))["sampling_correlation"] == pytest.approx(1.0)
     constant = dataclasses.replace(batch, old_logp=torch.zeros_like(old))
     assert catalog.parse("grpo").diagnostics(constant)["sampling_correlation"] is None
-
-
-def test_a_correction_is_an_option_of_every_method_and_off_in_none_of_their_records() -> None:
-    for key in catalog.entries():
-        plain, corrected = catalog.parse(key), catalog.parse(f"{key}+correction=tis")
-        assert plain.parts.correction is None, key
-        assert not any("correction" in name for name in (*plain.params, *plain.readings, *plain.needs)), key
-        assert corrected.key == f"{key}+correction=tis"
-        assert not any("rejection" in name for name in corrected.params), key
-        assert corrected.needs == plain.needs | {"sampling_logp"}, key
 
 
 # ---- chunked entropies ----

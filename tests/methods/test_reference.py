@@ -71,27 +71,6 @@ def advantage_equals(text: str) -> None:
     assert torch.allclose(catalog.parse(text).advantage(reward, group, lengths), wanted, rtol=4e-15, atol=4e-16)
 
 
-def the_option_changes_something(text: str) -> None:
-    """An option that nothing reads would pass every comparison above."""
-    key, *changes = text.split("+")
-    if not changes:
-        return
-    methods = [catalog.parse(t) for t in (key, text)]
-    reward, group = torch.tensor([0.0, 1.0, 1.0, 0.5, 1.0, 1.0]).double(), torch.tensor([0, 0, 1, 1, 2, 2])
-    a, b = (method.advantage(reward, group, torch.ones(6)) for method in methods)
-    if not torch.equal(a, b):
-        return
-    for seed in range(8):  # a method that trains on few tokens rarely meets such a ratio
-        fields = random_fields(seed, drift=1.2, groups=4)
-        fields["old_logp"] = fields["old_logp"] - 3.0 * (torch.arange(12) % 3 == 0)[:, None]  # ratios beyond 10
-        fields["logp"] = fields["logp"] - 3.0 * (torch.arange(12) % 3 == 1)[:, None]  # and a k3 beyond 10
-        totals = {} if "agg-scope=group" in changes else {"tokens": 100, "sequences": 30}
-        x, y = (evaluate(method, fields, **totals) for method in methods)
-        if x[0] != y[0] or not torch.equal(x[1]["logp"], y[1]["logp"]):
-            return
-    raise AssertionError(f"{'+'.join(changes)} changes neither loss nor gradient nor advantage of {key}")
-
-
 # ---- the tests: every variant of one method in each ----
 
 
@@ -112,5 +91,4 @@ def test_every_variant_equals_the_reference(key: str) -> None:
         loss_and_gradient_equal,
         loss_of_a_micro_batch_equals,
         advantage_equals,
-        the_option_changes_something,
     )
