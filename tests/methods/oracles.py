@@ -4,7 +4,7 @@ Neither is trusted blindly; what each does by default and we do not want is swit
 verl's `vanilla` clips A < 0 a second time at ratio 3 (`dual_clip`), its cov losses take their fractions from
 `PolicyLossConfig` whose defaults are not the papers', `gspo` honours the reducer only since 0.9.1; TRL's cispo bound is
 absolute, its KL goes to the initial model and is multiplied by the ratio unless `use_bias_correction_kl` is off, its
-token normaliser spans the generation batch. Its loss is a private call: `test_oracles.py` pins it.
+token normaliser spans the generation batch. Its loss is a private call: `test_names.py` pins it.
 """
 
 import inspect
@@ -110,7 +110,7 @@ def verl_correction(
 def trl_correction(fields: Fields, mask: Tensor, mode: str, clip_max: float | None, clip_min: float | None) -> Tensor:
     """TRL's importance sampling ratio, (B, T) or (B, 1): the lines of its sampling that compute it, run as they are.
 
-    They stand in the middle of a function that samples. `test_oracles.py` pins the names that they read.
+    They stand in the middle of a function that samples. `test_names.py` pins the names that they read.
     """
     from trl.trainer.grpo_trainer import GRPOTrainer
 
