@@ -30,12 +30,10 @@ LEAVES = ("logp", "entropy", "full_logp")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
 SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
 # several options at once, as a method's source or another framework has them
-GSPO_BOUNDS = "low=0.0003+high=0.0004"
 LABELLED = {
-    **{key: [f"{key}+{GSPO_BOUNDS}"] for key in ("gspo", "tepo", "tepo_nokl", "tepo_seqsum", "prefix_is")},
+    "gspo": ["gspo+low=0.0003+high=0.0004"],
     **{key: [f"{key}+low=0.2+high=0.28"] for key in ("clip_cov", "kl_cov")},
-    "cispo": ["cispo+low=10+high=0.2", "cispo+low=0.2", "cispo+high=3"],
-    "gmpo": ["gmpo+low=0.2+high=0.2"],
+    "cispo": ["cispo+low=10+high=0.2", "cispo+high=3"],
     **{key: [f"{key}+cap=3", f"{key}+cap=none"] for key in ("dppo_tv", "dppo_kl")},
 }
 NUMBER = re.compile(r"(?<![\w.])\d[\w.+-]*")

@@ -236,7 +236,3 @@ def trl(
         inputs["importance_sampling_ratio"] = trl_correction(fields, mask, mode, clip_max, clip_min)
     trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer, "RLOOTrainer": RLOOTrainer}
     return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), logp)
-
-
-def trl_rloo(fields: Fields) -> Answer:
-    return trl(fields, loss_type="", high=0.2, trainer_class="RLOOTrainer")

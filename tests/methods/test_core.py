@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import check_unchanged
 from methods.options import READINGS
+from methods.parts import Terms, masks
 from methods.parts.entropy import logp_and_entropy
 from tests.methods import methods_page
 from tests.methods.batches import random_fields, variants
@@ -393,7 +395,28 @@ def test_rounding_that_would_fill_the_mask_ends_a_run() -> None:
         assert check_unchanged(catalog.parse(key).parts, rounded(1.0)) is None
 
 
-def test_the_tolerance_follows_the_precision_of_the_passes_not_the_dtype_of_the_entropies() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "precision", "change", "inside"),
+    [
+        (torch.float64, None, 1e-12, True),
+        (torch.float32, None, 5e-7, False),  # rounding of two passes over the same state
+        (torch.float32, "bfloat16", 5e-7, False),  # of passes in bfloat16 in the same micro-batch, which repeat
+        (torch.float32, "bfloat16", 5e-6, True),
+    ],
+)
+def test_the_tolerance_of_the_entropy_change_follows_the_dtype_and_the_passes(
+    dtype: torch.dtype, precision: str | None, change: float, inside: bool
+) -> None:
+    """At Qwen2.5-7B's width one AdamW step at the paper's rate, 5e-7, moves entropies by 1e-6 to 1e-5 nats.
+
+    With a tolerance of 1e-3 none would count as moved, and TEPO's KL would act on no token without anybody being told.
+    """
+    before = torch.zeros(2, 3, dtype=dtype)
+    batch = whole(before - 1, entropy=before - change, old_entropy=before, precision=precision)
+    assert catalog.parse("tepo").diagnostics(batch)["mask_fraction"] == float(inside)
+
+
+def test_entropies_of_passes_in_half_precision_have_no_default_tolerance() -> None:
     """Float32 entropies of a float16 pass have no default; those of a float32 pass have one."""
     catalog.parse("tepo").loss(rounded(0.0, None))
     with pytest.raises(ConfigError, match=r"no default for entropies in torch.float32 of passes in float16"):
@@ -420,3 +443,16 @@ def test_states_and_tokens_that_do_not_belong_together(changes: dict[str, Any], 
     logp_and_entropy(**HEAD)
     with refused(*words):
         logp_and_entropy(**HEAD | changes)
+
+
+def test_the_share_of_top_entropy_tokens_is_exact_arithmetic() -> None:
+    """The rounding in `masks.top_entropy`: (1 - 0.2) * 10 may come out above 8, and a token more would be lost."""
+    parts = catalog.parse("top_entropy").parts
+    for tokens in (*range(1, 61), 199):
+        entropy = torch.randperm(tokens, generator=torch.Generator().manual_seed(tokens)).double()[None]
+        terms = Terms(whole(-torch.ones_like(entropy), entropy=entropy), parts)
+        for share in (Fraction(n, 20) for n in range(1, 21)):
+            wanted = tokens - math.ceil((1 - share) * (tokens - 1))
+            chosen = masks.top_entropy(share=float(share))(terms)
+            assert int(chosen.sum()) == wanted, (tokens, share)
+            assert bool((entropy[chosen] >= tokens - wanted).all())

@@ -1,21 +1,15 @@
 """How far an update moves the policy, and which loggers a trainer gets."""
 
-import inspect
 import math
 import os
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from core.errors import ConfigError
-from core.provenance import ROOT
-from methods import adapters, catalog
+from methods import adapters
 from methods.adapters.verl.config import overrides
-from methods.batch import Batch
-from methods.parts import Terms, masks
 from methods.training import movement
 from methods.training.movement import KL, NOTHING_TRAINED, Update, divergences
 from methods.training.spec import check
@@ -114,36 +108,3 @@ def test_the_multiple_reaches_the_target(power: float, scale: float, least: floa
 
     movement.move([parameter], [start], moved, 0.02)
     assert moved() == pytest.approx(0.02, rel=movement.TOLERANCE)
-
-
-def test_both_trainers_have_the_moments_that_torch_has() -> None:
-    """The lineage's scripts name no betas (R27), which leaves verl's, and verl's are torch's."""
-    from trl import GRPOConfig
-    from verl.workers.config import FSDPOptimizerConfig
-
-    from methods.adapters import verl
-    from methods.adapters.trl import arguments
-
-    betas = inspect.signature(torch.optim.AdamW).parameters["betas"].default
-    method = catalog.parse("grpo")
-    spec = check(worlds.spec(ROOT, method="grpo"))
-    given = arguments(spec, method, ROOT)
-    fields = GRPOConfig.__dataclass_fields__
-    assert tuple(given.get(name, fields[name].default) for name in ("adam_beta1", "adam_beta2")) == betas
-    keys = yaml.safe_load((ROOT / verl.__file__).with_name("config.yaml").read_text(encoding="utf-8"))
-    ours = keys["actor_rollout_ref"]["actor"]["optim"].get("betas", FSDPOptimizerConfig(lr=1e-6).betas)
-    assert tuple(ours) == betas
-
-
-def test_the_share_of_top_entropy_tokens_is_exact_arithmetic() -> None:
-    """The rounding in `masks.top_entropy`: (1 - 0.2) * 10 may come out above 8, and a token more would be lost."""
-    parts = catalog.parse("top_entropy").parts
-    for tokens in (*range(1, 61), 199):
-        entropy = torch.randperm(tokens, generator=torch.Generator().manual_seed(tokens)).double()[None]
-        x = -torch.ones_like(entropy)
-        batch = Batch(logp=x, old_logp=x, advantage=x[:, 0], mask=x < 0, group=torch.zeros(1).long(), entropy=entropy)
-        for share in (Fraction(n, 20) for n in range(1, 21)):
-            wanted = tokens - math.ceil((1 - share) * (tokens - 1))
-            chosen = masks.top_entropy(share=float(share))(Terms(batch, parts))
-            assert int(chosen.sum()) == wanted, (tokens, share)
-            assert bool((entropy[chosen] >= tokens - wanted).all())

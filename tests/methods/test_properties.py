@@ -72,9 +72,10 @@ def a_micro_batch_without_a_token_adds_nothing(method: Method, fields: Fields) -
     assert set(method.diagnostics(batch_of(method, empty)).values()) == {None}
 
 
-def global_random_state_is_left_alone(method: Method, fields: Fields) -> None:
+def no_state_is_kept(method: Method, fields: Fields) -> None:
+    """Neither torch's generator nor memory between two calls: a resumed run would go on to other numbers."""
     before = torch.get_rng_state()
-    evaluate(method, fields)
+    method.check_repeatable(batch_of(method, fields))
     method.diagnostics(batch_of(method, fields))
     assert torch.equal(before, torch.get_rng_state())
 
@@ -89,7 +90,7 @@ def diagnostics_are_the_same_finite_numbers(method: Method, fields: Fields) -> N
 PROPERTIES: tuple[Callable[[Method, Fields], None], ...] = (
     padding_content_is_irrelevant,
     a_micro_batch_without_a_token_adds_nothing,
-    global_random_state_is_left_alone,
+    no_state_is_kept,
     diagnostics_are_the_same_finite_numbers,
 )
 
@@ -251,53 +252,22 @@ def test_every_shape_has_every_property(key: str) -> None:
     )
 
 
-# ---- the masked penalty, the covariance methods ----
+# ---- the masked penalty ----
 
 
-@pytest.mark.parametrize("d", [-200.0, 200.0])  # in float32 exp is infinite from 88.7 on
+@pytest.mark.parametrize("far", ["logp", "old_logp ref_logp"])  # in float32 exp is infinite from 88.7 on
 @pytest.mark.parametrize(
     ("key", "estimator"), [("tepo", "k3"), ("tepo", "k3_is"), ("tepo_kl_neg", "k3_is"), ("tepo+kl-anchor=ref", "k3_is")]
 )
-def test_a_token_outside_the_mask_pays_nothing_however_far_it_is(key: str, estimator: str, d: float) -> None:
+def test_a_token_outside_the_mask_pays_nothing_however_far_it_is(key: str, estimator: str, far: str) -> None:
     method = catalog.parse(f"{key}+beta=0.5+kl-estimator={estimator}")
     fields = random_fields(106, dtype=torch.float32)
     mask = method.parts.penalties[0].settings["mask"](Terms(batch_of(method, fields), method.parts))
-    row, column = (fields["mask"] & ~mask).nonzero()[0].tolist()
+    outside = (fields["mask"] & ~mask).nonzero()[0]
     for name in ("logp", "old_logp", "ref_logp"):
-        fields[name] = fields[name].clone()
-        fields[name][row, column] = -1.0
-    fields["logp" if d < 0 else "old_logp"][row, column] = -1.0 - abs(d)
-    if "ref" in key and d > 0:
-        fields["ref_logp"][row, column] = -1.0 - d
+        fields[name] = fields[name].index_put(tuple(outside), torch.tensor(-201.0 if name in far.split() else -1.0))
     wide = {n: x.double() if x.is_floating_point() else x for n, x in fields.items()}
     assert_same(evaluate(method, fields), evaluate(method, wide), torch.float32)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "precision", "change", "inside"),
-    [
-        (torch.float64, None, 1e-12, True),
-        (torch.float32, None, 5e-7, False),  # rounding of two passes over the same state
-        (torch.float32, "bfloat16", 5e-7, False),  # of passes in bfloat16 in the same micro-batch, which repeat
-        (torch.float32, "bfloat16", 5e-6, True),
-    ],
-)
-def test_the_tolerance_of_the_entropy_change_follows_the_dtype_and_the_passes(
-    dtype: torch.dtype, precision: str | None, change: float, inside: bool
-) -> None:
-    """At Qwen2.5-7B's width one AdamW step at the paper's rate, 5e-7, moves entropies by 1e-6 to 1e-5 nats.
-
-    With a tolerance of 1e-3 none would count as moved, and TEPO's KL would act on no token without anybody being told.
-    """
-    fields = {n: v.to(dtype) if v.is_floating_point() else v for n, v in FAR.items()}
-    fields |= {
-        "old_entropy": torch.zeros_like(fields["entropy"]),
-        "entropy": torch.full_like(fields["entropy"], -change),
-    }
-    batch = batch_of(catalog.parse("tepo"), fields, precision=precision)
-    share = catalog.parse("tepo").diagnostics(batch)["mask_fraction"]
-    positive = ((fields["advantage"] > 0)[:, None] & fields["mask"]).sum() / fields["mask"].sum()
-    assert share == pytest.approx(float(positive) if inside else 0.0)
 
 
 # ---- diagnostics ----

@@ -17,7 +17,6 @@ from methods.parts import Part
 from methods.train import StopRequest, execute
 from methods.training import rollouts, run_folder
 from tests.adapters import worlds
-from tests.methods.batches import batch_of, random_fields
 
 SMALL = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 4}
 Train = Callable[..., int]
@@ -137,12 +136,6 @@ def test_a_method_with_memory_is_refused_at_the_first_update(
     monkeypatch.setattr(catalog, "parse", lambda _: method)
     with pytest.raises(ConfigError, match=rf"^mine: the {what} of the same input differs between two calls: [^\n]*$"):
         train(tmp_path / "run", "grpo", filter="none")
-
-
-def test_no_method_of_the_catalog_has_memory() -> None:
-    for key in catalog.entries():
-        method = catalog.parse(key)
-        method.check_repeatable(batch_of(method, random_fields(1)))
 
 
 # ---- a folder that holds another run; a checkout that changes ----
