@@ -143,13 +143,22 @@ def other(name: str, default: Any) -> float:
     return 0.5 * float(default) if default else 0.3
 
 
-def changes(key: str) -> tuple[str, ...]:
-    """`key+option=word`, `key+option=number`: one thing changed, everything once."""
-    texts = list(LABELLED.get(key, ()))
+def changes(key: str) -> list[str]:
+    """`key+option=word`, `key+option=number`: one thing changed, everything once, as far as the method takes it."""
+    texts = LABELLED.get(key, [])[:]
     for option in catalog.entries()[key].options:
         values = option.choices or (f"{other(option.name, option.default):g}",)
         texts += [f"{key}+{option.name}={value}" for value in values]
-    return tuple(dict.fromkeys(texts))
+    return [text for text in dict.fromkeys(texts) if not refused(text)]
+
+
+def refused(text: str) -> bool:
+    """Whether the catalog refuses it: a value that this method does not take."""
+    try:
+        catalog.parse(text)
+    except ConfigError:
+        return True
+    return False
 
 
 def corrections() -> tuple[str, ...]:
@@ -178,34 +187,23 @@ def corrected() -> tuple[str, ...]:
     return tuple(f"{key}+correction=tis" for key in catalog.entries() if key not in ("grpo", "gspo"))
 
 
-def refused(text: str) -> bool:
-    """Whether the catalog refuses it: a value that this method does not take."""
-    try:
-        catalog.parse(text)
-    except ConfigError:
-        return True
-    return False
-
-
 @cache
 def variants() -> tuple[str, ...]:
     """Every method at its defaults and with one thing changed, each resolved method once."""
+    texts = [text for key in catalog.entries() for text in (key, *changes(key))]
     by_key: dict[str, str] = {}
-    for key in catalog.entries():
-        for text in (key, *changes(key)):
-            if not refused(text):
-                by_key.setdefault(catalog.parse(text).key, text)
-    by_key |= {catalog.parse(text).key: text for text in corrections()}
+    for text in (*texts, *corrections()):
+        by_key.setdefault(catalog.parse(text).key, text)
     return tuple(by_key.values())
 
 
 @cache
 def shapes() -> tuple[str, ...]:
     """The variants whose parts differ in kind: numbers and the advantage's deviation leave a loss's structure alone."""
-    labels = {text: catalog.parse(text) for text in variants()}
     by_skeleton: dict[str, str] = {}
-    for text, method in labels.items():
-        parts = [NUMBER.sub("#", str(part)) for slot, part in method.parts.filled().items() if slot != "advantage"]
+    for text in variants():
+        filled = catalog.parse(text).parts.filled()
+        parts = [NUMBER.sub("#", str(part)) for slot, part in filled.items() if slot != "advantage"]
         by_skeleton.setdefault(" ".join([text.split("+")[0], *parts]), text)
     return tuple(by_skeleton.values())
 
@@ -216,22 +214,14 @@ def of_method(key: str, texts: Iterable[str]) -> list[str]:
 
 
 def check_each(texts: Iterable[str], *checks: Callable[[str], object]) -> None:
-    """Run every check on every text, and fail once with a line for each failure, which names the variant.
-
-    A test for each would cost more than most of these comparisons.
-    """
-    failures: list[str] = []
-    first: BaseException | None = None
+    """Run every check on every text; a test for each would cost more than most of these comparisons."""
     for text in texts:
         for check in checks:
             try:
                 check(text)
             except (Exception, pytest.fail.Exception) as error:
-                first = first or error
-                line, *_ = str(error).splitlines() or [type(error).__name__]
-                failures.append(f"{text}: {check.__name__}: {type(error).__name__}: {line}")
-    if failures:
-        raise AssertionError("\n".join(failures)) from first
+                error.add_note(f"{check.__name__}: {text}")
+                raise
 
 
 def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:

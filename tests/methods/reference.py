@@ -63,11 +63,11 @@ class Case:
 def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[str, Tensor]]:
     """The tokens of a batch, and the leaves (B, T) behind them; rows without a token vanish."""
     mask, leaves = fields["mask"], {n: fields[n].detach().clone().requires_grad_() for n in LEAVES}
-    given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}
+    given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}  # perhaps advantages
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
     names = ("logp", "old_logp", "ref_logp", "sampling_logp", "entropy", "old_entropy", "full_logp", "old_full_logp")
-    per_row = (fields[name][mask.any(1)][row] for name in ("advantage", "group"))
+    per_row = (given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group"))
     values = (*(given[name] for name in names), *per_row, row, lengths.tolist(), settings_of(text))
     return Case(*values, **more), leaves
 
@@ -127,21 +127,12 @@ def sequence_mean_token_mean(c: Case, x: Tensor) -> Tensor:
 
 
 # ---- importance weights (Table 5, rows 17 to 19) ----
-def token_ratio(c: Case) -> Tensor:
-    return c.d.exp()
-
-
-def sequence_ratio(c: Case) -> Tensor:
-    return (c.over_rows(c.d) / c.length).exp()
-
-
-def product_ratio(c: Case) -> Tensor:
-    """pi(y) / pi_old(y): the whole response as one action (2402.14740)."""
-    return c.over_rows(c.d).exp()
-
-
-def prefix_ratio(c: Case) -> Tensor:
-    return torch.cat([x.cumsum(0) / torch.arange(1, len(x) + 1) for x in c.d.split(c.lengths)]).exp()
+RATIOS: dict[str, Value] = {
+    "token": lambda c: c.d.exp(),
+    "sequence": lambda c: (c.over_rows(c.d) / c.length).exp(),
+    "product": lambda c: c.over_rows(c.d).exp(),  # the whole response as one action (2402.14740)
+    "prefix": lambda c: torch.cat([x.cumsum(0) / torch.arange(1, len(x) + 1) for x in c.d.split(c.lengths)]).exp(),
+}
 
 
 def own_token(c: Case, ratio: Tensor, share: Tensor | float = 1.0) -> Tensor:
@@ -154,7 +145,7 @@ def own_token(c: Case, ratio: Tensor, share: Tensor | float = 1.0) -> Tensor:
 
 def base_ratio(c: Case, default: str) -> Tensor:
     """Token or sequence ratio (reading panel-b-base), and line 21's gradient (R2)."""
-    ratio = {"token": token_ratio, "sequence": sequence_ratio}[c.get("ratio", default)](c)
+    ratio = RATIOS[c.get("ratio", default)](c)
     return own_token(c, ratio, c.length) if c.get("gradient") == "alg1_line21" else ratio
 
 
@@ -260,11 +251,6 @@ tepo_nokl = ratio_method("sequence", token_mean)  # Eq. 4 without its penalty
 tepo_seqsum = ratio_method("sequence", sequence_mean_token_sum)  # Panel D: mean over sequences of the sum over tokens
 
 
-def grpo_2024(c: Case) -> Tensor:
-    """2402.03300 eq. 3: mean over sequences of the mean over tokens, beta k3 to the reference inside."""
-    return penalised(c, clipped(c, token_ratio(c)), masked(c, "every"), sequence_mean_token_mean)
-
-
 def clip_cov(c: Case) -> Tensor:
     """2505.22617 eq. 10-12: max(int(r N), 1) tokens lose their term.
 
@@ -290,24 +276,20 @@ def entropy_adv(c: Case) -> Tensor:
     """2506.14758: A' = A + min(alpha sg[H], |A| / kappa) at every token."""
     entropy = c.old_entropy if c.get("entropy-of") == "old" else c.entropy.detach()
     a = c.advantage + (c.get("alpha") * entropy).minimum(c.advantage.abs() / c.get("kappa"))
-    return clipped(c, token_ratio(c), a)
-
-
-def cispo(c: Case) -> Tensor:
-    return weighted_log_likelihood(c, token_ratio(c), *bounds(c))
+    return clipped(c, RATIOS["token"](c), a)
 
 
 def prefix_is(c: Case) -> Tensor:
     """Table 5's prefix weight in the paper's clipped objective; reading prefix-grad (R8)."""
-    grad, w = c.get("prefix-grad", "through"), prefix_ratio(c)
+    grad, w = c.get("prefix-grad", "through"), RATIOS["prefix"](c)
     if grad == "stop":
         return weighted_log_likelihood(c, w, *bounds(c))
     return clipped(c, own_token(c, w) if grad == "own_token" else w)
 
 
-def tepo(tokens: str) -> Value:
+def tepo(tokens: str, ratio: str = "sequence", reduce: Reducer = token_mean) -> Value:
     """Eq. 4: 1/N sum (surrogate - beta KL M)."""
-    return lambda c: penalised(c, clipped(c, base_ratio(c, "sequence")), masked(c, tokens))
+    return lambda c: penalised(c, clipped(c, base_ratio(c, ratio)), masked(c, tokens), reduce)
 
 
 def tepo_entropy(coefficient: Value) -> Value:
@@ -329,7 +311,7 @@ def tepo_steer(c: Case) -> Tensor:
 def sapo(c: Case) -> Tensor:
     """4 / tau sigmoid(tau (r - 1)) A (2511.20347 eq. 5-6)."""
     tau = torch.full_like(c.old, c.get("tau-neg")).masked_fill(c.advantage > 0, c.get("tau-pos"))
-    return 4 / tau * (tau * (token_ratio(c) - 1)).sigmoid() * c.advantage
+    return 4 / tau * (tau * (RATIOS["token"](c) - 1)).sigmoid() * c.advantage
 
 
 def gmpo(c: Case) -> Tensor:
@@ -344,14 +326,14 @@ def dppo(kind: str) -> Value:
     def value(c: Case) -> Tensor:
         c = replace(c, old=c.sampler) if c.get("dppo-anchor") == "sampler" else c
         cap = math.inf if c.get("cap") is None else c.get("cap")
-        return trusted(c, kind) * weighted_log_likelihood(c, token_ratio(c), 0.0, cap)
+        return trusted(c, kind) * weighted_log_likelihood(c, RATIOS["token"](c), 0.0, cap)
 
     return value
 
 
 def vespo(c: Case) -> Tensor:
     """sg[phi(w)] A log pi, phi(w) = w^k e^(lambda (1 - w)) of the whole sequence's ratio (2602.10693)."""
-    w = product_ratio(c).detach().clamp(1e-8, math.exp(20))
+    w = RATIOS["product"](c).detach().clamp(1e-8, math.exp(20))
     k, decay = (
         torch.full_like(w, c.get(f"{name}-neg")).masked_fill(c.advantage >= 0, c.get(f"{name}-pos"))
         for name in ("k", "lambda")
@@ -367,7 +349,7 @@ def top_entropy(c: Case) -> Tensor:
     entropy = c.entropy.detach()
     place = (entropy[None, :] <= entropy[:, None]).sum(1) - 1
     chosen = place >= (1 - c.get("share")) * (len(entropy) - 1) - 1e-6
-    return chosen.double() * clipped(c, token_ratio(c))
+    return chosen.double() * clipped(c, RATIOS["token"](c))
 
 
 # ---- advantages ----
@@ -433,13 +415,16 @@ EVEN: Settings = {"low": 0.2, "high": 0.2}
 
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
-    "grpo_2024": Row(grpo_2024, {**EVEN, "beta": 0.04, "kl-anchor": "ref"}),
+    # 2402.03300 eq. 3: mean over sequences of the mean over tokens, beta k3 to the reference inside
+    "grpo_2024": Row(tepo("every", "token", sequence_mean_token_mean), {**EVEN, "beta": 0.04, "kl-anchor": "ref"}),
     "clip_cov": Row(clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}),
     "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
     "entropy_adv": Row(reduced(entropy_adv), {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
     "gpg": Row(reduced(lambda c: c.advantage * c.logp), advantage=centred),  # 2504.02546: no ratio
     "gspo": Row(gspo, HIGHER),
-    "cispo": Row(reduced(cispo), {"low": None, "high": 0.28}),
+    "cispo": Row(
+        reduced(lambda c: weighted_log_likelihood(c, RATIOS["token"](c), *bounds(c))), {"low": None, "high": 0.28}
+    ),
     "prefix_is": Row(reduced(prefix_is), HIGHER),
     "tepo_nokl": Row(tepo_nokl, HIGHER),
     "tepo": Row(tepo("positive"), {**HIGHER, "beta": 0.001}),
@@ -469,7 +454,7 @@ LOSSES: dict[str, Row] = {
     "rloo": Row(grpo, EVEN, advantage=leave_one_out),
     # 2402.14740 with TRL's clip: one term per response
     "rloo_sequence": Row(
-        reduced(lambda c: clipped(c, product_ratio(c)), sequence_mean_token_mean), EVEN, advantage=leave_one_out
+        reduced(lambda c: clipped(c, RATIOS["product"](c)), sequence_mean_token_mean), EVEN, advantage=leave_one_out
     ),
     "maxrl": Row(grpo, EVEN, advantage=mean_scaled),
     "opo": Row(grpo, EVEN, advantage=by_length),

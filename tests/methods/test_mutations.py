@@ -20,7 +20,7 @@ from methods import catalog
 from methods.method import Method
 from methods.parts import Part, Terms, objective
 from tests.methods import test_properties, test_reference
-from tests.methods.batches import changes, refused, shapes
+from tests.methods.batches import changes, shapes
 
 Mutation = Callable[[Method], Method | None]
 WEIGHTED = ("weighted", "gamma_weighted")  # surrogates whose weight carries no gradient
@@ -233,7 +233,7 @@ def mutants(keys: tuple[str, ...]) -> Iterator[tuple[str, str, Method]]:
         for name, mutate in MUTATIONS.items():
             if (mutant := mutate(catalog.parse(key))) is not None:
                 yield key, name, mutant
-    pairs = [(key, text) for key in catalog.entries() for text in changes(key) if not refused(text)]
+    pairs = [(key, text) for key in catalog.entries() for text in changes(key)]
     pairs += [*permutations(catalog.entries(), 2), *permutations((*CORRECTED, TIS), 2)]  # one in the place of another
     for key, text in pairs:
         # with this bound the token that is drawn from our batches is the same

@@ -56,6 +56,12 @@ def loss_and_gradient_equal(text: str) -> None:
             raise AssertionError(f"{error}, on the batch of seed {seed}, {shape}") from error
 
 
+def loss_equals_with_an_advantage_for_each_token(text: str) -> None:
+    fields = random_fields(64, drift=0.8, holes=True)
+    advantage_BT = torch.randn(fields["mask"].shape, generator=torch.Generator().manual_seed(65), dtype=torch.float64)
+    compare(text, fields | {"advantage": advantage_BT.where(fields["mask"], float("nan"))})
+
+
 def loss_of_a_micro_batch_equals(text: str) -> None:
     if "agg-scope=group" not in text:  # that needs its groups' totals
         compare(text, random_fields(6), tokens=101, sequences=23)
@@ -89,6 +95,7 @@ def test_every_variant_equals_the_reference(key: str) -> None:
     check_each(
         batches.of_method(key, VARIANTS),
         loss_and_gradient_equal,
+        loss_equals_with_an_advantage_for_each_token,
         loss_of_a_micro_batch_equals,
         advantage_equals,
     )
