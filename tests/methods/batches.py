@@ -182,11 +182,6 @@ def corrections() -> tuple[str, ...]:
     return (*some, *(f"{key}+correction=tis+correction-on=objective" for key in ("tepo", "kl_cov", "tepo_maxent")))
 
 
-def corrected() -> tuple[str, ...]:
-    """Each method with one correction, as far as `corrections` does not have it."""
-    return tuple(f"{key}+correction=tis" for key in catalog.entries() if key not in ("grpo", "gspo"))
-
-
 @cache
 def variants() -> tuple[str, ...]:
     """Every method at its defaults and with one thing changed, each resolved method once."""

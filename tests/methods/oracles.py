@@ -50,6 +50,7 @@ def verl(
     totals: `batch_num_tokens` / `global_batch_size` when `fields` is one micro-batch of a larger minibatch.
     correction: `rollout_is`, `rollout_rs` and their thresholds, as in `algorithm.rollout_correction`.
     """
+    from verl.trainer.ppo import rollout_corr_helper as helper
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
     from verl.workers.config import ActorConfig
     from verl.workers.config.actor import PolicyLossConfig
@@ -70,7 +71,12 @@ def verl(
     config.global_batch_info.update({"loss_scale_factor": MAX_TOKENS} | (totals or {}))
     mask = fields["mask"].to(fields["logp"].dtype)
     advantage = fields["advantage"][:, None] * mask
-    weights, mask = verl_correction(fields, mask, **correction) if correction else (None, mask)
+    log_ratio, weights, given = fields["old_logp"] - fields["sampling_logp"], None, correction or {}
+    if (kind := given.get("rollout_is")) is not None:
+        bounds = given.get("rollout_is_threshold", 2.0)
+        weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, kind, bounds)
+    if (kind := given.get("rollout_rs")) is not None:
+        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, kind, given["rollout_rs_threshold"])
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
         old_log_prob=fields["old_logp"],
@@ -85,26 +91,6 @@ def verl(
         terms = kl_penalty(leaf, fields[anchor], kl)
         loss = loss + beta * agg_loss(terms, mask, reduce, **config.global_batch_info)
     return _answer(loss, leaf)
-
-
-def verl_correction(
-    fields: Fields,
-    mask: Tensor,
-    *,
-    rollout_is: str | None = None,
-    rollout_is_threshold: float | str = 2.0,
-    rollout_rs: str | None = None,
-    rollout_rs_threshold: str | None = None,
-) -> tuple[Tensor | None, Tensor]:
-    """verl's weights (B, T), None without `rollout_is`, and what its rejection leaves of the mask."""
-    from verl.trainer.ppo import rollout_corr_helper as helper
-
-    log_ratio, weights = fields["old_logp"] - fields["sampling_logp"], None
-    if rollout_is is not None:
-        weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, rollout_is, rollout_is_threshold)
-    if rollout_rs is not None:
-        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, rollout_rs, rollout_rs_threshold)
-    return weights, mask
 
 
 def trl_correction(fields: Fields, mask: Tensor, mode: str, clip_max: float | None, clip_min: float | None) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 
 from methods import catalog
 from methods.method import Method
-from methods.parts import Part, Terms, objective
+from methods.parts import Part, Terms
 from tests.methods import test_properties, test_reference
 from tests.methods.batches import changes, shapes
 
@@ -87,12 +87,6 @@ def on(slot: str, change: Callable[[Part], Part | None], but: tuple[str, ...] = 
     return mutate
 
 
-def other(slot: str, part: Part) -> Mutation:
-    """Another part in a slot, but where it is that part, where no ratio is, or where its gradient does not matter."""
-    same = (str(part), "prefix(gradient=stop)")
-    return on(slot, lambda old: None if str(old) in same else part, but=("none",))
-
-
 def without(method: Method, slot: str) -> Method | None:
     nothing = () if slot == "penalties" else None
     return with_parts(method, **{slot: nothing}) if getattr(method.parts, slot) else None
@@ -111,36 +105,8 @@ def against_advantage(mask: Part) -> Part:
     return seen_through(mask, lambda t: {"advantage": -t.advantage})
 
 
-def flip_penalty_mask(penalty: Part) -> Part | None:
-    mask = penalty.settings["mask"]
-    if mask.name in ("everywhere", "short_of_entropy"):
-        return None  # these two read no A
-    if mask.name == "misaligned" and mask.settings["dh"].name != "entropy_diff":
-        return None  # A dH < 0, and that dH is a multiple of A
-    return set_in(penalty, mask=against_advantage(mask))
-
-
-def everywhere_in(method: Method, change: Callable[[Part], Part]) -> Method | None:
-    """Every part changed; None where that changes nothing."""
-    slots: dict[str, Any] = {slot: change(part) for slot, part in method.parts.filled().items()}
-    changed = with_parts(method, penalties=tuple(slots.pop(s) for s in list(slots) if "penalty" in s), **slots)
-    return None if changed == method else changed
-
-
-def seeing(fields: dict[str, str]) -> Callable[[Part], Part]:
-    """The part, reading other fields of the batch in the place of its own."""
-
-    def change(t: Terms) -> dict[str, Any]:
-        return {"batch": replace(t.batch, **{name: getattr(t.batch, of).detach() for name, of in fields.items()})}
-
-    return lambda part: seen_through(part, change)
-
-
-def swapped(part: Part) -> Part | None:
-    s = part.settings
-    if s["action"] == "reject" and (s["cap"] or 0) * (s["floor"] or 0) == 1:
-        return None  # 1 / rho lies between the same bounds
-    return seeing({"old_logp": "sampling_logp", "sampling_logp": "old_logp"})(part)
+def correct_current(part: Part) -> Part:
+    return seen_through(part, lambda t: {"batch": replace(t.batch, old_logp=t.batch.logp.detach())})
 
 
 def one_group(part: Part) -> Part | None:
@@ -149,21 +115,22 @@ def one_group(part: Part) -> Part | None:
     return wrap(part, lambda f: lambda reward, group, lengths, **k: f(reward, group * 0, lengths, **k))
 
 
-def loosened(part: Part) -> Part:
-    inner = {n: loosened(v) for n, v in part.settings.items() if isinstance(v, Part)}
-    return replace(set_in(part, **inner), own_scope="token")
+def declared_splittable(method: Method) -> Method | None:
+    """Every part with the scope of a token."""
+
+    def loosened(part: Part) -> Part:
+        inner = {n: loosened(v) for n, v in part.settings.items() if isinstance(v, Part)}
+        return replace(set_in(part, **inner), own_scope="token")
+
+    slots: dict[str, Any] = {slot: loosened(part) for slot, part in method.parts.filled().items()}
+    penalties = tuple(slots.pop(slot) for slot in list(slots) if "penalty" in slot)
+    return None if method.scope == "token" else with_parts(method, penalties=penalties, **slots)
 
 
 MUTATIONS: dict[str, Mutation] = {
     "flip the sign of the objective": on("surrogate", negated),
     "flip the sign of the penalty": on_penalty(negated),
     "swap current and old in the ratio": on("ratio", negated, but=("none",)),
-    "reduce by token-mean": other("reduce", objective.token_mean(scope="minibatch")),
-    "reduce by sequence-mean-token-mean": other("reduce", objective.seq_mean_token_mean()),
-    "reduce by sequence-mean-token-sum": other("reduce", objective.seq_mean_token_sum()),
-    "use the token ratio": other("ratio", objective.token()),
-    "use the sequence ratio": other("ratio", objective.sequence()),
-    "use the prefix ratio": other("ratio", objective.prefix()),
     "divide by B x T, padding included": on(
         "reduce", lambda p: wrap(p, lambda f: lambda x, b, t, s: f(x, b, t, s) * b.tokens / b.mask.numel())
     ),
@@ -177,18 +144,13 @@ MUTATIONS: dict[str, Mutation] = {
     "drop the stop-gradient of the shape": on("shape", lambda p: None if p.settings.get("of") == "old" else live(p)),
     "drop the stop-gradient of the mask": on("mask", lambda p: live(p) if p.name == "steer" else None),
     "stop the penalty's gradient": on_penalty(stopped),
-    "multiply by the weight without a clip": on(
-        "surrogate", lambda _: objective.plain(), but=("plain", "log_likelihood")
-    ),
     "flip the sign of dH": on_penalty(flip_dh),
-    "flip the sign of A in the mask of the penalty": on_penalty(flip_penalty_mask),
     # |Omega| has no sign; the other reads no A
     "flip the sign of A in the mask of the surrogate": on("mask", against_advantage, but=("steer", "top_entropy")),
     **{f"drop the {slot}": partial(without, slot=slot) for slot in ("mask", "shape", "correction", "penalties")},
-    "swap trainer and sampler in the correction": on("correction", swapped),
-    "correct the current policy, not the old": on("correction", seeing({"old_logp": "logp"})),
+    "correct the current policy, not the old": on("correction", correct_current),
     "centre over the whole batch": on("advantage", one_group),
-    "declare nothing about splits": lambda m: None if m.scope == "token" else everywhere_in(m, loosened),
+    "declare nothing about splits": declared_splittable,
 }  # fmt: skip
 
 

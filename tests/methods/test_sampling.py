@@ -63,17 +63,13 @@ def prompts(count: int, samples: int) -> tuple[Any, Any]:
 def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]) -> Any:
     """`generate`'s tokens and log-probs, ours, and whether both left the generator in the same state."""
     asked = {"max_new_tokens": 24, "top_k": 0, **asked}
-    temperature, steps = asked.get("temperature", 1.0), []
-
-    def seen(input_ids: Any, scores: Any) -> Any:  # as `generate`'s logits processor
-        steps.append((scores / temperature).log_softmax(-1))
-        return scores
-
+    temperature = asked.get("temperature", 1.0)
     config = transformers.GenerationConfig(**asked, eos_token_id=ends, pad_token_id=PAD, bos_token_id=BOS)
     assert sampling.unsupported(model, config.to_diff_dict()) is None
     with torch.no_grad():
         torch.manual_seed(5)
-        out = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=[seen])
+        more = {"return_dict_in_generate": True, "output_logits": True}
+        out = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, **more)
         after = torch.random.get_rng_state()
         torch.manual_seed(5)
         ours = sampling.sample(
@@ -87,8 +83,8 @@ def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]
             temperature=temperature,
             top_p=asked.get("top_p", 1.0),
         )
-    tokens = out[:, ids.shape[1] :]
-    logp = torch.stack(steps, 1).gather(2, tokens[..., None])[..., 0]
+    tokens = out.sequences[:, ids.shape[1] :]
+    logp = (torch.stack(out.logits, 1) / temperature).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
     return tokens, logp, ours, torch.equal(after, torch.random.get_rng_state())
 
 
