@@ -235,12 +235,10 @@ def batch_of(method: Method, fields: Fields, **extra: Any) -> Batch:
 def evaluate(
     method: Method, fields: Fields, *, seed: int = 0, extra: Any = None, **totals: Any
 ) -> tuple[float, Fields]:
-    """Loss and its gradient by each leaf the method reads; zeros where a leaf is read without gradient."""
+    """Loss and its gradient by each leaf that the method reads."""
     batch = batch_of(method, fields, **(extra or {}))
     loss = method.loss(batch, generator=torch.Generator().manual_seed(seed), **totals)
     leaves = {name: getattr(batch, name) for name in LEAVES if getattr(batch, name) is not None}
-    if not loss.requires_grad:
-        return float(loss.detach()), {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     return float(loss.detach()), {
         name: torch.zeros_like(leaf) if g is None else g

@@ -183,9 +183,7 @@ def caught(key: str, mutant: Method) -> bool:
         for check in CHECKS:
             try:
                 check(key)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException:  # pytest's own failures are no Exceptions; any failure is a catch
+            except (Exception, pytest.fail.Exception):  # any failure is a catch
                 return True
     return False
 
