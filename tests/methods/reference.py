@@ -9,8 +9,9 @@ autograd through these formulas is therefore the gradient that each loss must ha
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,26 +22,13 @@ from tests.methods.batches import LEAVES, MAX_TOKENS
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One evaluation: the tokens' values, the method's settings, the update minibatch's totals, a random order."""
+class Case(SimpleNamespace):
+    """One evaluation.
 
-    logp: Tensor  # (N,) as all but the last two tensors
-    old: Tensor
-    ref: Tensor
-    sampler: Tensor
-    entropy: Tensor
-    old_entropy: Tensor
-    full: Tensor  # (N, V) log-probabilities
-    old_full: Tensor
-    advantage: Tensor
-    group: Tensor
-    row: Tensor
-    lengths: list[int]  # of the rows, at least 1
-    settings: Settings = field(default_factory=dict)
-    tokens: int | None = None
-    sequences: int | None = None
-    permute: Callable[[int], Sequence[int]] = range
+    logp, old, ref, sampler, entropy, old_entropy, advantage, group, row: each (N,), of the tokens; full, old_full:
+    (N, V) log-probabilities; lengths: of the rows, at least 1; settings: the method's; tokens, sequences: totals of the
+    update minibatch, or None; permute: a random order of so many.
+    """
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.settings.get(name, default)
@@ -66,10 +54,11 @@ def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[
     given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}  # perhaps advantages
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
-    names = ("logp", "old_logp", "ref_logp", "sampling_logp", "entropy", "old_entropy", "full_logp", "old_full_logp")
-    per_row = (given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group"))
-    values = (*(given[name] for name in names), *per_row, row, lengths.tolist(), settings_of(text))
-    return Case(*values, **more), leaves
+    names = {"old": "old", "ref": "ref", "sampler": "sampling", "full": "full", "old_full": "old_full"}
+    given |= {short: given[f"{name}_logp"] for short, name in names.items()}
+    given |= {name: given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group")}
+    totals = {"tokens": None, "sequences": None} | more
+    return Case(**given, **totals, row=row, lengths=lengths.tolist(), settings=settings_of(text)), leaves
 
 
 Value = Callable[[Case], Tensor]  # of each token
@@ -324,7 +313,7 @@ def dppo(kind: str) -> Value:
     """2602.04879, section 5.4: sg[min(r, cap)] A log pi on the tokens inside the trust region."""
 
     def value(c: Case) -> Tensor:
-        c = replace(c, old=c.sampler) if c.get("dppo-anchor") == "sampler" else c
+        c = Case(**vars(c) | {"old": c.sampler}) if c.get("dppo-anchor") == "sampler" else c
         cap = math.inf if c.get("cap") is None else c.get("cap")
         return trusted(c, kind) * weighted_log_likelihood(c, RATIOS["token"](c), 0.0, cap)
 

@@ -49,29 +49,18 @@ def stopped(part: Part) -> Part:
 
 def live(part: Part) -> Part:
     """The part without a stop-gradient."""
-
-    def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        def through(*args: Any, **kwargs: Any) -> Any:
-            with mock.patch.object(torch.Tensor, "detach", lambda self: self):
-                return f(*args, **kwargs)
-
-        return through
-
-    return wrap(part, around)
+    return wrap(part, mock.patch.object(torch.Tensor, "detach", lambda self: self))
 
 
 def seen_through(part: Part, change: Callable[[Terms], dict[str, Any]]) -> Part:
     """The part, reading a `Terms` of which some values are replaced."""
 
-    def around(f: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(t: Terms, **settings: Any) -> Any:
-            seen = Terms(t.batch, t.parts, t.generator)
-            seen.__dict__.update(change(t))
-            return f(seen, **settings)
+    def changed(t: Terms) -> Terms:
+        seen = Terms(t.batch, t.parts, t.generator)
+        seen.__dict__.update(change(t))
+        return seen
 
-        return changed
-
-    return wrap(part, around)
+    return wrap(part, lambda f: lambda t, **settings: f(changed(t), **settings))
 
 
 def on(slot: str, change: Callable[[Part], Part | None], but: tuple[str, ...] = ()) -> Mutation:

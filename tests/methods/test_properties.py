@@ -25,24 +25,21 @@ from tests.methods.batches import Fields, Outcome, assert_same, batch_of, check_
 SHAPES = batches.shapes()
 
 
-def totals(fields: Fields) -> dict[str, int]:
-    return {"tokens": int(fields["mask"].sum()), "sequences": int(fields["mask"].any(1).sum())}
-
-
-def group_totals(fields: Fields) -> dict[str, Any]:
-    """What `agg-scope=group` must know of the whole minibatch: tokens of each row's group, number of groups."""
-    same = fields["group"][:, None] == fields["group"][None, :]
-    return {"group_tokens": (same * fields["mask"].sum(1)[None, :]).sum(1), "groups": len(fields["group"].unique())}
+def totals(fields: Fields) -> dict[str, Any]:
+    """The whole minibatch's counts: arguments of `evaluate`, for any `agg-scope`."""
+    tokens_B, group = fields["mask"].sum(1), fields["group"]
+    of_group = {"group_tokens": (group[:, None] == group[None, :]).long() @ tokens_B, "groups": len(group.unique())}
+    return {"tokens": int(tokens_B.sum()), "sequences": int(tokens_B.count_nonzero()), "extra": of_group}
 
 
 def summed_over(method: Method, whole: Fields, parts: list[tuple[torch.Tensor, Fields]]) -> Outcome:
     """The losses of the parts (row indices, fields) with the whole's totals, summed; gradients put back in place."""
     loss, gradient = 0.0, {name: torch.zeros_like(whole[name]) for name in evaluate(method, whole)[1]}
-    whole_groups = group_totals(whole)
+    counts = totals(whole)
     for index, part in parts:
         given = part | {"dropped": ~part["mask"].any(1)}
-        extra = {"group_tokens": whole_groups["group_tokens"][index], "groups": whole_groups["groups"]}
-        value, by_leaf = evaluate(method, given, extra=extra, **totals(whole))
+        extra = counts["extra"] | {"group_tokens": counts["extra"]["group_tokens"][index]}
+        value, by_leaf = evaluate(method, given, **counts | {"extra": extra})
         loss += value
         for name, g in by_leaf.items():
             gradient[name][index] += g
@@ -67,7 +64,7 @@ def padding_content_is_irrelevant(method: Method, fields: Fields) -> None:
 def a_micro_batch_without_a_token_adds_nothing(method: Method, fields: Fields) -> None:
     nothing = torch.zeros_like(fields["mask"])
     empty = fields | {"mask": nothing, "dropped": ~nothing.any(1)}
-    loss, gradient = evaluate(method, empty, extra=group_totals(fields), **totals(fields))
+    loss, gradient = evaluate(method, empty, **totals(fields))
     assert loss == 0
     assert not any(g.any() for g in gradient.values())
     assert set(method.diagnostics(batch_of(method, empty)).values()) == {None}
