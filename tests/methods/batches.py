@@ -239,11 +239,8 @@ def evaluate(
     batch = batch_of(method, fields, **(extra or {}))
     loss = method.loss(batch, generator=torch.Generator().manual_seed(seed), **totals)
     leaves = {name: getattr(batch, name) for name in LEAVES if getattr(batch, name) is not None}
-    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    return float(loss.detach()), {
-        name: torch.zeros_like(leaf) if g is None else g
-        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
-    }
+    gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+    return float(loss.detach()), dict(zip(leaves, gradients, strict=True))
 
 
 def distance(a: Tensor, b: Tensor) -> float:

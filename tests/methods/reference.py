@@ -234,10 +234,7 @@ def ratio_method(level: str, reduce: Reducer) -> Value:
 
 
 grpo = ratio_method("token", token_mean)  # with DAPO's clip-higher and token-mean (2503.14476 eq. 8)
-# 2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)
-gspo = ratio_method("sequence", sequence_mean_token_mean)
 tepo_nokl = ratio_method("sequence", token_mean)  # Eq. 4 without its penalty
-tepo_seqsum = ratio_method("sequence", sequence_mean_token_sum)  # Panel D: mean over sequences of the sum over tokens
 
 
 def clip_cov(c: Case) -> Tensor:
@@ -410,7 +407,8 @@ LOSSES: dict[str, Row] = {
     "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
     "entropy_adv": Row(reduced(entropy_adv), {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
     "gpg": Row(reduced(lambda c: c.advantage * c.logp), advantage=centred),  # 2504.02546: no ratio
-    "gspo": Row(gspo, HIGHER),
+    # 2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)
+    "gspo": Row(ratio_method("sequence", sequence_mean_token_mean), HIGHER),
     "cispo": Row(
         reduced(lambda c: weighted_log_likelihood(c, RATIOS["token"](c), *bounds(c))), {"low": None, "high": 0.28}
     ),
@@ -428,7 +426,8 @@ LOSSES: dict[str, Row] = {
         {**HIGHER, "target": 0.2, "hold": 5.0},
     ),
     "tepo_steer": Row(reduced(tepo_steer), {**HIGHER, "lambda-min": 0.8}),
-    "tepo_seqsum": Row(tepo_seqsum, HIGHER),
+    # Panel D: mean over sequences of the sum over tokens
+    "tepo_seqsum": Row(ratio_method("sequence", sequence_mean_token_sum), HIGHER),
     "sapo": Row(reduced(sapo, sequence_mean_token_mean), {"tau-pos": 1.0, "tau-neg": 1.05}),
     "gmpo": Row(reduced(gmpo, sequence_mean_token_mean), {"low": 0.4, "high": 0.4}),
     "dppo_tv": Row(reduced(dppo("tv")), {"low": 0.15, "high": 0.15, "cap": 20.0}),

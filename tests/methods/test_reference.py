@@ -8,7 +8,7 @@ import torch
 
 from methods import catalog
 from tests.methods import batches, reference
-from tests.methods.batches import Fields, Outcome, assert_same, check_each, evaluate, random_fields
+from tests.methods.batches import Fields, assert_same, check_each, evaluate, random_fields
 
 VARIANTS = dict.fromkeys((*batches.variants(), *(f"{key}+correction=tis" for key in catalog.entries())))
 KEYS = sorted(set(catalog.keys()) & set(reference.LOSSES))
@@ -28,24 +28,19 @@ def permutation(n: int) -> Sequence[int]:
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
 
 
-def of_reference(text: str, fields: Fields, **totals: int) -> Outcome:
-    case, leaves = reference.case(fields, text, permute=permutation, **totals)
-    loss = reference.LOSSES[text.split("+")[0]].loss(case)
-    gradients = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-    pairs = zip(leaves.items(), gradients, strict=True)
-    return float(loss.detach()), {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in pairs}
-
-
 # ---- the checks: each raises AssertionError on a variant that is not what the reference says ----
 
 
 def compare(text: str, fields: Fields, **totals: int) -> None:
     as_tensors: dict[str, Any] = {name: torch.tensor(count) for name, count in totals.items()}
     loss, gradient = evaluate(catalog.parse(text), fields, **as_tensors)
-    wanted, by_leaf = of_reference(text, fields, **totals)
+    case, leaves = reference.case(fields, text, permute=permutation, **totals)
+    wanted = reference.LOSSES[text.split("+")[0]].loss(case)
+    gradients = torch.autograd.grad(wanted, list(leaves.values()), materialize_grads=True)
+    by_leaf = dict(zip(leaves, gradients, strict=True))
     unread = {name: g for name, g in by_leaf.items() if name not in gradient and bool(g.any())}
     assert not unread, f"{', '.join(unread)}: the reference has a gradient, the method does not read it"
-    assert_same((loss, gradient), (wanted, {name: by_leaf[name] for name in gradient}), torch.float64)
+    assert_same((loss, gradient), (float(wanted.detach()), {name: by_leaf[name] for name in gradient}), torch.float64)
 
 
 def loss_and_gradient_equal(text: str) -> None:
@@ -96,3 +91,11 @@ def test_every_variant_equals_the_reference(key: str) -> None:
         loss_of_a_micro_batch_equals,
         advantage_equals,
     )
+
+
+@pytest.mark.parametrize("kind", reference.BOUNDS)
+def test_default_bounds_of_a_correction_are_those_printed_and_others_are_in_the_key(kind: str) -> None:
+    text = f"grpo+correction={kind}"
+    method, other = catalog.parse(text), catalog.parse(f"{text}+correction-cap=1.2+correction-floor=none")
+    assert (method.params["correction-cap"], method.params["correction-floor"]) == reference.BOUNDS[kind]
+    assert (other.params["correction-floor"], other.key == method.key) == (None, False)
