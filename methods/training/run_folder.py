@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -172,8 +173,9 @@ class RunFolder:
     ) -> str | None:
         """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
-        `environment` is that of the run's last process when it began; code that was edited since is a warning. Raises
-        CorruptInputError for an output that differs from what was written; a restarted run recomputes it.
+        `environment` is that of the run's last process when it began: a checkout that was edited or moved since is not
+        the code that ran, and is reported. Raises CorruptInputError for an output that differs from what was written;
+        a restarted run recomputes it.
         """
         write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
@@ -182,6 +184,14 @@ class RunFolder:
         for name, digest in written.items():
             if outputs.get(name, digest) != digest:
                 raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
+        now = environment()
+        for name in ("commit", "dirty"):
+            if (before := self.environment[name]) != now[name] and None not in (before, now[name]):  # None: unknown
+                print(
+                    f"{self.folder}: the checkout changed while the run trained: {name} was {before}, now {now[name]}; "
+                    "run.json has the former",
+                    file=sys.stderr,
+                )
         codes = ((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
         warnings = [self._changed_rewards()] if self.start.reward_changes else []
         warnings += warning_entry(*codes).values()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from core.errors import CorruptInputError, Parser, run
+from core.errors import CorruptInputError
 from core.files import read_text, write_text
 from core.provenance import ROOT
 from methods import catalog
@@ -77,11 +77,5 @@ def _item(name: str, default: str, allowed: str, *origins: str) -> str:
     return "; ".join([f"- {name} = {default}{'' if allowed == 'number' else f' ({allowed})'}", *sources]) + "\n"
 
 
-def main() -> None:
-    Parser(description="Write docs/methods.md anew from the method catalog.").parse_args()
-    write_text(PAGE, page())
-    print(PAGE)
-
-
 if __name__ == "__main__":
-    run(main)
+    write_text(PAGE, page())

@@ -4,7 +4,7 @@ Neither is trusted blindly; what each does by default and we do not want is swit
 verl's `vanilla` clips A < 0 a second time at ratio 3 (`dual_clip`), its cov losses take their fractions from
 `PolicyLossConfig` whose defaults are not the papers', `gspo` honours the reducer only since 0.9.1; TRL's cispo bound is
 absolute, its KL goes to the initial model and is multiplied by the ratio unless `use_bias_correction_kl` is off, its
-token normaliser spans the generation batch. Its loss is a private call: `test_oracles.py` pins it.
+token normaliser spans the generation batch. Its loss is a private call: `test_names.py` pins it.
 """
 
 import inspect
@@ -50,6 +50,7 @@ def verl(
     totals: `batch_num_tokens` / `global_batch_size` when `fields` is one micro-batch of a larger minibatch.
     correction: `rollout_is`, `rollout_rs` and their thresholds, as in `algorithm.rollout_correction`.
     """
+    from verl.trainer.ppo import rollout_corr_helper as helper
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
     from verl.workers.config import ActorConfig
     from verl.workers.config.actor import PolicyLossConfig
@@ -70,7 +71,12 @@ def verl(
     config.global_batch_info.update({"loss_scale_factor": MAX_TOKENS} | (totals or {}))
     mask = fields["mask"].to(fields["logp"].dtype)
     advantage = fields["advantage"][:, None] * mask
-    weights, mask = verl_correction(fields, mask, **correction) if correction else (None, mask)
+    log_ratio, weights, given = fields["old_logp"] - fields["sampling_logp"], None, correction or {}
+    if (kind := given.get("rollout_is")) is not None:
+        bounds = given.get("rollout_is_threshold", 2.0)
+        weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, kind, bounds)
+    if (kind := given.get("rollout_rs")) is not None:
+        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, kind, given["rollout_rs_threshold"])
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
         old_log_prob=fields["old_logp"],
@@ -87,30 +93,10 @@ def verl(
     return _answer(loss, leaf)
 
 
-def verl_correction(
-    fields: Fields,
-    mask: Tensor,
-    *,
-    rollout_is: str | None = None,
-    rollout_is_threshold: float | str = 2.0,
-    rollout_rs: str | None = None,
-    rollout_rs_threshold: str | None = None,
-) -> tuple[Tensor | None, Tensor]:
-    """verl's weights (B, T), None without `rollout_is`, and what its rejection leaves of the mask."""
-    from verl.trainer.ppo import rollout_corr_helper as helper
-
-    log_ratio, weights = fields["old_logp"] - fields["sampling_logp"], None
-    if rollout_is is not None:
-        weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, rollout_is, rollout_is_threshold)
-    if rollout_rs is not None:
-        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, rollout_rs, rollout_rs_threshold)
-    return weights, mask
-
-
 def trl_correction(fields: Fields, mask: Tensor, mode: str, clip_max: float | None, clip_min: float | None) -> Tensor:
     """TRL's importance sampling ratio, (B, T) or (B, 1): the lines of its sampling that compute it, run as they are.
 
-    They stand in the middle of a function that samples. `test_oracles.py` pins the names that they read.
+    They stand in the middle of a function that samples. `test_names.py` pins the names that they read.
     """
     from trl.trainer.grpo_trainer import GRPOTrainer
 
@@ -236,7 +222,3 @@ def trl(
         inputs["importance_sampling_ratio"] = trl_correction(fields, mask, mode, clip_max, clip_min)
     trainers: dict[str, Any] = {"GRPOTrainer": GRPOTrainer, "GMPOTrainer": GMPOTrainer, "RLOOTrainer": RLOOTrainer}
     return _answer(trainers[trainer_class]._compute_loss(trainer, None, inputs), logp)
-
-
-def trl_rloo(fields: Fields) -> Answer:
-    return trl(fields, loss_type="", high=0.2, trainer_class="RLOOTrainer")

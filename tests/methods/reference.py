@@ -9,8 +9,9 @@ autograd through these formulas is therefore the gradient that each loss must ha
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -21,26 +22,13 @@ from tests.methods.batches import LEAVES, MAX_TOKENS
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Case:
-    """One evaluation: the tokens' values, the method's settings, the update minibatch's totals, a random order."""
+class Case(SimpleNamespace):
+    """One evaluation.
 
-    logp: Tensor  # (N,) as all but the last two tensors
-    old: Tensor
-    ref: Tensor
-    sampler: Tensor
-    entropy: Tensor
-    old_entropy: Tensor
-    full: Tensor  # (N, V) log-probabilities
-    old_full: Tensor
-    advantage: Tensor
-    group: Tensor
-    row: Tensor
-    lengths: list[int]  # of the rows, at least 1
-    settings: Settings = field(default_factory=dict)
-    tokens: int | None = None
-    sequences: int | None = None
-    permute: Callable[[int], Sequence[int]] = range
+    logp, old, ref, sampler, entropy, old_entropy, advantage, group, row: each (N,), of the tokens; full, old_full:
+    (N, V) log-probabilities; lengths: of the rows, at least 1; settings: the method's; tokens, sequences: totals of the
+    update minibatch, or None; permute: a random order of so many.
+    """
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.settings.get(name, default)
@@ -63,13 +51,14 @@ class Case:
 def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[str, Tensor]]:
     """The tokens of a batch, and the leaves (B, T) behind them; rows without a token vanish."""
     mask, leaves = fields["mask"], {n: fields[n].detach().clone().requires_grad_() for n in LEAVES}
-    given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}
+    given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}  # perhaps advantages
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
-    names = ("logp", "old_logp", "ref_logp", "sampling_logp", "entropy", "old_entropy", "full_logp", "old_full_logp")
-    per_row = (fields[name][mask.any(1)][row] for name in ("advantage", "group"))
-    values = (*(given[name] for name in names), *per_row, row, lengths.tolist(), settings_of(text))
-    return Case(*values, **more), leaves
+    names = {"old": "old", "ref": "ref", "sampler": "sampling", "full": "full", "old_full": "old_full"}
+    given |= {short: given[f"{name}_logp"] for short, name in names.items()}
+    given |= {name: given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group")}
+    totals = {"tokens": None, "sequences": None} | more
+    return Case(**given, **totals, row=row, lengths=lengths.tolist(), settings=settings_of(text)), leaves
 
 
 Value = Callable[[Case], Tensor]  # of each token
@@ -127,21 +116,12 @@ def sequence_mean_token_mean(c: Case, x: Tensor) -> Tensor:
 
 
 # ---- importance weights (Table 5, rows 17 to 19) ----
-def token_ratio(c: Case) -> Tensor:
-    return c.d.exp()
-
-
-def sequence_ratio(c: Case) -> Tensor:
-    return (c.over_rows(c.d) / c.length).exp()
-
-
-def product_ratio(c: Case) -> Tensor:
-    """pi(y) / pi_old(y): the whole response as one action (2402.14740)."""
-    return c.over_rows(c.d).exp()
-
-
-def prefix_ratio(c: Case) -> Tensor:
-    return torch.cat([x.cumsum(0) / torch.arange(1, len(x) + 1) for x in c.d.split(c.lengths)]).exp()
+RATIOS: dict[str, Value] = {
+    "token": lambda c: c.d.exp(),
+    "sequence": lambda c: (c.over_rows(c.d) / c.length).exp(),
+    "product": lambda c: c.over_rows(c.d).exp(),  # the whole response as one action (2402.14740)
+    "prefix": lambda c: torch.cat([x.cumsum(0) / torch.arange(1, len(x) + 1) for x in c.d.split(c.lengths)]).exp(),
+}
 
 
 def own_token(c: Case, ratio: Tensor, share: Tensor | float = 1.0) -> Tensor:
@@ -154,7 +134,7 @@ def own_token(c: Case, ratio: Tensor, share: Tensor | float = 1.0) -> Tensor:
 
 def base_ratio(c: Case, default: str) -> Tensor:
     """Token or sequence ratio (reading panel-b-base), and line 21's gradient (R2)."""
-    ratio = {"token": token_ratio, "sequence": sequence_ratio}[c.get("ratio", default)](c)
+    ratio = RATIOS[c.get("ratio", default)](c)
     return own_token(c, ratio, c.length) if c.get("gradient") == "alg1_line21" else ratio
 
 
@@ -254,15 +234,7 @@ def ratio_method(level: str, reduce: Reducer) -> Value:
 
 
 grpo = ratio_method("token", token_mean)  # with DAPO's clip-higher and token-mean (2503.14476 eq. 8)
-# 2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)
-gspo = ratio_method("sequence", sequence_mean_token_mean)
 tepo_nokl = ratio_method("sequence", token_mean)  # Eq. 4 without its penalty
-tepo_seqsum = ratio_method("sequence", sequence_mean_token_sum)  # Panel D: mean over sequences of the sum over tokens
-
-
-def grpo_2024(c: Case) -> Tensor:
-    """2402.03300 eq. 3: mean over sequences of the mean over tokens, beta k3 to the reference inside."""
-    return penalised(c, clipped(c, token_ratio(c)), masked(c, "every"), sequence_mean_token_mean)
 
 
 def clip_cov(c: Case) -> Tensor:
@@ -290,24 +262,20 @@ def entropy_adv(c: Case) -> Tensor:
     """2506.14758: A' = A + min(alpha sg[H], |A| / kappa) at every token."""
     entropy = c.old_entropy if c.get("entropy-of") == "old" else c.entropy.detach()
     a = c.advantage + (c.get("alpha") * entropy).minimum(c.advantage.abs() / c.get("kappa"))
-    return clipped(c, token_ratio(c), a)
-
-
-def cispo(c: Case) -> Tensor:
-    return weighted_log_likelihood(c, token_ratio(c), *bounds(c))
+    return clipped(c, RATIOS["token"](c), a)
 
 
 def prefix_is(c: Case) -> Tensor:
     """Table 5's prefix weight in the paper's clipped objective; reading prefix-grad (R8)."""
-    grad, w = c.get("prefix-grad", "through"), prefix_ratio(c)
+    grad, w = c.get("prefix-grad", "through"), RATIOS["prefix"](c)
     if grad == "stop":
         return weighted_log_likelihood(c, w, *bounds(c))
     return clipped(c, own_token(c, w) if grad == "own_token" else w)
 
 
-def tepo(tokens: str) -> Value:
+def tepo(tokens: str, ratio: str = "sequence", reduce: Reducer = token_mean) -> Value:
     """Eq. 4: 1/N sum (surrogate - beta KL M)."""
-    return lambda c: penalised(c, clipped(c, base_ratio(c, "sequence")), masked(c, tokens))
+    return lambda c: penalised(c, clipped(c, base_ratio(c, ratio)), masked(c, tokens), reduce)
 
 
 def tepo_entropy(coefficient: Value) -> Value:
@@ -329,7 +297,7 @@ def tepo_steer(c: Case) -> Tensor:
 def sapo(c: Case) -> Tensor:
     """4 / tau sigmoid(tau (r - 1)) A (2511.20347 eq. 5-6)."""
     tau = torch.full_like(c.old, c.get("tau-neg")).masked_fill(c.advantage > 0, c.get("tau-pos"))
-    return 4 / tau * (tau * (token_ratio(c) - 1)).sigmoid() * c.advantage
+    return 4 / tau * (tau * (RATIOS["token"](c) - 1)).sigmoid() * c.advantage
 
 
 def gmpo(c: Case) -> Tensor:
@@ -342,16 +310,16 @@ def dppo(kind: str) -> Value:
     """2602.04879, section 5.4: sg[min(r, cap)] A log pi on the tokens inside the trust region."""
 
     def value(c: Case) -> Tensor:
-        c = replace(c, old=c.sampler) if c.get("dppo-anchor") == "sampler" else c
+        c = Case(**vars(c) | {"old": c.sampler}) if c.get("dppo-anchor") == "sampler" else c
         cap = math.inf if c.get("cap") is None else c.get("cap")
-        return trusted(c, kind) * weighted_log_likelihood(c, token_ratio(c), 0.0, cap)
+        return trusted(c, kind) * weighted_log_likelihood(c, RATIOS["token"](c), 0.0, cap)
 
     return value
 
 
 def vespo(c: Case) -> Tensor:
     """sg[phi(w)] A log pi, phi(w) = w^k e^(lambda (1 - w)) of the whole sequence's ratio (2602.10693)."""
-    w = product_ratio(c).detach().clamp(1e-8, math.exp(20))
+    w = RATIOS["product"](c).detach().clamp(1e-8, math.exp(20))
     k, decay = (
         torch.full_like(w, c.get(f"{name}-neg")).masked_fill(c.advantage >= 0, c.get(f"{name}-pos"))
         for name in ("k", "lambda")
@@ -367,7 +335,7 @@ def top_entropy(c: Case) -> Tensor:
     entropy = c.entropy.detach()
     place = (entropy[None, :] <= entropy[:, None]).sum(1) - 1
     chosen = place >= (1 - c.get("share")) * (len(entropy) - 1) - 1e-6
-    return chosen.double() * clipped(c, token_ratio(c))
+    return chosen.double() * clipped(c, RATIOS["token"](c))
 
 
 # ---- advantages ----
@@ -433,13 +401,17 @@ EVEN: Settings = {"low": 0.2, "high": 0.2}
 
 LOSSES: dict[str, Row] = {
     "grpo": Row(grpo, HIGHER),
-    "grpo_2024": Row(grpo_2024, {**EVEN, "beta": 0.04, "kl-anchor": "ref"}),
+    # 2402.03300 eq. 3: mean over sequences of the mean over tokens, beta k3 to the reference inside
+    "grpo_2024": Row(tepo("every", "token", sequence_mean_token_mean), {**EVEN, "beta": 0.04, "kl-anchor": "ref"}),
     "clip_cov": Row(clip_cov, {"low": 1.0, "high": 1.0, "fraction": 2e-4, "lower": 1.0, "upper": 5.0}),
     "kl_cov": Row(kl_cov, {"low": None, "high": None, "fraction": 2e-3, "beta": 1.0, "kl-estimator": "abs"}),
     "entropy_adv": Row(reduced(entropy_adv), {**HIGHER, "alpha": 0.4, "kappa": 2.0}),
     "gpg": Row(reduced(lambda c: c.advantage * c.logp), advantage=centred),  # 2504.02546: no ratio
-    "gspo": Row(gspo, HIGHER),
-    "cispo": Row(reduced(cispo), {"low": None, "high": 0.28}),
+    # 2507.18071 eq. 5: mean over sequences of min(s_i A, clip(s_i) A)
+    "gspo": Row(ratio_method("sequence", sequence_mean_token_mean), HIGHER),
+    "cispo": Row(
+        reduced(lambda c: weighted_log_likelihood(c, RATIOS["token"](c), *bounds(c))), {"low": None, "high": 0.28}
+    ),
     "prefix_is": Row(reduced(prefix_is), HIGHER),
     "tepo_nokl": Row(tepo_nokl, HIGHER),
     "tepo": Row(tepo("positive"), {**HIGHER, "beta": 0.001}),
@@ -454,7 +426,8 @@ LOSSES: dict[str, Row] = {
         {**HIGHER, "target": 0.2, "hold": 5.0},
     ),
     "tepo_steer": Row(reduced(tepo_steer), {**HIGHER, "lambda-min": 0.8}),
-    "tepo_seqsum": Row(tepo_seqsum, HIGHER),
+    # Panel D: mean over sequences of the sum over tokens
+    "tepo_seqsum": Row(ratio_method("sequence", sequence_mean_token_sum), HIGHER),
     "sapo": Row(reduced(sapo, sequence_mean_token_mean), {"tau-pos": 1.0, "tau-neg": 1.05}),
     "gmpo": Row(reduced(gmpo, sequence_mean_token_mean), {"low": 0.4, "high": 0.4}),
     "dppo_tv": Row(reduced(dppo("tv")), {"low": 0.15, "high": 0.15, "cap": 20.0}),
@@ -469,7 +442,7 @@ LOSSES: dict[str, Row] = {
     "rloo": Row(grpo, EVEN, advantage=leave_one_out),
     # 2402.14740 with TRL's clip: one term per response
     "rloo_sequence": Row(
-        reduced(lambda c: clipped(c, product_ratio(c)), sequence_mean_token_mean), EVEN, advantage=leave_one_out
+        reduced(lambda c: clipped(c, RATIOS["product"](c)), sequence_mean_token_mean), EVEN, advantage=leave_one_out
     ),
     "maxrl": Row(grpo, EVEN, advantage=mean_scaled),
     "opo": Row(grpo, EVEN, advantage=by_length),

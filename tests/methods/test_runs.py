@@ -1,7 +1,7 @@
 """Real runs of TRL on a tiny model: when one ends early, what it refuses, and what run.json says of it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +17,6 @@ from methods.parts import Part
 from methods.train import StopRequest, execute
 from methods.training import rollouts, run_folder
 from tests.adapters import worlds
-from tests.methods.batches import batch_of, random_fields
 
 SMALL = {"prompts_per_rollout": 2, "minibatches": 1, "passes": 1, "oversample": 1.0, "max_completion_tokens": 4}
 Train = Callable[..., int]
@@ -32,10 +31,6 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Train:
         return execute(json.dumps(spec), out, StopRequest(), force=force)
 
     return go
-
-
-def signed(prompts: list[str], responses: list[str], answers: list[str]) -> list[float]:
-    return [2 * reward - 1 for reward in worlds.even(prompts, responses, answers)]
 
 
 # ---- a collapse ----
@@ -93,39 +88,25 @@ def test_a_collapse_is_printed_and_each_checkpoint_has_its_rollouts(
     record = read_json(tmp_path / "none/run.json")
     assert (record["collapsed_at"], record["updates"]) == (5, 5)
     assert record["rollouts"] == {"checkpoints/step3": 3, "checkpoints/step7": 5, "checkpoints/step9": 5}
-    # a mean below 0 is no collapse where 1 and -1 are the rewards
-    assert train(tmp_path / "signed", "grpo", reward="tests.methods.test_runs:signed", **steps) == 0
-    record = read_json(tmp_path / "signed/run.json")
-    assert (record["collapsed_at"], record["updates"], record["rollouts"]["checkpoints/step9"]) == (None, 9, 9)
-    assert "collapsed" not in capsys.readouterr().err
 
 
 # ---- a formula that keeps state ----
 
-MEMORY: list[torch.Tensor] = []
-
-
-def running_baseline(reward_B: torch.Tensor, group_B: torch.Tensor, lengths_B: torch.Tensor | None) -> torch.Tensor:
-    MEMORY.append(reward_B.mean())
-    return reward_B - torch.stack(MEMORY).mean()
-
-
-def adaptive_coefficient(t: Any) -> torch.Tensor:
-    new = t.logp_BT.detach().mean()
-    MEMORY[:] = [0.9 * MEMORY[0] + 0.1 * new if MEMORY else new]
-    return t.advantage * t.logp_BT * MEMORY[0]
-
 
 def with_memory(slot: str) -> Method:
+    memory: list[torch.Tensor] = []
+
+    def running_baseline(reward_B: torch.Tensor, group_B: torch.Tensor, lengths_B: torch.Tensor | None) -> torch.Tensor:
+        memory.append(reward_B.mean())
+        return reward_B - torch.stack(memory).mean()
+
+    def adaptive_coefficient(t: Any) -> torch.Tensor:
+        memory.append(t.logp_BT.detach().mean())
+        return t.advantage * t.logp_BT * torch.stack(memory).mean()
+
     functions: dict[str, Callable[..., Any]] = {"advantage": running_baseline, "surrogate": adaptive_coefficient}
     method, changes = catalog.parse("grpo"), cast(Any, {slot: Part(functions[slot])})
     return replace(method, key="mine", parts=replace(method.parts, **changes))
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    yield
-    MEMORY.clear()
 
 
 @pytest.mark.parametrize(("slot", "what"), [("advantage", "advantage"), ("surrogate", "loss")])
@@ -139,22 +120,26 @@ def test_a_method_with_memory_is_refused_at_the_first_update(
         train(tmp_path / "run", "grpo", filter="none")
 
 
-def test_no_method_of_the_catalog_has_memory() -> None:
-    for key in catalog.entries():
-        method = catalog.parse(key)
-        method.check_repeatable(batch_of(method, random_fields(1)))
+# ---- a folder that holds another run; a checkout that changes ----
 
 
-# ---- a folder that holds another run ----
-
-
-def test_another_specification_in_a_finished_folder_is_refused_unless_forced(train: Train, tmp_path: Path) -> None:
+def test_another_specification_in_a_finished_folder_is_refused_unless_forced(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, one = tmp_path / "run", {"rollouts": 1, "checkpoints": (1,)}
+    found = iter([("a", False), ("a", False), ("a", False), ("b", True)])
+    monkeypatch.setattr(run_folder, "environment", lambda: dict(zip(("commit", "dirty"), next(found), strict=True)))
     assert train(out, "grpo", **one) == 0
+    assert "checkout" not in capsys.readouterr().err
     before = (out / "run.json").read_bytes()
     for changed, words in ({"temperature": 0.5}, "training.temperature: 1.0 there, 0.5 here"), ({}, "'tepo' here"):
         with pytest.raises(ConfigError, match=rf"another specification \(.*{words}\); .* --out, .* --force$"):
             train(out, "grpo" if changed else "tepo", **one | changed)
     assert (out / "run.json").read_bytes() == before
     assert train(out, "tepo", force=True, **one) == 0
-    assert read_json(out / "run.json")["method"]["key"] == "tepo"
+    record = read_json(out / "run.json")
+    assert (record["method"]["key"], record["environment"]) == ("tepo", {"commit": "a", "dirty": False})
+    said = [line for line in capsys.readouterr().err.splitlines() if "the checkout changed while" in line]
+    assert [line.partition("trained: ")[2].partition(";")[0] for line in said] == [
+        "commit was a, now b", "dirty was False, now True"
+    ]  # fmt: skip

@@ -1,6 +1,5 @@
 """`methods.sampling` against `generate`: the same tokens from the same seed, the same log-probs, as much noise used."""
 
-from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -24,15 +23,11 @@ SIZES: dict[str, Any] = {
     "bos_token_id": BOS,
     "eos_token_id": 2,
 }
-MODELS: dict[str, Callable[[], Any]] = {
-    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=4)),
-    "mistral": lambda: transformers.MistralForCausalLM(
-        transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=None)
-    ),
-    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES, num_key_value_heads=2)),
-    "qwen3": lambda: transformers.Qwen3ForCausalLM(
-        transformers.Qwen3Config(**SIZES, num_key_value_heads=2, head_dim=20)
-    ),
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 4},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": None},
+    "qwen2": {"num_key_value_heads": 2},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 20},
 }
 # Rows end one by one over the whole length, hardly ever, or nearly all at once
 MANY_ENDS, FEW_ENDS = [2, *range(100, 116)], [2, 3]
@@ -47,11 +42,10 @@ ASKED = {  # end tokens, arguments of `generate`
 COUNTS = {"few": (3, 1), "odd": (9, 5), "many": (12, 8)}  # prompts, samples of each
 
 
-def built(name: str, attention: str = "eager") -> Any:
+def built(name: str, attention: str = "eager", **config: Any) -> Any:
     torch.manual_seed(0)
-    model = MODELS[name]().eval()
-    model.set_attn_implementation(attention)
-    return model
+    made = transformers.AutoConfig.for_model(name, **SIZES | MODELS[name] | config)
+    return transformers.AutoModelForCausalLM.from_config(made, attn_implementation=attention).eval()
 
 
 def prompts(count: int, samples: int) -> tuple[Any, Any]:
@@ -69,17 +63,13 @@ def prompts(count: int, samples: int) -> tuple[Any, Any]:
 def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]) -> Any:
     """`generate`'s tokens and log-probs, ours, and whether both left the generator in the same state."""
     asked = {"max_new_tokens": 24, "top_k": 0, **asked}
-    temperature, steps = asked.get("temperature", 1.0), []
-
-    def seen(input_ids: Any, scores: Any) -> Any:  # as `generate`'s logits processor
-        steps.append((scores / temperature).log_softmax(-1))
-        return scores
-
+    temperature = asked.get("temperature", 1.0)
     config = transformers.GenerationConfig(**asked, eos_token_id=ends, pad_token_id=PAD, bos_token_id=BOS)
     assert sampling.unsupported(model, config.to_diff_dict()) is None
     with torch.no_grad():
         torch.manual_seed(5)
-        out = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, logits_processor=[seen])
+        more = {"return_dict_in_generate": True, "output_logits": True}
+        out = model.generate(input_ids=ids, attention_mask=mask, generation_config=config, **more)
         after = torch.random.get_rng_state()
         torch.manual_seed(5)
         ours = sampling.sample(
@@ -93,8 +83,8 @@ def both(model: Any, ids: Any, mask: Any, ends: list[int], asked: dict[str, Any]
             temperature=temperature,
             top_p=asked.get("top_p", 1.0),
         )
-    tokens = out[:, ids.shape[1] :]
-    logp = torch.stack(steps, 1).gather(2, tokens[..., None])[..., 0]
+    tokens = out.sequences[:, ids.shape[1] :]
+    logp = (torch.stack(out.logits, 1) / temperature).log_softmax(-1).gather(2, tokens[..., None])[..., 0]
     return tokens, logp, ours, torch.equal(after, torch.random.get_rng_state())
 
 
@@ -140,38 +130,37 @@ def test_equal_prompts_of_other_lengths_are_told_apart() -> None:
     assert torch.equal(ours.tokens, tokens)
 
 
+FINE = {"do_sample": True, "top_k": 0, "temperature": 1.0}
+
+
 def test_what_is_not_followed_is_refused() -> None:
     model = built("qwen2")
-    fine = {"do_sample": True, "top_k": 0, "temperature": 1.0}
-    assert sampling.unsupported(model, fine) is None
+    assert sampling.unsupported(model, FINE) is None
     for more in ({"top_k": 50}, {"top_k": None}, {"min_p": 0.1}, {"repetition_penalty": 1.1}, {"num_beams": 2},
                  {"min_new_tokens": 3}, {"suppress_tokens": [5]}, {"stop_strings": ["."]}):  # fmt: skip
-        assert sampling.unsupported(model, fine | more), more
+        assert sampling.unsupported(model, FINE | more), more
     model.generation_config.repetition_penalty = 1.05  # `generate` would take it from there
-    assert "repetition_penalty" in str(sampling.unsupported(model, fine))
+    assert "repetition_penalty" in str(sampling.unsupported(model, FINE))
 
 
 def test_models_that_compute_otherwise_are_refused() -> None:
-    fine = {"do_sample": False}
-    sliding = transformers.MistralForCausalLM(
-        transformers.MistralConfig(**SIZES, num_key_value_heads=2, sliding_window=8)
-    )
-    assert "sliding" in str(sampling.unsupported(sliding, fine))
-    some = transformers.Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    assert "sliding" in str(sampling.unsupported(transformers.Qwen2ForCausalLM(some), fine))
+    window = {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}
     angles = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    scaled = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, rope_parameters=angles))
-    assert "rope_type" in str(sampling.unsupported(scaled, fine))
-    assert "bfloat16" in str(sampling.unsupported(built("llama").to(torch.bfloat16), fine))
-    other = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16))
-    assert "GPT2LMHeadModel" in str(sampling.unsupported(other, fine))
-    noisy = MODELS["qwen2"]().train()
-    noisy.config.attention_dropout = 0.1
-    assert "dropout" in str(sampling.unsupported(noisy, fine))
-    # a class of the user's own under a known name, and layers that forget what they are given to remember
-    own = type("Qwen2ForCausalLM", (transformers.Qwen2ForCausalLM,), {})
-    assert "is not transformers' class" in str(sampling.unsupported(own(built("qwen2").config), fine))
     checkpointed = built("qwen2")
     checkpointed.gradient_checkpointing_enable()
-    assert sampling.unsupported(checkpointed, fine) is None
-    assert "gradient checkpointing" in str(sampling.unsupported(checkpointed.train(), fine))
+    assert sampling.unsupported(checkpointed, FINE) is None
+    for word, model in (
+        ("sliding", built("mistral", sliding_window=8)),
+        ("sliding", built("qwen2", **window)),
+        ("rope_type", built("llama", rope_parameters=angles)),
+        ("bfloat16", built("llama").to(torch.bfloat16)),
+        ("GPT2LMHeadModel", transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8))),
+        ("dropout", built("qwen2", attention_dropout=0.1).train()),
+        # a class of the user's own under a known name, and layers that forget what they are given to remember
+        (
+            "is not transformers' class",
+            type("Qwen2ForCausalLM", (transformers.Qwen2ForCausalLM,), {})(checkpointed.config),
+        ),
+        ("gradient checkpointing", checkpointed.train()),
+    ):
+        assert word in str(sampling.unsupported(model, FINE)), word
