@@ -31,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif(find_spec("vllm") is None, reason="vllm is not installed here: make test-vllm"),
 ]
 EAGER = ("--engine", "enforce_eager=true")  # compiling takes minutes on a CPU
-QUESTIONS, LIMIT, SAMPLES, SEED = ("syn_q_words", "syn_q_next"), 32, 4, 3
+QUESTIONS, SAMPLES, SEED = ("syn_q_words", "syn_q_next"), 4, 3
+LIMIT, PROMPTS = 44, 64  # syn_q_next has 20
 NEAR = 1e-3  # nats between two tokens that float32 may exchange: its rounding over 30 layers, measured below 2e-4
 
 
@@ -81,9 +82,9 @@ def draw(backend: str, model: Path, data: Path, out: Path, *more: str, **environ
 def test_greedy_responses_are_those_of_transformers(smollm: Path, data: Path, tmp_path: Path) -> None:
     """Equal texts, lengths and stop reasons. Where a text differs, the first other token must be one that float32
     cannot tell from transformers' choice; after it the two texts have nothing in common any more."""
-    greedy = ("--temperature", "0", "--samples", "1", "--limit", str(LIMIT), "--max-tokens", "6")
+    greedy = ("--temperature", "0", "--samples", "1", "--limit", str(LIMIT), "--max-tokens", "7")
     ours, theirs = (draw(backend, smollm, data, tmp_path / backend, *greedy) for backend in ("vllm", "hf"))
-    assert len(ours) == len(theirs) == 2 * LIMIT
+    assert len(ours) == len(theirs) == PROMPTS
     assert {row.stop for row in theirs} == {"stop", "length"}  # both ends are tested
     other = 0
     for own, hf in zip(ours, theirs, strict=True):
@@ -91,7 +92,7 @@ def test_greedy_responses_are_those_of_transformers(smollm: Path, data: Path, tm
         if (own.response, own.tokens, own.stop) != (hf.response, hf.tokens, hf.stop):
             other += 1
             assert gap_at_first_difference(smollm, hf.prompt, hf.response, own.response) < NEAR, (own, hf)
-    assert other <= LIMIT // 4
+    assert other <= PROMPTS // 8
 
 
 def gap_at_first_difference(model: Path, prompt: str, one: str, other: str) -> float:
