@@ -1,5 +1,6 @@
 """Commands as typed: what they write and print, the state of runs, one line on a fault, a light start."""
 
+import re
 import shlex
 import shutil
 import textwrap
@@ -13,7 +14,8 @@ from core.layout import Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
 from evals.tree import MANIFEST, Tree
-from report import manifest, show, tables
+from report import convergence, manifest, show, tables
+from tests.report import synthetic
 from tests.report.conftest import Command
 from tests.report.finished import replace
 from tests.report.tables import filled, rows
@@ -126,3 +128,15 @@ def test_the_recipe_on_the_page_pivots_scores_into_the_arrays_of_rliable(scored_
     assert set(names["arrays"]) == {"grpo", "tepo", "gspo", "tepo_nokl"}
     for method, runs in names["arrays"].items():
         assert runs.tolist() == [[scores[method, seed, 12, key]["score"] for key in benchmarks] for seed in (1, 2)]
+
+
+@pytest.mark.parametrize(("rollouts", "ends"), [(2, False), (12, True)])
+def test_what_was_learnt_is_largest_first_and_names_no_end_of_runs_too_short_for_one(
+    rollouts: int, ends: bool, tmp_path: Path
+) -> None:
+    tree = Tree(synthetic.write_tree(tmp_path / "quick", rollouts=rollouts))
+    convergence.write(tree)
+    (line,) = show.learnt(tree, filled(tree, "1"))
+    shown = [float(number) for number in re.findall(r" (\d+\.\d)(?=[,;( ])", line.partition("percent:")[2])]
+    assert (len(shown), shown) == (4, sorted(shown, reverse=True))
+    assert ("at the end" in line) == ends

@@ -274,3 +274,11 @@ def test_what_cannot_be_compared_is_one_line(
     monkeypatch.chdir(tmp_path)
     code, _, error = command(compare.main, *typed.split())
     assert (code, error.count("\n"), bool(re.search(message, error))) == (2, 1, True), error
+
+
+def test_unequal_sets_are_not_paired_and_a_correlation_narrows() -> None:
+    (line,) = by_problem("0.4:30:32", "0.3:60:1")
+    assert line.cases[0].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60)
+    assert line.cases[2].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
+    wide, narrow = (by_problem("0.4:30:32", "0.3:30:32", correlation=r)[0].main.comparison for r in (0.0, 0.99))
+    assert narrow.se < wide.se / 2

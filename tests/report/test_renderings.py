@@ -188,3 +188,10 @@ def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(report
     first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
     assert first == ["tableruns", "table1"]
     assert "My method" in show.text(tables.shown(tree, "runs"))
+
+
+def test_the_papers_number_stands_next_to_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
+    for rendering in (view.markdown, view.latex):
+        assert not re.search(r"paper \d", rendering(filled(embedded, "3")))
+        assert "paper 77.40" in rendering(filled(paper, "3"))
+        assert "paper 2.77" not in rendering(filled(paper, "2")), "an average that counts absent benchmarks as wrong"

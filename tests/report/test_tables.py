@@ -420,3 +420,30 @@ def test_every_printed_row_is_declared_once_in_its_place_and_held_against_the_pa
     for block in tables["3"].blocks:
         letter = block.title[6] if block.title and block.title.startswith("Panel ") else ""
         assert {paper[row.id].panel for row in block.rows if row.id in paper} <= {letter}
+
+
+def test_grades_that_contradict_the_scores_and_two_benchmarks_of_one_column_are_errors(
+    scored_copy: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Comparison(difference=0.9, p=0.5, level="problem", how="paired", n=20)
+    keys = [b["key"] for b in scored_copy.benchmarks]
+    with monkeypatch.context() as patch:
+        patch.setattr(compare, "paired", lambda *_: dict.fromkeys([*keys, "avg_pooled", "avg_macro"], wrong))
+        with pytest.raises(BenchError, match=r"scores\.csv: syn_mix3: .*score again"):
+            filled(Tree(scored_copy.root), "1")
+    path = scored_copy.layout.matrix
+    path.write_text(path.read_text().replace('"stands_for": "aime25"', '"stands_for": "aime24"'))
+    with pytest.raises(BenchError, match="syn_mix3 and syn_inv2 both stand for AIME24"):
+        filled(Tree(scored_copy.root), "1")
+
+
+def test_a_learning_curve_next_to_two_checkpoints_of_its_run_is_one_test(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    runs = {
+        ("q7", method): [{"score": mean + draw.gauss(0, 0.01), "reward": mean + draw.gauss(0, 0.01)} for _ in range(5)]
+        for method, mean in (("grpo", 0.3), ("tepo", 0.7))
+    }
+    table = filled(claim_tree(tmp_path / "t", runs), "runs")
+    for column, tests in (("avg_pooled", 2), ("area", 1), ("final", 1)):
+        found = [cell(table, f"q7/tepo/step{step}", column) for step in (8, 15)]
+        assert [c.versus_tests for c in found] == [tests, tests], column

@@ -193,6 +193,7 @@ def test_what_a_site_needs_is_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     """Without it the profile is as it is; a wrong key is one line."""
     (tmp_path / "profiles").symlink_to(copy_of(tmp_path / "copy") / "profiles")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command_line, "OF_THE_SITE", [])
     for name in ("HF_HUB_OFFLINE", "TEPO_ENGINE_CACHE"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -211,7 +212,6 @@ def test_what_a_site_needs_is_one_file(tmp_path: Path, monkeypatch: pytest.Monke
     assert (nodes["slurm_partition"], "--gpus-per-node=h100:8 " in nodes["slurm_extra"]) == ("gpu", True)
     assert "gpu_model" not in nodes, "the plugin would request that model's GPUs a second time"
     assert command_line.OF_THE_SITE == ["results=/scratch/me/tepo", "evaluation.data=/scratch/me/benchmarks"]
-    monkeypatch.setattr(command_line, "OF_THE_SITE", [])
     assert (os.environ["HF_HUB_OFFLINE"], os.environ["TEPO_ENGINE_CACHE"]) == ("1", "/scratch/me/engines")
     write_text(folder / "site.yaml", "job: {}\n")
     with pytest.raises(SystemExit):

@@ -217,3 +217,13 @@ def test_a_gold_that_cannot_be_read_is_named_with_its_benchmark_and_item(tmp_pat
     samples = _samples(tmp_path / "samples", [id], [b""])
     with pytest.raises(ConfigError, match=f"^mine: item {id}: item: tolerance: 'much' is not a positive number$"):
         grade(samples, tmp_path, tmp_path / "grades")
+
+
+def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> None:
+    """Their C code reaches no limit of Python; installed or not, sympy must not see them."""
+    write_text(tmp_path / "gmpy2.py", "raise SystemExit('imported')")
+    code = "import sys; from evals.grading import worker; worker.algebra(); import sympy; "
+    code += "print(sympy.external.gmpy.GROUND_TYPES, sys.modules['gmpy2'])"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["python None"], done.stderr
