@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from core.errors import CorruptInputError, MissingInputError
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
 from core.layout import BASE, Checkpoint
 from core.provenance import ROOT, sha256_bytes, sha256_file
@@ -46,6 +46,8 @@ TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
+# By name, so that a damaged file can be replaced; older pages had pictures.
+OURS = re.compile(r"(samples|problems|figures)(/.+)?|math\.(js|css|LICENSE)|\.snakemake_timestamp")
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
 
@@ -184,7 +186,8 @@ def keep(tree: Tree, data: Path | None) -> Iterator[tuple[tuple[int, int], bytes
 def write(tree: Tree, root: Path, data: Path | None) -> None:
     """Replace `root`/FOLDER by all companion files. data: folder of the benchmarks' problems.
 
-    Without `data` a problem is shown as its prompt, without the gold answer.
+    Without `data` a problem is shown as its prompt, without the gold answer. Raises ConfigError where FOLDER has files
+    that are not the page's.
     """
     folder = root / FOLDER
     # Next to the folder, so that it can be renamed into place: an error before that leaves the old files.
@@ -206,6 +209,9 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
         (fresh / "math.css").write_text(math_css(), encoding="utf-8")
         (fresh / "math.LICENSE").write_bytes(vendored("katex/LICENSE"))
+        for path in [folder, *sorted(folder.rglob("*"))]:
+            if path.is_symlink() or not (path == folder or OURS.fullmatch(path.relative_to(folder).as_posix())):
+                raise ConfigError(f"{path}: not a companion file of the page; move it away")
         if folder.exists():
             shutil.rmtree(folder)
         fresh.rename(folder)

@@ -1,6 +1,6 @@
 """The researcher's hour, typed: an idea of one's own against GRPO, then its learning rate.
 
-An editor leaves its files, which harm nothing. In a copy of this checkout, on the smallest
+First `pip install .` and an editor leave their files, which harm nothing. In a copy of this checkout, on the smallest
 sizes that train at all: what is asserted is that everything trained is compared and shown, not what it scored.
 """
 
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert CACHE.is_dir(), "results/cache is missing: run make demo"
     shutil.copytree(CACHE, here / "results/cache", symlinks=True)
     (here / "methods/catalog/grpo_centred.py").write_text(METHOD, encoding="utf-8")
+    venv.create(here / ".venv", with_pip=False)
+    pip = [sys.executable, "-m", "pip", "install", "--prefix", here / ".venv", "--ignore-installed", "--no-deps"]
+    for words, said in ((["."], ""), (["-e", "."], "pip install -e: not supported")):
+        command = [*pip, "--no-index", "--no-build-isolation", *words]
+        done = subprocess.run(command, cwd=here, capture_output=True, text=True)
+        assert said in done.stderr
+        assert (done.returncode == 0) == (said == ""), done.stderr
+    assert {"build", "tepo_bench.egg-info"} <= {path.name for path in here.iterdir()}
     for name in ("methods/parts/masks.py~", "methods/catalog/.#mine.py", "methods/catalog/#mine.py#", ".idea/mine.py"):
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text("1 / 0\n", encoding="utf-8")

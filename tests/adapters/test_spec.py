@@ -164,6 +164,8 @@ TRAPS: dict[str, Any] = {
     f"{R}.name": "vllm",
     f"{R}.log_prob_max_token_len_per_gpu": 20480,  # packed as the updates are, else dH is noise
     "data.max_prompt_length": 2048,
+    "data.truncation": "left",  # as TRL cuts
+    f"{A}.data_loader_seed": 2,
     "data.max_response_length": 8192,
     "data.train_batch_size": 64,
     "data.shuffle": False,

@@ -70,6 +70,21 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path) -
     assert not any("consolidated" in line for line in asked)
 
 
+def test_an_incomplete_model_has_no_record(tmp_path: Path) -> None:
+    for number, (name, message) in enumerate(
+        {
+            "config.json": r"config\.json is missing: not a model folder",
+            "model-00002-of-00002.safetensors": r"00002-of-00002\.safetensors is missing",
+            "model.safetensors.index.json": "no list of shards",
+        }.items()
+    ):
+        source, out = folder(tmp_path / f"carried{number}", SHARDED), tmp_path / f"out{number}"
+        (source / name).write_text("{") if "index" in name else (source / name).unlink()
+        with pytest.raises((MissingInputError, CorruptInputError), match=message):
+            fetch.fetch(HUB, COMMIT, out, source=source)
+        assert not (out / "base.json").exists()
+
+
 def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
     source = folder(tmp_path / "carried", SHARDED)
     assert fetch.fetch(HUB, "main", tmp_path / "head", source=source)["commit"] is None

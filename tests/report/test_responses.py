@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from core.errors import CorruptInputError
+from core.errors import ConfigError, CorruptInputError
 from core.files import write_text
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT, sha256_file
@@ -107,3 +107,12 @@ def test_vendored_files_are_as_published(folder: Path) -> None:
         there = {path.relative_to(folder / package).as_posix() for path in (folder / package).rglob("*.*")}
         assert there | {"LICENSE"} == set(entry["files"])
         assert {file: sha256_file(folder / package / file) for file in entry["files"]} == entry["files"]
+
+
+def test_a_users_file_is_not_removed(scored_copy: Tree) -> None:
+    responses.write(scored_copy, scored_copy.root, None)
+    path = scored_copy.root / responses.FOLDER / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="move it away"):
+        responses.write(scored_copy, scored_copy.root, None)
+    assert path.read_text() == "mine"
