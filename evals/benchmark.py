@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveInt
 
 from core.code import Code
 from core.declared import Declared, Tuple, check, validated
@@ -37,7 +37,7 @@ class Decoding:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=False)
     samples: PositiveInt  # per item
     temperature: NonNegativeFloat  # 0 is greedy
-    top_p: PositiveFloat
+    top_p: Annotated[float, Field(gt=0, le=1)]
     max_tokens: PositiveInt  # of one response
 
     def __post_init__(self) -> None:

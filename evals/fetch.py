@@ -130,15 +130,19 @@ def download(source: Source, folder: Path) -> Path:
     parts = {"repository": source.repository, "revision": str(source.revision), "path": source.path}
     try:
         url = template.format(**{name: quote(part) for name, part in parts.items()})
-        answer = httpx.get(url, timeout=TIMEOUT_SECONDS, follow_redirects=True).raise_for_status()
+        target = folder / "file.jsonl"
+        with (
+            httpx.stream("GET", url, timeout=TIMEOUT_SECONDS, follow_redirects=True) as answer,
+            open(target, "wb") as stream,
+        ):
+            for part in answer.raise_for_status().iter_bytes():
+                stream.write(part)
     except (KeyError, IndexError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         raise ConfigError(
             f"TEPO_REPOSITORY_FILE: {template!r}; set an http(s) address with {{repository}}, {{revision}}, {{path}}"
         ) from error
     except httpx.HTTPError as error:
         raise MissingInputError(f"{url}: cannot be downloaded ({str(error).partition(chr(10))[0]})") from error
-    target = folder / "file.jsonl"
-    target.write_bytes(answer.content)
     return target
 
 

@@ -45,7 +45,7 @@ def grade(samples: Path, folder: Path, out: Path, thoughts: Sequence[str] = ()) 
             benchmark, source, target = defined(key, folder), samples / f"{key}.parquet", out / f"{key}.parquet"
             facts = {"data_sha256": sha256_file(data.found_in(folder, benchmark)), "thoughts": [*thoughts]}
             facts |= {"samples_sha256": drawn["sha256"], "grader_version": grader_version()}
-            graded = entries.get(key, {})
+            graded = {"thoughts": []} | entries.get(key, {})  # older records have none
             if graded | facts == graded and target.is_file() and graded["sha256"] == sha256_file(target):
                 print(f"{key}: grades are there, of these samples and by this grader")
                 continue

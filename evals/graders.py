@@ -59,7 +59,9 @@ def read(tree: Tree, at: Checkpoint, benchmark: str, data: Path) -> pd.DataFrame
     frame = pd.DataFrame(values, dtype=object).rename(columns={"prompt_sha256": "problem", "response": "text"})
     problems, record = data / f"{benchmark}.jsonl", tree.layout.grades(at) / "grades.json"
     recorded = store.read_record(record)[benchmark].get("data_sha256")
-    if not problems.is_file() or sha256_file(problems) != recorded:
+    if not problems.is_file():
+        raise MissingInputError(f"{problems}: the problems are missing; set --data to the folder that holds them")
+    if sha256_file(problems) != recorded:
         raise CorruptInputError(
             f"{problems}: not the problems that {record} was made from; set --data to the folder that holds them"
         )
@@ -105,6 +107,8 @@ def judged(pool: Pool, name: str, responses: pd.DataFrame) -> pd.DataFrame:
     """Return the responses with FOUND of a grader; its verdict is None where it has none."""
     rows = responses.assign(grader=name)
     if name == TOOL:
+        if wrong := [each for each in rows["tool_correct"] if each is not None and not isinstance(each, bool)]:
+            raise CorruptInputError(f"samples: tool_correct: {wrong[0]!r}; allowed: true, false, or nothing")
         known = {True: str(Verdict.CORRECT), False: str(Verdict.WRONG)}
         return rows.assign(verdict=rows["tool_correct"].map(known.get), rule="", extracted=None)
     if name != OURS:

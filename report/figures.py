@@ -59,10 +59,13 @@ class Specification(Declared):
     charts: dict[str, Chart] = Field(default_factory=dict)  # of the page, by `series` of convergence_bands.csv
 
     @model_validator(mode="after")
-    def _quantities_are_known(self) -> Self:
+    def _check(self) -> Self:
         for key, entry in self.figures.items():
             for name in (name for name in entry.panels.values() if name not in self.quantities):
                 raise unknown(f"figures.{key}", "panels", name, self.quantities)
+        looks = list(self.lines.values())
+        if len({*looks}) < len(looks) or not {*looks} <= {*range(len(draw.STYLES))}:
+            raise ConfigError(f"lines: {self.lines}; set a different number from 0 to {len(draw.STYLES) - 1} for each")
         return self
 
 
@@ -89,7 +92,10 @@ def figure(key: str) -> Figure:
 def figures(path: Path | str = FIGURES) -> list[Figure]:
     """Return every figure of a specification file, in its order; raises as `specification`."""
     file = specification(path)
-    paper = read_yaml(TABLES)["models"][file.model]
+    models = read_yaml(TABLES)["models"]
+    if file.model not in models:
+        raise unknown(str(path), "model", file.model, models)
+    paper = models[file.model]
     panels = {
         key: {id: (name, file.quantities[name]) for id, name in entry.panels.items()}
         for key, entry in file.figures.items()

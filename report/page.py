@@ -295,8 +295,10 @@ def _place(tree: Tree) -> Results:
     folder.mkdir(parents=True, exist_ok=True)
     for path in tree.root.iterdir():
         link = folder / path.name
-        link.unlink(missing_ok=True)  # of an earlier version of the results
-        link.symlink_to(path)
+        if link.is_symlink():  # of an earlier version of the results
+            link.unlink()
+        if not link.exists():
+            link.symlink_to(path)
     return Results(Path(os.path.relpath(folder)))
 
 

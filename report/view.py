@@ -375,7 +375,8 @@ def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
     params = [record.get("method", {}).get("params", {}) for record in records]
     betas = {side["beta"] for side in params if side.get("beta") is not None}
     same = "with equal seeds, they drew equal rewards in every rollout"
-    if betas and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
+    kl_alone = len({side.get("beta") or 0 for side in params}) > 1
+    if kl_alone and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
         beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
         same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
     return same
