@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any, Never
 
 import yaml
-from filelock import FileLock, Timeout
 
 from core.errors import BenchError, BusyError, ConfigError, CorruptInputError, MissingInputError, unknown
 
@@ -272,6 +271,8 @@ def locked(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
     The operating system releases it when the process ends, however it ends. Raises `BusyError` with the message `busy`
     and the owner, which is recorded next to the lock.
     """
+    from filelock import FileLock, Timeout  # not in the environment of a cluster's login node, which locks nothing
+
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.with_name(f"{path.name}.owner")
     lock = FileLock(path)
@@ -291,6 +292,8 @@ def locked(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
 
 def is_locked(path: Path) -> bool:
     """Return whether a process holds `path`."""
+    from filelock import FileLock, Timeout
+
     if not path.is_file():
         return False
     lock = FileLock(path)

@@ -136,7 +136,7 @@ def model_folder(folder: Path) -> Path:
 def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The page's commands typed into one shell, in a copy of the repository."""
     folder = tmp_path_factory.mktemp("one gpu")
-    clone = copy_of(folder / "clone", "README.md")
+    clone = copy_of(folder / "clone", "README.md", "tests")
     (clone / "config/small.yaml").write_text(SMALL, encoding="utf-8")
     (folder / "downloads").mkdir()
     model_folder(folder / "downloads" / "Qwen2.5-0.5B")

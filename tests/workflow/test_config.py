@@ -307,7 +307,7 @@ def test_in_the_demos_tree_an_edit_makes_its_jobs_again_and_another_question_add
     target = copy_of(tmp_path / "clone", "README.md", "results/quick", "results/cache", ".snakemake")
     # Asking for a logger makes nothing again: it gets the curves that are there.
     logged = run_snakemake(target, "-n", *QUICK_TREE, "--config", "log=tensorboard")
-    assert planned(logged.stdout).keys() == {"all", "log_curves"}, logged.stdout
+    assert planned(logged.stdout).keys() == {"all", "log_curves", "total"}, logged.stdout
     more = run_snakemake(target, "-n", *QUICK_TREE, "--config", "methods=gpg,tepo+beta=1")
     assert "results/quick: 4 finished runs of earlier questions stay in its tables" in more.stderr
     assert planned(more.stdout)["train"] == 2

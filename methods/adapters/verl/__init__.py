@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import BenchError, ConfigError, MissingInputError
-from core.provenance import version
+from core.provenance import ROOT, version
 from methods import catalog
 from methods.adapters import SHORT, TRL_VERSION, VERL_VERSION, Outcome, temporary_folder
 from methods.adapters.reward import Reward
-from methods.adapters.verl.config import PROMPTS, check_cpus, compose, overrides
+from methods.adapters.verl.config import CPU_PLUGIN, PROMPTS, check_cpus, compose, overrides
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -70,6 +70,9 @@ def preflight(spec: Spec) -> None:
         # A placebo needs all responses of a draw at once; verl's reward workers score each response separately.
         raise ConfigError(f"spec: placebo: {spec.placebo!r}: the verl adapter trains on true rewards only")
     check(spec.training, catalog.parse(spec.method))
+    plugin = ROOT / CPU_PLUGIN.replace(".", "/")
+    if spec.training.device == "cpu" and not plugin.is_dir():
+        raise MissingInputError(f"{plugin}: missing: verl runs on a CPU from a clone, with its folder tests")
     rollouts.check_inputs(spec, spec.training.prompts_drawn)
 
 
