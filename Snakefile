@@ -1,5 +1,6 @@
 # Targets and includes only. The stages are in workflow/rules/.
 import sys
+from importlib.util import find_spec
 
 from snakemake.utils import min_version
 
@@ -27,9 +28,9 @@ onstart:
         PLAN.write()
 
 
-# Not after a dry run, which ends without hooks.
+# Not after a dry run, which ends without hooks, nor on a cluster's login node, which has no scipy.
 onsuccess:
-    if MAIN and MAKES and RESULTS.matrix.is_file():
+    if MAIN and MAKES and RESULTS.matrix.is_file() and find_spec("scipy"):
         from report import compare  # not needed by most calls
 
         with command_line.one_line():
