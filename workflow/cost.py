@@ -20,6 +20,7 @@ from core.layout import Checkpoint
 from evals import benchmark as benchmarks
 from methods import catalog
 from methods.adapters import adapter
+from methods.adapters.trl import vllm
 from methods.adapters.verl import config as verl
 from methods.method import Method
 from methods.training import spec
@@ -232,6 +233,8 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
         run = spec.check(asked.specification(planned, "base", "prompts"), "config")
         method = catalog.parse(run.method)
         adapter(run.trainer).check(run.training, method)
+        if run.training.sampler == "vllm" and shutil.which("sinfo") is None:  # else the job's environment has it
+            vllm.check()
         if run.trainer != "verl" or run.training.device != "cuda":
             return None
         need = asked.need(planned)

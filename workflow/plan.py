@@ -142,9 +142,6 @@ class Plan(Matrix):
         own = any(benchmarks.benchmark(key).file for key in evaluation["benchmarks"])
         return self.results.data if own else Path(evaluation["data"])
 
-    def benchmark_file(self, benchmark: str) -> Path:
-        return self.benchmark_data / f"{benchmark}.jsonl"
-
     def record(self, planned: Planned) -> Path:
         """Return the file whose presence means that a run is finished."""
         return self.results.run(planned.run) / "run.json"
@@ -226,8 +223,7 @@ class Plan(Matrix):
     def files(self) -> Mapping[str, tuple[str, str]]:
         """Path and text, by name, of files that pass the plan to commands: it may be too long for a command line.
 
-        The path depends on the text: another call may start while jobs of this one run, since Snakemake takes no lock
-        for a target without files (`plan`). A rule with the path in its params tracks the content, not its time.
+        The path depends on the text: a rule with the path in its params tracks the content, not its time.
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
         texts = {
@@ -237,12 +233,15 @@ class Plan(Matrix):
         folder = f"{self.logs}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
-    def write(self) -> None:
-        """Write `files`; raise `ConfigError` if results cannot be written."""
+    def check_folder(self) -> None:
+        """Raise `ConfigError` if results cannot be written."""
         root = self.results.root.absolute()
-        folder = next(path for path in [root, *root.parents] if path.is_dir())
-        if not os.access(folder, os.W_OK):
+        folder = next(path for path in [root, *root.parents] if path.exists())
+        if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ConfigError(f"results: {self.config['results']}: {folder} cannot be written; choose another folder")
+
+    def write(self) -> None:
+        """Write `files`."""
         for path, text in self.files.values():
             write_text(path, text)
 

@@ -44,7 +44,6 @@ from methods.training.spec import TRAINERS
 
 if TYPE_CHECKING:
     from methods.training.spec import Spec
-    from methods.training.spec import Training as Training
 
 # The adapters override private methods of exactly these versions; tests/adapters/test_canaries.py pins them.
 TRL_VERSION = "1.16.0"

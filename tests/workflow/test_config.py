@@ -255,7 +255,7 @@ def test_what_is_accepted_stays_although_rules_changed_and_what_is_cheap_follows
     monkeypatch.chdir(here)
     of = plan(files_of("quick"), {"methods": "grpo,tepo"})
     finish(of, {path for _, path, _ in of._codes()})
-    made = [of.benchmark_file(key) for key in of.config["evaluation"]["benchmarks"]]
+    made = [of.benchmark_data / f"{key}.jsonl" for key in of.config["evaluation"]["benchmarks"]]
     made += [of.cache / "models" / build.clean / "clean.json" for build in of.builds.values()]
     made += [of.base("tiny_qwen2", 1) / "base.json", of.prompts(of.planned[0].run), of.results.scores]
     for path in made:

@@ -33,6 +33,8 @@ with command_line.one_line():
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
+    if MAIN and MAKES:
+        PLAN.check_folder()
     SEVERAL_NODES = PLAN.several_nodes
     NOTES = list(PLAN.notes)
     if MAKES and not DRY:
