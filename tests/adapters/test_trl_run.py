@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import signal
 import statistics
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from core import digests
+from core import digests, worker
 from core.errors import CorruptInputError
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
@@ -25,6 +26,7 @@ from methods.training.curve import COLUMNS
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
 from tests.adapters.worlds import assert_same, numbers, weights
+from tests.core.test_worker import Served
 
 Train = Callable[..., int]
 EVEN = worlds.even
@@ -34,10 +36,11 @@ slow = pytest.mark.slow
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
-def command(spec: dict[str, Any], out: Path) -> subprocess.Popen[str]:
+def command(spec: dict[str, Any], out: Path, **environment: str) -> subprocess.Popen[str]:
     """`python -m methods.train`, as a job of the workflow starts it."""
     line = [sys.executable, "-m", "methods.train", "--spec", json.dumps(spec), "--out", str(out)]
-    return subprocess.Popen(line, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    env = os.environ | environment
+    return subprocess.Popen(line, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 @slow
@@ -256,3 +259,19 @@ def test_placebos_and_streams(
         assert train(tmp_path / "stopped" / name, "grpo", StopAfter(2), variant=name, **changes) == STOPPED
         assert train(tmp_path / "stopped" / name, "grpo", variant=name, **changes) == 0
         assert_same(tmp_path / "stopped" / name, tmp_path / name, 2)
+
+
+@slow
+def test_runs_in_one_worker_are_the_same_runs_alone(world: Path, trained: dict[str, Path], tmp_path: Path) -> None:
+    served = Served(tmp_path / "worker.log")
+    inside = {worker.VARIABLE: served.socket}
+    try:
+        running = {
+            name: command(worlds.spec(world, name, **LONGER), tmp_path / name, **inside) for name in ("tepo", "grpo")
+        }
+        assert {name: process.wait(timeout=1800) for name, process in running.items()} == {"tepo": 0, "grpo": 0}
+    finally:
+        served.owner.kill()
+        served.owner.communicate()
+    for name in running:
+        assert_same(tmp_path / name, trained[name], 3)
