@@ -13,7 +13,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, hint, unknow
 # pydantic's error type -> what is expected, in terms of YAML and JSON
 KINDS = {
     "int_type": "a whole number",
-    "str_type": "text",
+    "str_type": "text",  # of `check`, by Python's name; `string_type` is pydantic's
     "float_type": "a number",
     "bool_type": "true or false",
     "string_type": "text",

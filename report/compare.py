@@ -33,6 +33,7 @@ from core import errors
 from core.errors import ConfigError, MissingInputError, Parser, real, unknown
 from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
+from evals.stats import MARGIN
 from evals.tree import Tree, open_or_kept
 from report import rows, show
 from report.frontier import of_sweep
@@ -42,7 +43,6 @@ COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",
          "movement": "movement, nats a token", "movement_first": "movement of the first rollout"}  # fmt: skip
 SCORES = {POOLED: "score", MACRO: "benchmarks' mean"}
-MARGIN = 0.02  # of rewards and scores, as in paper/claims.yaml
 
 Pairs = Sequence[tuple[Run, Run]]  # of one model and seed; the second may be the model that the first started from
 

@@ -33,7 +33,7 @@ pytestmark = [
 EAGER = ("--engine", "enforce_eager=true")  # compiling takes minutes on a CPU
 QUESTIONS, SAMPLES, SEED = ("syn_q_words", "syn_q_next"), 4, 3
 LIMIT, PROMPTS = 44, 64  # syn_q_next has 20
-NEAR = 1e-3  # nats between two tokens that float32 may exchange: its rounding over 30 layers, measured below 2e-4
+NEAR = 1e-4  # nats: float32 over 30 layers; measured for two engines 9e-6 in the mean, 2e-5 at the 99th percentile
 
 
 def run(*command: str, mark: str = "") -> None:
@@ -183,7 +183,7 @@ def test_a_run_sampled_by_vllm_learns_from_the_policy_it_trains(smollm: Path, tm
         assert float(row["kl_step"]) > 0
         # The sampler's own log-probs, against the trainer's of the same weights: float32 apart.
         assert float(row["sampling_gap_mean"]) < NEAR
-        assert float(row["sampling_correlation"]) > 1 - NEAR
+        assert float(row["sampling_correlation"]) > 1 - 1e-6
     assert read_json(out / "run.json")["spec"]["training"]["sampler"] == "vllm"
 
 

@@ -26,7 +26,7 @@ from evals import benchmark as benchmarks
 from evals import data
 from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
-from methods.training.run_folder import code_of
+from methods.training.run_folder import code_of, restore_curve
 from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import Shape
@@ -239,6 +239,11 @@ class Plan(Matrix):
         folder = next(path for path in [root, *root.parents] if path.exists())
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ConfigError(f"results: {self.config['results']}: {folder} cannot be written; choose another folder")
+
+    def restore_curves(self) -> None:
+        """Restore damaged curves of finished runs: Snakemake would remove their copies with the run's outputs."""
+        for planned in self.planned:
+            restore_curve(self.results.run(planned.run))
 
     def write(self) -> None:
         """Write `files`."""

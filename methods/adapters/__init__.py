@@ -32,10 +32,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import write_text
@@ -82,7 +80,9 @@ def loggers(run: Path, spec: Spec, names: Sequence[str] | None = None) -> list[s
         for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
             os.environ[variable] = str(run / "log")
         ours = {"WANDB_PROJECT": PROJECT, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
-        for variable, value in ours.items() if _has_wandb_key() else {**ours, "WANDB_MODE": "offline"}.items():
+        if "wandb" in chosen and not _has_wandb_key():
+            ours["WANDB_MODE"] = "offline"
+        for variable, value in ours.items():
             os.environ.setdefault(variable, value)
     return chosen
 
@@ -100,13 +100,10 @@ def logged(run: Path, logger: str) -> Path:
 
 def _has_wandb_key() -> bool:
     """Return whether wandb would find a key: in WANDB_API_KEY, or in the .netrc that `wandb login` writes."""
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname
-    try:
-        return netrc(os.environ.get("NETRC") or Path.home() / ".netrc").authenticators(host or "") is not None
-    except (OSError, NetrcParseError):
-        return False
+    from requests.utils import get_netrc_auth  # wandb needs requests too
+
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return bool(os.environ.get("WANDB_API_KEY") or get_netrc_auth(server))
 
 
 @contextmanager

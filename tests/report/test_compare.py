@@ -16,6 +16,7 @@ from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
+from evals.stats import MARGIN
 from evals.stats.compare import paired
 from evals.stats.estimate import read_graded
 from evals.tree import Tree, open_tree
@@ -117,7 +118,7 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict() ->
     assert (line["model"], line["measure"], line["pairs"]) == ("tiny_qwen2", "area", 8)
     assert [line["low"], line["high"], line["p"]] == pytest.approx([interval.low, interval.high, test.pvalue], rel=1e-9)
     claims = {claim.measure: claim.margin for claim in read_claims().claims if claim.margin}
-    assert claims["area"] == claims["score"] == compare.MARGIN
+    assert claims["area"] == claims["score"] == MARGIN
     found = {(low, high): compare.verdict(line | {"difference": (low + high) / 2, "low": low, "high": high})
              for low, high in ((0.001, 0.1), (-0.1, -0.001), (-0.01, 0.019), (-0.01, 0.03))}  # fmt: skip
     assert list(found.values()) == ["ahead", "behind", "equal within the margin", "undecided"]

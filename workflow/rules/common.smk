@@ -11,7 +11,6 @@ from core import worker
 from core.code import Code
 from core.layout import Checkpoint
 from methods.adapters import trl
-from methods.training.run_folder import restore_curve
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
@@ -33,13 +32,12 @@ with command_line.one_line():
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
-    if MAIN and MAKES:
+    if MAKES:
         PLAN.check_folder()
     SEVERAL_NODES = PLAN.several_nodes
     NOTES = list(PLAN.notes)
     if MAKES and not DRY:
-        for planned in PLAN.planned:  # before damaged files are looked for
-            restore_curve(PLAN.results.run(planned.run))
+        PLAN.restore_curves()  # before damaged files are looked for
     if MAKES:  # results of changed code and damaged ones are rebuilt
         command_line.FORCED.update(PLAN.forced)
         NOTES = PLAN.reasons + NOTES

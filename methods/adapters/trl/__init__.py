@@ -149,7 +149,7 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
     cpu, micro_batches = t.device == "cpu", t.minibatches * t.micro_batches
     report_to = loggers(folder.parent, spec)
     named = {"run_name": os.environ["WANDB_NAME"], "project": os.environ["WANDB_PROJECT"]} if report_to else {}
-    sampler = vllm.arguments(t, folder / "engine") if t.sampler == "vllm" else {}
+    sampler = vllm.arguments(t) if t.sampler == "vllm" else {}
     return sampler | {
         "per_device_train_batch_size": prompts_drawn(t) * t.samples_per_prompt // micro_batches,
         "steps_per_generation": micro_batches,

@@ -7,6 +7,7 @@ sampling parameters, and with one seed all samples of a prompt would be equal.
 from __future__ import annotations
 
 import os
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +32,9 @@ def check() -> None:
         )
 
 
-def arguments(t: Training, caches: Path) -> dict[str, Any]:
-    """Prepare vLLM for import and return its arguments of `GRPOConfig`. caches: folder for what it compiles."""
-    os.environ.update(engine_caches(caches))
+def arguments(t: Training) -> dict[str, Any]:
+    """Prepare vLLM for import and return its arguments of `GRPOConfig`."""
+    os.environ.update(engine_caches(Path(tempfile.gettempdir())))  # a run's own folder, removed at its end
     if t.device == "cpu":
         from trl.generation import vllm_generation
         from vllm import _custom_ops

@@ -194,6 +194,7 @@ MINIBATCH_ROWS = "minibatch_rows"  # rows of a minibatch over all ranks: the tra
 
 # Name of our one metric. verl reduces a metric whose name contains "max" or "min"; this one must come back as a list.
 RESULT = "micro_batch"
+OPTIONAL = {"entropy", "old_entropy", "ref_logp", "sampling_logp"}  # fields that only some methods read
 
 
 class MicroBatchResult(NamedTuple):
@@ -232,7 +233,9 @@ class MethodLoss:
 
         def collect(model_output: Mapping[str, Any], data: TensorDict, dp_group: object = None) -> Any:
             part = micro_batch(model_output, data, self.method.key, self.max_tokens)
-            seen.append((self._update(part), part.place.cpu(), detached(part.batch)))
+            # only fields that statistics may read are sent between ranks
+            unread: dict[str, Any] = dict.fromkeys(OPTIONAL - self.method.needs)
+            seen.append((self._update(part), part.place.cpu(), detached(replace(part.batch, **unread))))
             return torch.zeros(()), {}
 
         run(collect)

@@ -2,11 +2,13 @@
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from core.files import read_jsonl
 from core.provenance import ROOT
 from evals.benchmark import PAPER
 from evals.grading import Rule, Verdict
@@ -87,3 +89,12 @@ def rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     header, *lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
     assert header == list(columns), path
     return [dict(zip(columns, line, strict=True)) for line in lines]
+
+
+def test_real_outputs_agree_with_their_labels(shared: Path, grader: Grader) -> None:
+    outputs = read_jsonl(shared / "outputs" / "qwen25math_math25x8.jsonl")
+    grades = grader.grade([Question(gold(str(row["gold"])), str(row["output"])) for row in outputs])
+    right = [grade.verdict is Verdict.CORRECT for grade in grades]
+    count = Counter((bool(row["label"]), verdict) for row, verdict in zip(outputs, right, strict=True))
+    # the one is a thousands separator that the label counts as wrong
+    assert count == {(True, True): 176, (False, True): 1, (False, False): 23}
