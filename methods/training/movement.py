@@ -29,6 +29,7 @@ MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
 SHARE = 4  # one response in 4 is measured: three passes over all would take a fifth of a tiny run
 EXACT = 1024  # largest vocabulary for which whole distributions are compared
 TOLERANCE, TRIES = 0.02, 16  # for `move`: relative error of the KL, and largest number of measurements
+QUADRATIC = 5  # for `move`: so many guesses expect a quadratic KL, which then has settled
 
 NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
 
@@ -75,21 +76,30 @@ def _finite(x: Tensor) -> float | None:
 def move(parameters: Sequence[Tensor], start: Sequence[Tensor], kl: Callable[[], float], target: float) -> None:
     """Rescale the change of the parameters since `start` so that `kl()` of the result is `target`, within TOLERANCE.
 
-    The divergence grows roughly quadratically, which the next guess uses. If the target cannot be reached, in TRIES or
-    at all, the last guess stays. A zero change stays, because no multiple reaches the target.
+    The divergence grows roughly quadratically, which the next guess uses; where it grows faster, that guess leaves the
+    sizes known to be too short and too long, or does not settle, and their geometric mean is next. If the target
+    cannot be reached, in TRIES or at all, the nearest size measured stays. A zero change stays, because no multiple
+    reaches the target.
     """
     change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
     if not any(bool(moved.any()) for moved in change):
         return
-    size = 1.0
+    size, low, high = 1.0, 0.0, math.inf
+    sizes: dict[float, float] = {}  # distance from the target, a ratio's logarithm -> size
     for tries in range(TRIES + 1):
         for p, old, moved in zip(parameters, start, change, strict=True):
             p.data.copy_(old).add_(moved, alpha=size)
         if tries == TRIES or abs((reached := kl()) / target - 1) <= TOLERANCE:
             return
         # A step that is far too short rounds to zero; a KL that is not finite means that it is far too long.
-        factor = math.inf if reached <= 0 else math.sqrt(target / reached) if reached < math.inf else 0.0
-        size *= min(max(factor, 0.25), 4.0)
+        ratio = math.inf if reached <= 0 else target / reached if reached < math.inf else 0.0
+        sizes[abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf] = size
+        low, high = (max(low, size), high) if ratio > 1 else (low, min(high, size))
+        size *= min(max(math.sqrt(ratio), 0.25), 4.0)
+        if 0 < low < high < math.inf and (tries >= QUADRATIC or not low < size < high):
+            size = math.sqrt(low * high)
+        if tries == TRIES - 1:
+            size = sizes[min(sizes)]
 
 
 class Update(NamedTuple):

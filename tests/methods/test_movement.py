@@ -50,7 +50,8 @@ def test_an_update_is_measured_over_all_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("power", "scale", "least"), [(1.0, 40.0, 0.0), (2.0, 0.3, 0.0), (3.0, 1e-6, 0.0), (2.0, 1e-9, 1e-6)]
+    ("power", "scale", "least"),
+    [(1.0, 40.0, 0.0), (2.0, 0.3, 0.0), (3.0, 1e-6, 0.0), (2.0, 1e-9, 1e-6), (4.0, 0.005, 0.0), (12.0, 3.0, 0.0)],
 )
 @pytest.mark.parametrize("rounded", [0.0, -1e-9])
 def test_the_multiple_reaches_the_target(power: float, scale: float, least: float, rounded: float) -> None:
@@ -66,3 +67,10 @@ def test_the_multiple_reaches_the_target(power: float, scale: float, least: floa
 
     movement.move([parameter], [start], moved, 0.02)
     assert moved() == pytest.approx(0.02, rel=movement.TOLERANCE)
+
+
+def test_of_sizes_that_all_miss_the_target_the_nearest_stays() -> None:
+    parameter, start = torch.ones(2), torch.zeros(2)
+    movement.move([parameter], [start], lambda: 0.012 if float(parameter[0]) < 0.7 else 0.05, 0.02)
+    assert 0 < float(parameter[0]) < 0.7
+    assert parameter[0] == parameter[1]
