@@ -7,7 +7,7 @@ there are three cases: the least and the most variance that such scores allow, a
 import math
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -175,10 +175,12 @@ def _cells(line: Line) -> list[str]:
     sampled = "" if line.benchmark == ALL else " / ".join(dict.fromkeys(f"{s.samples:.4g}" for s in line.scores))
     cells = [line.benchmark or "score", line.problems, sampled, *(_points(score.value) for score in line.scores)]
     cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
-    forms = {"{:.2g}".format: [case.comparison.p for case in line.cases]}
-    forms |= {_points: [case.comparison.detectable for case in line.cases]}
-    forms |= {"{:,}".format: [case.problems for case in line.cases]}
-    for form, numbers in forms.items():
+    columns_of: list[tuple[Callable[[Any], str], list[float | None]]] = [
+        ("{:.2g}".format, [case.comparison.p for case in line.cases]),
+        (_points, [case.comparison.detectable for case in line.cases]),
+        ("{:,}".format, [case.problems for case in line.cases]),
+    ]
+    for form, numbers in columns_of:
         texts = ["?" if number is None else form(number) for number in numbers]
         cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
     return cells

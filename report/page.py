@@ -19,7 +19,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, Checkpoint, Results, split
+from core.layout import BASE, Checkpoint, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -35,7 +35,6 @@ VIEWS = (
     ("samples", "Responses"),
     ("paper", "Paper"),
 )
-TEPO = "tepo"  # the paper's method, by its configured name
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 
 HTML = ROOT / "report/html"
@@ -80,7 +79,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
         line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
         lines.append(line | {"look": look, "values": values})
-    lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
+    lines.sort(key=lambda line: given.get(line["method"], len(given)))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
@@ -91,27 +90,18 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": _front(lines),
     }
 
 
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
-    first model."""
-    model = next((line["model"] for line in lines), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
-    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
-    names += own if len(own) <= FRONT - len(names) else []
-
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
-
-    wanted = (model, settings)
-    found = [
-        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
-    ]
-    return sorted(found, key=order)[:FRONT]
+def _front(lines: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indices of the overview's lines: the first of the first model, of a sweep on its fresh seeds."""
+    settings = FRESH if any(line["settings"] == FRESH for line in lines) else ""
+    wanted = {(line["model"], settings) for line in lines[:1]}
+    found = (
+        n for n, one in enumerate(lines) if "reward" in one["values"] and (one["model"], one["settings"]) in wanted
+    )
+    return list(found)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -232,7 +222,7 @@ def _policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' file:; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -2,8 +2,8 @@
 commit, to be viewed without running anything.
 
 Kept in one archive (`evals.tree`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
-sample of the responses, and a manifest that also records how samples were drawn and graded. Not kept: checkpoints,
-other samples and grades, print formats. Next to it, for the web view: README, Markdown tables, PNG figures.
+sample of the responses, and the manifest. Not kept: checkpoints, other samples and grades, print formats. Next to it,
+for the web view: README, Markdown tables, PNG figures.
 `report.show`, `report.page` and `report.compare` read it like any results tree.
 """
 
@@ -23,7 +23,6 @@ from core.errors import ConfigError, CorruptInputError, Parser
 from core.files import to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
-from evals import store
 from evals.learning_curves import read_curve
 from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, responses, runs, verify
@@ -70,7 +69,7 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
         for name in web:
             _copy(folder / name, ready / name)
         facts = {key: source[key] for key in ("scale", "commits", "dirty", "missing", "weights", "inputs")}
-        facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
+        facts |= {"left_out": list(LEFT_OUT)}
         for size, sampled in responses.keep(tree, _data(tree, source)):  # largest first
             Results(folder).responses.write_bytes(sampled)
             files = {name: sha for name, sha in digests.of_folder(folder).items() if name != MANIFEST}
@@ -92,26 +91,6 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-
-
-def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
-    """Return how samples were drawn and graded, by checkpoint: their records are not kept."""
-    found = {}
-    for checkpoint in tree.checkpoints:
-        graded = tree.layout.grades(checkpoint) / "grades.json"
-        if graded.is_file():
-            drawn = store.read_folder(tree.layout.samples(checkpoint) / "samples.json")
-            engine = drawn.get("engine") or {}
-            found[checkpoint.path.as_posix()] = {
-                "weights": drawn.get("weights_sha256"),
-                "backend": engine.get("backend"),
-                "device": engine.get("device"),
-                "seed": drawn.get("seed"),
-                "code": drawn.get("code"),
-                "grader": store.read_folder(graded).get("grader_version"),
-                "samples": {key: entry["sha256"] for key, entry in sorted(drawn["benchmarks"].items())},
-            }
-    return found
 
 
 def _pack(folder: Path, names: Iterable[str], archive: Path) -> None:

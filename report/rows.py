@@ -24,9 +24,9 @@ from paper import printed
 TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
 AVERAGES = (POOLED, MACRO)  # columns over several benchmarks
-# Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, probability of
-# the highest average in the block, and measures of `evals.learning_curves`.
-DELTA, BEST = "delta", "best"
+# Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, and measures
+# of `evals.learning_curves`.
+DELTA = "delta"
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
 Kind = Literal["base", "run", "mean", "delta"]
@@ -312,7 +312,7 @@ def of_runs(tree: Tree) -> Table:
     """Declare the table of all runs. Slots of models and benchmarks are the tree's keys."""
     baseline = _baseline(tree, None)
     title = tree.methods[baseline]["title"] if baseline in tree.methods else tree.matrix.get("baseline") or REFERENCE
-    headings = {POOLED: "Avg. (pooled)", DELTA: f"Δ {title}", BEST: "P(best)"}
+    headings = {POOLED: "Avg. (pooled)", DELTA: f"Δ {title}"}
     headings |= {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks} | MEASURES
     models = {str(model["key"]): str(model["title"]) for model in tree.models}
     columns, blocks = tuple(headings), tuple(_blocks(tree))

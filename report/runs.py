@@ -21,18 +21,22 @@ HIDING = {
 
 
 def summaries(tree: Tree) -> list[dict[str, Any]]:
-    """Return the planned runs, in the matrix's order: run, title, differs (from GRPO/DAPO, slot by slot), area (under
-    the reward curve, a fraction), record (run.json, empty while it is not finished) and state."""
-    areas, differs = _by_run(tree, "convergence.csv", "area"), _by_run(tree, "convergence_runs.csv", "differs")
+    """Return the planned runs, in the matrix's order: run, title, area (under the reward curve, a fraction), record
+    (run.json, empty while it is not finished) and state."""
+    path = tree.layout.figures / "convergence.csv"
+    with written_by(command("report.convergence", tree)), cells_of(path):
+        rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", "area"))
+        areas = {
+            Run(row["model"], row["method"], int(row["seed"])): float(row["area"]) if row["area"] else None
+            for row in rows
+        }
+        if missing := [run.path.as_posix() for run in tree.runs if run not in areas]:
+            raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
     found = []
     for run in tree.runs:
         record, title = tree.record(run) or {}, str(tree.methods[run.method]["title"])
-        state = "finished" if record else "not finished"
-        row = {"run": run, "title": title, "record": record}
-        row["state"] = str(record.get("no_update") or _collapse(record) or state)
-        with cells_of(tree.layout.figures / "convergence.csv"):
-            row["area"] = float(areas[run]) if areas[run] else None
-        found.append(row | {"differs": list(filter(None, differs[run].split("; ")))})
+        state = str(record.get("no_update") or _collapse(record) or ("finished" if record else "not finished"))
+        found.append({"run": run, "title": title, "record": record, "area": areas[run], "state": state})
     return found
 
 
@@ -42,16 +46,6 @@ def _collapse(record: Mapping[str, Any]) -> str:
         return ""
     planned = (record.get("spec", {}).get("training") or {}).get("rollouts")
     return f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
-
-
-def _by_run(tree: Tree, name: str, column: str) -> dict[Run, str]:
-    path = tree.layout.figures / name
-    with written_by(command("report.convergence", tree)), cells_of(path):
-        rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", column))
-        found = {Run(row["model"], row["method"], int(row["seed"])): row[column] for row in rows}
-        if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
-            raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
-    return found
 
 
 # Names and counterparts of checkpoints.
@@ -107,8 +101,6 @@ def _row(runs: Sequence[Mapping[str, Any]], last: Mapping[Run, str]) -> dict[str
     return {
         "title": runs[0]["title"],
         "key": runs[0]["run"].method,
-        "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0]["differs"]),
-        "differs": runs[0]["differs"],
         "area": "–" if None in areas else f"{100 * fmean(areas):.2f}",
         "bad": [f"seed {run['run'].seed}: {run['state']}" for run in runs if run["state"] != "finished"],
         "seeds": [
@@ -132,7 +124,6 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
         for model in tree.models
     ]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
-    times = sorted(record["finished_at"] for record in records if record.get("finished_at"))
     training = (tree.matrix.get("training") or {}).items()
     packages = {  # where runs differ, every version
         f"{name} {version}"
@@ -142,11 +133,8 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
     }
     return [
         ("Models", ", ".join(models)),
-        ("Methods", f"{len(tree.methods)} with their variants"),
-        ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
         ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
-        ("When", f"finished {times[0]} to {times[-1]}" if times else UNKNOWN),
         ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
         ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
@@ -171,7 +159,7 @@ def _commit(environment: Mapping[str, Any]) -> str:
 def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning. missing: sentences on gaps in the tables."""
     sentences = [f"{run['run'].path.as_posix()}: {run['state']}." for run in runs if run["state"] != "finished"]
-    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
+    sentences += [*missing, *_hidden_answers(tree)]
     sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
     if any((run["record"].get("environment") or {}).get("dirty") for run in runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
@@ -185,23 +173,3 @@ def _hidden_answers(tree: Tree) -> Iterator[str]:
     for verdict, meaning in HIDING.items():
         if total := sum(count[verdict] or 0 for count in counts):
             yield f"{total} responses {meaning}."
-
-
-def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each input that runs should share and do not."""
-    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
-        inputs = record.get("inputs") or {}
-        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
-        base = tree.base(run.model, run.seed) or run.seed
-        for share, what, value in (
-            (run.variant, "prompts", inputs.get("prompts")),
-            (run.variant, "training settings", record["spec"].get("training")),
-            (base, "base weights", inputs.get("base")),
-        ):
-            found.setdefault((run.model, share, what), []).append(value)
-    return [
-        f"{model}: runs differ in {what}: their rows differ in more than the method."
-        for (model, _, what), values in found.items()
-        if any(value != values[0] for value in values)
-    ]

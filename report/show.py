@@ -16,7 +16,7 @@ from core.files import cells_of, is_locked, read_growing_csv, read_text
 from core.layout import Run
 from evals.scores import read_rows
 from evals.tree import Tree, open_or_kept
-from report import markdown, rows, tables, view
+from report import markdown, rows, tables
 from report.rows import RUNS
 
 DETAILS = "details"
@@ -26,7 +26,7 @@ PAGES = {  # page -> file, module that writes it
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
 LEGEND = (
-    "Percent; below it the 95 % interval, or each of two seeds; * best of its column. Difference to "
+    "Percent; below it the 95 % interval. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
     "? unknown, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."
@@ -34,7 +34,7 @@ LEGEND = (
 
 
 def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) -> str:
-    """Return the table in plain text: number above, interval below, the best of a column marked `*`, rows not run last.
+    """Return the table in plain text: number above, interval below, rows not run last.
 
     first: sentences between the scale's limits and the table.
     """
@@ -55,7 +55,7 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
     lines = [["", *(_short(column["heading"]) for column in columns)]]  # label, then one text per column
     for row in (row for row in block["rows"] if row["ran"]):
         cells = row["cells"].values()
-        lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
+        lines.append([row["label"], *(c["text"].replace("−", "-") + c["mark"] for c in cells)])
         if any(intervals := [_interval(cell) for cell in cells]):  # a row without numbers needs no second line
             lines.append(["", *intervals])
     heads, *shown = markdown.aligned(lines)
@@ -66,8 +66,6 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
 
 def _interval(cell: Mapping[str, Any]) -> str:
     """Return the interval in whole percents, so that nine columns fit into a terminal."""
-    if view.few_seeds(cell):
-        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
     if None in (cell["low"], cell["high"]):
         return ""
     return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
@@ -88,7 +86,7 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
 
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
         runs = pd.read_csv(path).query("finished == 'yes'").groupby(["model", "method"])
-        means = runs[["area", "movement"]].agg(lambda values: values.mean(skipna=False))  # every seed or none
+        means = runs[["area", "movement"]].agg(pd.Series.mean, skipna=False)  # every seed or none
         means["whole"] = runs["collapsed_at"].count() == 0
     for block in table["blocks"]:
         model = block["rows"][0]["model"]

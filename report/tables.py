@@ -23,7 +23,7 @@ from evals.tree import Tree, open_tree
 from paper import printed
 from report import rows, view
 from report.markdown import command
-from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
+from report.rows import AVERAGES, DELTA, KINDS, MEASURES, Row, Table
 from report.view import AGAIN, ALSO, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
@@ -105,13 +105,12 @@ def read(tree: Tree, key: str) -> list[Cell]:
     with written_by(command("report.tables", tree, "--table", key)), cells_of(file):
         lines = read_csv(file, "the table", tuple(COLUMNS), allow_empty=True)
         filled = [EMPTY | {name: COLUMNS[name](line[name]) for name in COLUMNS if line[name]} for line in lines]
-        twice = {arm.rows[1].id for arm in rows.arms(tree)} if filled else set()
-        there = dict.fromkeys(cell["row"] for cell in filled)
-        fits = twice <= there.keys() <= {row.id for row in declared.rows} | twice
-        fits = fits and {cell["model"] for cell in filled} <= {model["key"] for model in tree.models}
-        places = [(row, column) for row in there for column in declared.columns]
-        if not fits or [(cell["row"], cell["column"]) for cell in filled] != places:
-            raise CorruptInputError(f"{file}: not filled from tables.yaml and matrix.json as they are")
+        # An earlier version had more columns.
+        filled = [cell for cell in filled if cell["column"] in declared.columns]
+        again = {row.id for arm in rows.arms(tree) for row in arm.rows}
+        known = again | {row.id for row in declared.rows}
+        if other := [cell["row"] for cell in filled if cell["row"] not in known]:
+            raise CorruptInputError(f"{file}: row {other[0]}: not filled from tables.yaml and matrix.json as they are")
     return filled
 
 
@@ -207,8 +206,8 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree, *, whole: b
     from evals.stats.compare import over_seeds
 
     untrained = bool(wanted) and wanted[0].run.method == BASE
-    # Two columns are filled by `compare`; an untrained model has no learning curve.
-    if column.slot in (DELTA, BEST) or (column.slot in MEASURES and untrained):
+    # `compare` fills the column of differences; an untrained model has no learning curve.
+    if column.slot == DELTA or (column.slot in MEASURES and untrained):
         return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
         return {"state": NOT_RUN}
@@ -277,7 +276,7 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     corrections do not count it. Methods that no table declares are corrected over each column among themselves.
     at: the cells by model, row and column.
     """
-    from evals.stats.compare import chances_of_being_best, detectable, holm
+    from evals.stats.compare import detectable, holm
 
     # What each row compares. A difference row and the row that it is taken from make the same comparison.
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
@@ -299,13 +298,6 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         compares = cell["kind"] != "base" and (cell["kind"], cell["column"]) != (AGAIN, DELTA)
         if compares and None not in (one["value"], other["value"]):
             cell |= _compared(cell, one, other, tree)
-    for block in table.blocks if table.generated else ():
-        average = {row.id: at[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
-        values = {id: cell["by_seed"] for id, cell in average.items() if cell["value"] is not None}
-        chances, how = chances_of_being_best(values, tree.clean_models(block.model))
-        for id, chance in chances.items():
-            of = {name: average[id][name] for name in ("runs", "seeds")}
-            at[block.model, id, BEST] |= of | {"state": MEASURED, "value": chance, "level": "seed", "how": how}
 
     # A test is what both sides consist of: rows that repeat a run are one test, as is a curve next to two checkpoints.
     test = {
