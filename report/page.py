@@ -31,7 +31,6 @@ VIEWS = (
     ("overview", "Overview"),
     ("results", "Results"),
     ("training", "Training"),
-    ("runs", "Runs"),
     ("samples", "Responses"),
     ("paper", "Paper"),
 )
@@ -139,7 +138,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
 
 # Tables. `report.view` decides what a cell shows; this part adds links.
 
-LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # columns before the others
+LEADING = ("area", "avg_pooled", "avg_macro", "final")  # columns before the others
 
 
 def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
@@ -165,7 +164,7 @@ def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[st
     table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
     table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
-    table["notes"] = [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
+    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
     return table | {"file": f"tables/table{table['key']}.tidy.csv"}
 
 
@@ -250,13 +249,13 @@ def build(tree: Tree) -> str:
     context["answered"] = data["samples"]["benchmarks"]
     context["reading"] = view.paragraphs("tables")
     if tree.runs:
-        summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
+        tables, curves = _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
-        context |= {"facts": runs.facts(tree), "groups": runs.groups(tree, summaries), "dynamics": curves}
+        context |= {"facts": runs.facts(tree), "dynamics": curves}
         data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
-        summaries, tables = [], [_scores(tree, linked)]
-        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "groups": []}
+        tables = [_scores(tree, linked)]
+        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "facts": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     script, style = (
@@ -268,7 +267,7 @@ def build(tree: Tree) -> str:
     return template.render(
         context | {name: Markup(text) for name, text in parts.items()},
         tables=tables,
-        warnings=runs.warnings(tree, summaries, missing),
+        warnings=runs.warnings(tree, missing),
         policy=_policy(BEFORE, script),
     )
 

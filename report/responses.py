@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from core.layout import BASE, Checkpoint
+from core.layout import Checkpoint
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
@@ -277,24 +277,24 @@ def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = tree.once(evaluated)
     entries: dict[str, dict[str, Any]] = {}
-    # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
-    ranks: dict[str, tuple[bool, bool, bool]] = {}
-    tepo = tree.method_for("tepo")
+    tepo, beside = tree.method_for("tepo"), dict[Checkpoint, bool]()
     for checkpoint, stamps in checkpoints.items():
         counterpart = runs.counterpart(checkpoint, tree)
-        beside = counterpart if counterpart in checkpoints else None
-        entries[path := checkpoint.path.as_posix()] = {
+        beside[checkpoint] = counterpart in checkpoints
+        entries[checkpoint.path.as_posix()] = {
             "title": runs.title(checkpoint, tree),
-            "beside": beside and beside.path.as_posix(),
+            "beside": counterpart.path.as_posix() if counterpart and beside[checkpoint] else None,
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
-        of_methods = beside is not None and beside.run.method != BASE
-        ranks[path] = of_methods and checkpoint.run.key == tepo, of_methods, beside is not None
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
-    start = max(ranks, key=ranks.__getitem__, default=None)
+    # Shown first: TEPO next to its counterpart, else any checkpoint with one.
+    start = max(beside, key=lambda at: (beside[at], at.run.key == tepo), default=None)
     return {
         "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
         "verdicts": ("correct", *NOT_CORRECT),
-        "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
+        "data": {
+            "folder": FOLDER,
+            "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()},
+        },
     }

@@ -18,12 +18,11 @@ from core.errors import CorruptInputError, Parser, written_by
 from core.files import cells_of, read_csv, to_csv, write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
-from evals.stats import ALPHA
 from evals.tree import Tree, open_tree
 from paper import printed
 from report import rows, view
 from report.markdown import command
-from report.rows import AVERAGES, DELTA, KINDS, MEASURES, Row, Table
+from report.rows import AVERAGES, KINDS, MEASURES, Row, Table
 from report.view import AGAIN, ALSO, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
@@ -78,7 +77,6 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "versus_n": int,
     # detectable: the smallest true difference found in 80 % of repetitions, after Holm's correction
     **dict.fromkeys(("versus_se", "versus_df", "versus_detectable"), _number),
-    "inside_noise": "True".__eq__,  # None where that is undecided or does not apply
     "collapsed": lambda text: tuple(text.split()),  # runs that lost their reward: seed<k>:<rollout>/<rollouts planned>
     "runs": lambda text: tuple(map(Checkpoint.parse, text.split())),  # behind the cell; for a missing one the planned
 }
@@ -206,8 +204,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree, *, whole: b
     from evals.stats.compare import over_seeds
 
     untrained = bool(wanted) and wanted[0].run.method == BASE
-    # `compare` fills the column of differences; an untrained model has no learning curve.
-    if column.slot == DELTA or (column.slot in MEASURES and untrained):
+    if column.slot in MEASURES and untrained:  # it has no learning curve
         return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
         return {"state": NOT_RUN}
@@ -284,10 +281,9 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in blocks for row in block.rows}
 
     def sides(cell: Cell) -> list[Cell]:
-        """Return the two cells whose difference is tested, or fewer if none is. DELTA is the average's difference."""
-        column, ids = cell["column"], (minuend.get(cell["row"], cell["row"]), against.get(cell["row"]))
-        places = [(cell["model"], id, POOLED if column == DELTA else column) for id in ids]
-        return [at[place] for place in places if place in at]
+        """Return the two cells whose difference is tested, or fewer if none is."""
+        ids = minuend.get(cell["row"], cell["row"]), against.get(cell["row"])
+        return [at[place] for place in ((cell["model"], id, cell["column"]) for id in ids) if place in at]
 
     for cell in (cell for cell in at.values() if len(sides(cell)) == 2):
         one, other = sides(cell)
@@ -295,13 +291,12 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
             states = one["state"], other["state"]
             cell["state"] = next((gap for gap in (MISSING, NOT_RUN) if gap in states), NOT_COMPARED)
         # A base model is not compared: all rows start from it.
-        compares = cell["kind"] != "base" and (cell["kind"], cell["column"]) != (AGAIN, DELTA)
-        if compares and None not in (one["value"], other["value"]):
+        if cell["kind"] != "base" and None not in (one["value"], other["value"]):
             cell |= _compared(cell, one, other, tree)
 
     # A test is what both sides consist of: rows that repeat a run are one test, as is a curve next to two checkpoints.
     test = {
-        place: (POOLED if cell["column"] == DELTA else cell["column"], *map(view.sources, sides(cell)))
+        place: (cell["column"], *map(view.sources, sides(cell)))
         for place, cell in at.items()
         if cell["baseline"] is not None or cell["kind"] == AGAIN
     }
@@ -319,7 +314,6 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         p = corrected([*(other for other in family if other[2] == place[2]), place])
         p_holm, tests = p[test[place]], sum(one is not None for one in p.values())
         cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
-        cell["inside_noise"] = None if p_holm is None else bool(p_holm >= ALPHA)
         if cell["kind"] != AGAIN:
             cell["versus_p_table"] = None if family is also else of_table[test[place]]
             if None not in (cell["versus_se"], cell["versus_df"]):
@@ -347,9 +341,9 @@ def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:
     fields = ("low", "high", "p", "level", "how", "n", "se", "df")
     found = {f"versus_{name}": getattr(comparison, name) for name in fields}
     found |= {"baseline": other["method" if other["kind"] == ONCE else "row"], "versus": comparison.difference}
-    if cell["kind"] == "delta" or cell["column"] == DELTA:
+    if cell["kind"] == "delta":
         gains = {seed: one["by_seed"][seed] - other["by_seed"][seed] for seed in common}
-        runs = dict.fromkeys([*one["runs"], *(other["runs"] if cell["kind"] == "delta" else ())])
+        runs = dict.fromkeys([*one["runs"], *other["runs"]])
         found |= _measured(comparison.difference, comparison, comparison.n, runs, gains)
     return found
 

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 from core.layout import BASE
 from core.provenance import ROOT
-from evals.scores import POOLED
-from evals.stats import ALPHA
 from evals.tree import Tree, plain
 from report import rows
 from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
-from report.rows import AVERAGES, DELTA, MEASURES, Row, Table
+from report.rows import AVERAGES, MEASURES, Row, Table
 
 MEASURED = "measured"
 NOT_RUN = "not run"  # this scale does not plan the run or the benchmark
@@ -46,6 +44,7 @@ FOOTNOTES = (
     "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction over the "
     "column; ↑? ↓?: only before it; ≈: it includes 0, which is not evidence of equality; ?: unknown, or wider than 50 "
     "points. A mark in brackets is paired by problem: it compares two checkpoints and not two methods.",
+    "Of equal methods, a table of nine columns has a mark somewhere in 18 to 28 % of cases: docs/statistics.md.",
     "not run: not part of this scale; missing: planned, no score yet; †: a run behind the row collapsed.",
 )
 
@@ -106,7 +105,7 @@ def stand_in(title: str, paper: str) -> str | None:
 def texts(cell: Cell) -> dict[str, Any]:
     """Return the texts of a cell, empty where there is nothing to show: its number, its interval, the mark of its
     difference to the baseline (`FOOTNOTES`) and the paper's number."""
-    measured, difference = cell["value"] is not None, is_difference(cell)
+    measured, difference = cell["value"] is not None, cell["kind"] == "delta"
     text, interval = "–" if cell["state"] == NOT_COMPARED else cell["state"], ""
     if measured:
         text = percent(cell["value"])
@@ -124,10 +123,6 @@ def texts(cell: Cell) -> dict[str, Any]:
     return shown | {"measured": measured, "mark": "" if cell["versus"] is None else mark}
 
 
-def is_difference(cell: Cell) -> bool:
-    return bool(cell["kind"] == "delta" or cell["column"] == DELTA)
-
-
 def sources(cell: Cell) -> tuple[object, ...]:
     """Return the sources of a number: checkpoints, or whole runs for a learning-curve measure, whatever their step."""
     return tuple(run.run for run in cell["runs"]) if cell["column"] in MEASURES else cell["runs"]
@@ -140,9 +135,9 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     """Return everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
 
     A cell has its columns of the tidy file and its `texts`; a row what its cells have in common, and its declaration.
-    Then come sentences: `lead` (what results of this scale can show), `errors` (how many marks are expected by chance),
-    `caption`, `levels` (of the intervals), `notes` (what is omitted, missing, collapsed), `empty` (in place of a table
-    without a number).
+    Then come sentences: `lead` (what results of this scale can show), `again` (marks of the A/A arms), `caption`,
+    `levels` (of the intervals), `notes` (what is omitted, missing, collapsed), `empty` (in place of a table without a
+    number).
     """
     columns, by_row = columns_of(declared, tree), dict[str, dict[str, dict[str, Any]]]()
     for cell in filled:
@@ -162,7 +157,6 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     shown = [row for block in blocks for row in block["rows"]]
     cells = [cell for row in shown for cell in row["cells"].values()]
     arms = [list(row.values()) for row in by_row.values() if next(iter(row.values()))["kind"] == AGAIN]
-    again = [(_again(arm), arm) for arm in arms] or [(f"{rows.AGAIN} arm: not run.", [])]
     state = "no score yet" if any(row["ran"] for row in shown) else "not part of this scale"
     empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
     levels = [text for level, text in LEVELS.items() if level in {c["level"] for c in cells if c["measured"]}]
@@ -175,11 +169,10 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "lead": lead(tree.matrix),
         "columns": [column._asdict() for column in columns],
         "blocks": blocks,
-        "again": again,  # a line for each A/A arm, and the cells that it is about
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "levels": levels,
         "empty": empty,
-        "errors": [] if empty else [*_errors([c for c in cells if c["kind"] != ALSO]), *(line for line, _ in again)],
+        "again": [] if empty else [_again(arm) for arm in arms] or [f"{rows.AGAIN} arm: not run."],
         "caption": [*paragraphs(f"table{declared.key}"), *FOOTNOTES, *levels],
     }
 
@@ -211,38 +204,13 @@ def _after(of_block: Sequence[Mapping[str, Any]], tree: Tree) -> str:
 
 def _again(cells: Sequence[Cell]) -> str:
     """Return how often a method under two names was marked."""
-    judged = [c["mark"] for c in cells if c["versus_level"] == "seed" and c["inside_noise"] is not None]
+    judged = [c["mark"] for c in cells if c["versus_level"] == "seed" and c["versus_p_holm"] is not None]
     arrows = [sign for sign in judged if sign[0] in "↑↓"]
     certain = sum(not sign.endswith("?") for sign in arrows)
     n = len({seed for cell in cells for seed in cell["seeds"]})
     counts = f"{certain} of {len(judged)} cells marked; {len(arrows)} before Holm's correction"
     counts = counts if judged else "no cell can be marked"
     return f"{rows.AGAIN} arm ({cells[0]['label']}, {n} seed{'s' * (n != 1)}): {counts}."
-
-
-def _errors(cells: Sequence[Cell]) -> list[str]:
-    """Return how many marks survive correction over the table, and how likely chance alone makes one: C columns, each
-    with a false mark in at most 5 % of tables (Holm), have one in at most C times 5 %.
-
-    A difference row, and the column of differences, repeat a row's comparison: its mark counts once. The result is
-    empty where nothing is compared.
-    """
-    place = {(c["row"], c["column"]): c for c in cells}
-    compared = [c for c in cells if c["versus_p_table"] is not None and c["column"] != DELTA]
-    tests = {c["column"]: c["versus_tests"] or 0 for c in compared}
-    marked: dict[object, float | None] = {}  # by what is compared
-    for c in (c for c in cells if c["mark"].strip("()") in ("↑", "↓")):
-        column = POOLED if c["column"] == DELTA else c["column"]
-        baseline = sources(place[c["baseline"], column])
-        marked[column, frozenset(sources(c)) - frozenset(baseline), baseline] = c["versus_p_table"]
-    held = sum(p is not None and p < ALPHA for p in marked.values())
-    bound = min(100, round(100 * ALPHA * len(tests)))
-    line = (
-        f"{held} of {len(marked)} marks ↑ ↓ also hold corrected over all {sum(tests.values())} comparisons of the "
-        f"table. If no method differed, chance would put one somewhere in at most {bound} % of such tables "
-        f"({len(tests)} columns, {100 * ALPHA:.0f} % each)."
-    )
-    return [line] if tests else []
 
 
 def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
