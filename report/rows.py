@@ -18,6 +18,7 @@ from core.layout import BASE, REFERENCE, Checkpoint, Run, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree
+from paper import printed
 
 TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
@@ -86,6 +87,10 @@ class Block(Declared):
             seeds = [seed for part in of for seed in part.seeds or (None,)]
             if len({(part.method, part.step) for part in of}) > 1 or None in seeds or len(set(seeds)) < len(seeds):
                 raise ValueError(f"row {row.id}: mean: its rows must differ in `seeds`, and in nothing else")
+            paper = printed.read().get(row.id)
+            # The paper's number would be shown next to another run's.
+            if paper and (paper.model, paper.of, paper.run and paper.run.method) != (self.model, row.of, row.method):
+                raise ValueError(f"row {row.id}: another run than the paper's row of this id; give it another id")
         return self
 
 
