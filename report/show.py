@@ -12,16 +12,16 @@ from typing import Any
 
 from core import errors
 from core.errors import Parser, unknown, written_by
-from core.files import cells_of, is_locked, read_growing_csv, read_text
+from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_text
 from core.layout import Run
 from evals.scores import read_rows
 from evals.tree import Tree, open_or_kept
+from paper import verdicts
 from report import markdown, rows, tables
 from report.rows import RUNS
 
-DETAILS = "details"
+DETAILS, CLAIMS = "details", "claims"
 PAGES = {  # page -> file, module that writes it
-    "claims": ("claims.md", "paper.claims"),
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
@@ -85,7 +85,10 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
     import pandas as pd
 
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        runs = pd.read_csv(path).query("finished == 'yes'").groupby(["model", "method"])
+        read = read_csv(path, "the measures of the runs", ("model", "method", "area", "movement", "collapsed_at"))
+        frame = pd.DataFrame([row for row in read if row["finished"] == "yes"]).replace("", None)
+        frame = frame.assign(**{name: pd.to_numeric(frame[name]) for name in ("area", "movement")})
+        runs = frame.groupby(["model", "method"])
         means = runs[["area", "movement"]].agg(pd.Series.mean, skipna=False)  # every seed or none
         means["whole"] = runs["collapsed_at"].count() == 0
     for block in table["blocks"]:
@@ -101,6 +104,18 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
             r = moved["area"].corr(moved["movement"].map(math.log))
             sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
         yield sentence
+
+
+def claims(tree: Tree) -> list[str]:
+    """Return the verdicts of claims.csv in lines, one for each claim and what it was tested on."""
+    with written_by(markdown.command("paper.claims", tree)):
+        found = verdicts.read(tree.root / "claims.csv")
+    lines = [
+        (row["id"], " ".join(filter(None, (row["source"], row["setting"]))), row["verdict"], verdicts.figure(row),
+         verdicts.beside(row))
+        for row in found
+    ]  # fmt: skip
+    return markdown.columns([("claim", "numbers", "verdict", "estimate", "beside it"), *lines])
 
 
 # `report.show runs`, read from the run folders while they are being written.
@@ -148,7 +163,7 @@ def main() -> None:
     where.add_argument("--scale", help="the same as --results results/SCALE")
     args = parser.parse_args()
 
-    known = [*(f"table{key}" for key in rows.tables()), RUNS, DETAILS, *PAGES]
+    known = [*(f"table{key}" for key in rows.tables()), RUNS, DETAILS, CLAIMS, *PAGES]
     if args.what not in known:
         raise unknown("command line", "what", args.what, known)
     tree = open_or_kept(args.results or Path("results") / args.scale)
@@ -157,6 +172,9 @@ def main() -> None:
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
+        return
+    if args.what == CLAIMS:
+        print("\n".join(claims(tree)))
         return
     if args.what in PAGES:
         page, module = PAGES[args.what]

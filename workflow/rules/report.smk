@@ -144,7 +144,7 @@ rule claims:
         runs=RUNS,
         matched=rules.sweep_table.output if SWEEP else [],
     output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
+        f"{RESULTS.root}/claims.csv",
     log:
         f"{LOGS}/claims.log",
     params:
