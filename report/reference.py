@@ -25,7 +25,7 @@ from core.layout import Results
 from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
-from report import manifest, responses, runs, verify
+from report import manifest, page, responses, verify
 
 LIMIT = 3_000_000  # bytes
 KEPT = ("matrix.json", "scores.csv", "tables/*", "figures/*", "sweep/*", "claims.*", "paper/*")
@@ -135,7 +135,7 @@ def _readme(tree: Tree, source: Mapping[str, Any], out: Path, size: tuple[int, i
     inside = out.resolve().is_relative_to(ROOT)
     where = shlex.quote(out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}")
     own = shlex.quote(f"results/{source['scale']}")
-    facts = "".join(f"- {name.lower()}: {text}\n" for name, text in runs.facts(tree))
+    facts = "".join(f"- {name.lower()}: {text}\n" for name, text in page.facts(tree))
     pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
     pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
     return f"""# Reference result: {source["scale"]}

@@ -27,13 +27,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from core.layout import Checkpoint
+from core.layout import BASE, REFERENCE, Checkpoint, Run
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
 from evals.scores import NOT_CORRECT
 from evals.tree import Tree
-from report import runs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,17 +272,45 @@ def _problems(tree: Tree, benchmark: str, data: Path | None) -> list[list[str]]:
     return [[item.item_id, item.problem, item.answer] for item in found]
 
 
+# Names and counterparts of checkpoints.
+
+
+def title(checkpoint: Checkpoint, tree: Tree) -> str:
+    """Return `TEPO, seed 1, step 12`, with the model where the results have several.
+
+    A run that collapsed before that step has its last policy there: the rollouts that it made are added.
+    """
+    run = checkpoint.run
+    titles = {model["key"]: model["title"] for model in tree.models}
+    model = f"{titles[run.model]}: " if len(titles) > 1 else ""
+    if run.method == BASE:
+        return f"{model}base model" + (f", seed {run.seed}" if len(tree.bases[run.model]) > 1 else "")
+    made = (tree.record(run) or {}).get("collapsed_at")
+    early = f" (collapsed, {made} rollouts made)" if made is not None and made < checkpoint.step else ""
+    return f"{model}{tree.methods[run.method]['title']}, seed {run.seed}, step {checkpoint.step}{early}"
+
+
+def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
+    """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base."""
+    run = checkpoint.run
+    method = tree.method_for(REFERENCE + (f"@{run.variant}" if run.variant else ""))
+    if tree.is_fresh(run):  # on a sweep's fresh seeds each method is at the value chosen for it
+        method = tree.chosen.get((run.model, REFERENCE), method)
+    others = [Checkpoint(Run(run.model, method or BASE, run.seed), checkpoint.step), tree.base(run.model, run.seed)]
+    return next((other for other in others if other in tree.evaluated and other != checkpoint), None)
+
+
 def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = tree.once(evaluated)
     entries: dict[str, dict[str, Any]] = {}
     tepo, beside = tree.method_for("tepo"), dict[Checkpoint, bool]()
     for checkpoint, stamps in checkpoints.items():
-        counterpart = runs.counterpart(checkpoint, tree)
-        beside[checkpoint] = counterpart in checkpoints
+        other = counterpart(checkpoint, tree)
+        beside[checkpoint] = other in checkpoints
         entries[checkpoint.path.as_posix()] = {
-            "title": runs.title(checkpoint, tree),
-            "beside": counterpart.path.as_posix() if counterpart and beside[checkpoint] else None,
+            "title": title(checkpoint, tree),
+            "beside": other.path.as_posix() if other and beside[checkpoint] else None,
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
     scored = {key for stamps in checkpoints.values() for key in stamps}

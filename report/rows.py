@@ -159,6 +159,12 @@ def tables(path: Path | str = TABLES) -> dict[str, Table]:
 
 
 @cache
+def models() -> dict[str, str]:
+    """Return the models of tables.yaml: slot -> the paper's model."""
+    return dict(read_yaml(TABLES)["models"])
+
+
+@cache
 def _shipped() -> dict[str, Table]:
     return tables()
 

@@ -43,7 +43,7 @@ from evals.tree import Tree, read_manifest
 from methods.training import spec
 from models import registry
 from paper import verdicts
-from report import convergence, rows, runs, show, tables
+from report import convergence, page, rows, show, tables
 from tests import house
 from tests.adapters import worlds
 from tests.report import synthetic
@@ -245,7 +245,7 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            runs.facts(found), runs.warnings(found, [])
+            page.facts(found), page.warnings(found, [])
 
 
 AT = Checkpoint(RUN, 12).path.as_posix()

@@ -18,7 +18,7 @@ from report.figures import Line
 from tests.report import synthetic
 from tests.report.finished import edit, rewrite
 
-KEYS = [declared.key for declared in figures.figures()]
+KEYS = [*figures.specification().figures]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def collapsed(scored_twice: Tree, tmp_path: Path) -> Tree:
 
 
 def filled(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
-    return figures.lines(figures.figure(key), tree)
+    return figures.lines(figures.key_of(key), tree)
 
 
 def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
@@ -61,7 +61,7 @@ def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
 def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_twice: Tree) -> None:
     for key in KEYS:
         found, notes = filled(key, scored_twice)
-        panels = figures.figure(key).panels
+        panels = figures.specification().figures[key].panels
         names = ["grpo", "tepo", "gspo", "tepo_nokl"]
         assert (notes, [(line.panel, line.name) for line in found]) == ([], [(p, n) for p in panels for n in names])
         for line in found:
@@ -69,7 +69,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_t
             by_seed = {run.seed: logged(scored_twice, run) for run in runs}
             assert [row["rollout"] for row in line.rows] == list(range(1, 13))
             for row in line.rows:
-                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in (1, 2)]
+                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel]) for seed in (1, 2)]
                 shown = [line.by_seed[seed][row["rollout"] - 1] for seed in (1, 2)]
                 assert shown == pytest.approx(values, rel=1e-12)
                 wanted = (sum(values) / 2, min(values), max(values), 2)
@@ -80,7 +80,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_t
 
 def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree) -> None:
     names = ("rollout", "value", "low", "high", "seeds")
-    copy, figure = collapsed, figures.figure("figure3")
+    copy, figure = collapsed, "figure3"
     found, notes = figures.lines(figure, copy)
     before = {path: path.read_bytes() for path in figures.write(figure, copy)[0]}
     first, _ = figures.write(figure, copy)
@@ -110,11 +110,11 @@ def test_methods_of_no_table_are_drawn_with_their_own_look_up_to_eight_lines(tmp
     drawn = [line.name for line in found if line.panel == "2a"]
     assert drawn == ["grpo", *more[:4]]
     assert notes == ["Not trained here: tepo, gspo, tepo_nokl.", "Not drawn, beyond 8 lines: sapo."]
-    looks = draw.looks(drawn, figures.figure("2").lines)
+    looks = draw.looks(drawn, figures.specification().lines)
     assert len({*looks.values()}) == len(drawn)
     assert looks["grpo"] == draw.STYLES[0]
-    assert {run.method for run in figures.runs(figures.figure("2"), tree)} == {*drawn}
-    figures.write(figures.figure("2"), tree)
+    assert {run.method for run in figures.runs(tree)} == {*drawn}
+    figures.write("figure2", tree)
     assert b">Dr. GRPO<" in (tree.layout.figures / "figure2.svg").read_bytes()
 
 
@@ -124,7 +124,7 @@ def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lack
     with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
         filled("2", tree)
     tree = quick(tmp_path / "quick", "grpo", "tepo")
-    assert [one.key for one in figures.offered(tree)] == KEYS
+    assert figures.offered(tree) == KEYS
     (tree.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
     notes = ["Not trained here: gspo, tepo_nokl.", "Not drawn, not finished: tiny_qwen2/tepo/seed1."]
     assert filled("2", tree)[1] == notes
@@ -180,4 +180,4 @@ def test_a_wrong_declaration_is_one_line(tmp_path: Path, old: str, new: str, mes
     assert changed != text
     (tmp_path / "figures.yaml").write_text(changed, encoding="utf-8")
     with pytest.raises(BenchError, match=message):
-        figures.figures(tmp_path / "figures.yaml")
+        figures.specification(tmp_path / "figures.yaml")

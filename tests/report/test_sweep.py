@@ -201,8 +201,7 @@ def test_a_run_fails_that_ends_with_no_more_than_it_began(
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
     tree = with_runs(swept, ["tepo"], TEST)
-    figure = figures.figure("2")
-    lines = [run for line in figure.lines for run in figures.planned(figure, line, tree)]
+    lines = [run for line in figures.specification().lines for run in figures.planned(line, tree)]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
 
 

@@ -13,7 +13,7 @@ with command_line.one_line():
 TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # the future content of matrix.json
 TABLES = table_rows.offered()
-FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
+FIGURES = figure_spec.offered(TREE)
 
 
 # For sweeps. The choice is the last job of the first of two rounds: afterwards, every reading of the Snakefile plans
@@ -77,7 +77,7 @@ rule figure:
         # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
         lambda wc: [
             f"{RESULTS.run(run)}/run.json"
-            for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
+            for run in figure_spec.runs(TREE)
             if run.path.as_posix() in PLAN.runs  # results of earlier questions exist, and no rule makes them
         ],
         matrix=RESULTS.matrix,
@@ -86,7 +86,7 @@ rule figure:
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
-        figure=any_of(figure.key for figure in figure_spec.figures()),
+        figure=any_of(figure_spec.specification().figures),
     params:
         **FROM_TREE,
     shell:
