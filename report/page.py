@@ -174,7 +174,7 @@ def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[st
     table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
     table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
-    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
+    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"]]
     return table | {"file": f"tables/table{table['key']}.tidy.csv"}
 
 

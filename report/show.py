@@ -46,7 +46,7 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
     if not table["empty"]:
         stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [LEGEND, *table["again"], *benchmarks, *table["levels"], *notes]
+        notes = [LEGEND, *table["again"], *benchmarks, *notes]
     above, below = ("\n".join(textwrap.fill(one, width) for one in of) for of in ([table["lead"][0], *first], notes))
     return "\n".join([above, *lines, "", below])
 

@@ -29,17 +29,10 @@ Cell = Mapping[str, Any]  # of `report.tables`
 
 CAPTIONS = ROOT / "report/captions"
 
-LEVELS = {
-    "problem": (
-        "Intervals at problem level (95 %): what the same checkpoint would score on other problems of the same kind. "
-        "They hold one training run fixed: one seed, no method-level interval."
-    ),
-    "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
-}
-
 # Below every table.
 FOOTNOTES = (
-    "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
+    "Percent of responses that are right, with 95 % intervals in brackets: docs/statistics.md. With one seed: what the "
+    "same checkpoint would score on other problems of the kind; with several: the mean of other training seeds.",
     "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.; Avg. (macro): mean of the columns.",
     "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction over the "
     "column; ↑? ↓?: only before it; ≈: it includes 0, which is not evidence of equality; ?: unknown, or wider than 50 "
@@ -136,7 +129,7 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
 
     A cell has its columns of the tidy file and its `texts`; a row what its cells have in common, and its declaration.
     Then come sentences: `lead` (what results of this scale can show), `again` (marks of the A/A arms), `caption`,
-    `levels` (of the intervals), `notes` (what is omitted, missing, collapsed), `empty` (in place of a table without a
+    `notes` (what is omitted, missing, collapsed), `empty` (in place of a table without a
     number).
     """
     columns, by_row = columns_of(declared, tree), dict[str, dict[str, dict[str, Any]]]()
@@ -159,7 +152,6 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     arms = [list(row.values()) for row in by_row.values() if next(iter(row.values()))["kind"] == AGAIN]
     state = "no score yet" if any(row["ran"] for row in shown) else "not part of this scale"
     empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
-    levels = [text for level, text in LEVELS.items() if level in {c["level"] for c in cells if c["measured"]}]
     return {
         "key": declared.key,
         "title": declared.title,
@@ -170,10 +162,9 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "columns": [column._asdict() for column in columns],
         "blocks": blocks,
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
-        "levels": levels,
         "empty": empty,
         "again": [] if empty else [_again(arm) for arm in arms] or [f"{rows.AGAIN} arm: not run."],
-        "caption": [*paragraphs(f"table{declared.key}"), *FOOTNOTES, *levels],
+        "caption": [*paragraphs(f"table{declared.key}"), *FOOTNOTES],
     }
 
 

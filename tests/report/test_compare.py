@@ -164,15 +164,6 @@ def test_a_method_is_compared_with_the_model_before_rl_benchmark_by_benchmark() 
     assert all(b == Run(a.model, "base", a.seed) for a, b in found)
 
 
-def test_curves_are_enough_where_nothing_is_scored_yet(scored_copy: Tree, command: Command) -> None:
-    scored_copy.layout.scores.unlink()
-    found = compare.lines(scored_copy, compare.pairs(scored_copy, "tepo", "grpo"))
-    assert [line["measure"] for line in found] == ["area", "final"]
-    for b, wanted, of in (("base", [], ""), ("grpo", ["--benchmarks", "syn_mix3"], " of syn_mix3")):
-        code, _, line = command(compare.main, "tepo", b, "--results", scored_copy.root, *wanted)
-        assert (code, line.endswith(f"no seed of both tepo and {b} has a score{of}\n")) == (2, True)
-
-
 # Two checkpoints, or two printed scores.
 
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
@@ -239,9 +230,3 @@ def test_what_cannot_be_compared_is_one_line(
     monkeypatch.chdir(tmp_path)
     code, _, error = command(compare.main, *typed.split())
     assert (code, error.count("\n"), bool(re.search(message, error))) == (2, 1, True), error
-
-
-def test_unequal_sets_are_not_paired() -> None:
-    (line,) = by_problem("0.4:30:32", "0.3:60:1")
-    assert line.cases[0].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60)
-    assert line.cases[2].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)

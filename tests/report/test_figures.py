@@ -164,20 +164,3 @@ def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> N
     assert (line.ended, lengths) == ({2: 2}, {1: 12, 2: 2})
     assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [(False, 2)] * 2 + [(True, 1)] * 10
     assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (r"(?m)^model: .*", "model: nope", "model: .*nope"),
-        ("grpo: 0", "grpo: 99", "lines: .*set a different number from 0 to 7"),
-        ("grpo: 0", "grpo: 1", "lines: .*set a different number from 0 to 7"),
-    ],
-)
-def test_a_wrong_declaration_is_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = figures.FIGURES.read_text(encoding="utf-8")
-    changed = re.sub(old, new, text, count=1)
-    assert changed != text
-    (tmp_path / "figures.yaml").write_text(changed, encoding="utf-8")
-    with pytest.raises(BenchError, match=message):
-        figures.specification(tmp_path / "figures.yaml")

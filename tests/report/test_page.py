@@ -139,17 +139,6 @@ def test_the_page_of_published_results_shows_fresh_seeds_first() -> None:
     assert (start["title"], start["beside"]) == (title, "tiny_qwen2/grpo@learning_rate-2e-4/seed1/step12")
 
 
-def test_another_scale_gets_its_configurations_note(copy: Tree) -> None:
-    """And the warning, where models stand in for the paper's."""
-    for stands_for in ("Qwen2.5-7B", None):
-        models = [model | {"stands_for": stands_for} for model in copy.matrix["models"]]
-        edit(copy.layout.matrix, scale="mine", note="A note of my own.", models=models)
-        text = text_of(copy.root)
-        assert "Results of the scale mine" in text
-        assert ("no number here is comparable with one printed in the paper" in text) == (stands_for is not None)
-        assert "A note of my own." in text
-
-
 def test_only_verdicts_of_runs_are_what_the_runs_decide(copy: Tree) -> None:
     path = copy.root / "claims.csv"
     for verdict in ("not tested", "supported"):

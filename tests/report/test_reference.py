@@ -127,7 +127,7 @@ def test_a_damaged_archive_is_one_line_and_leaves_nothing_in_the_cache(
 TYPED = {"show": show.main, "page": page.main, "compare": compare.main, "verify": verify.main}
 
 
-KEPT = sorted(path.name for path in (ROOT / "results/reference").iterdir())
+KEPT = ("embedded", "smollm")
 
 
 @pytest.mark.parametrize("name", KEPT)

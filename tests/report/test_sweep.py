@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from core.errors import CorruptInputError
-from core.files import to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.stats import compare
 from evals.tree import Tree
-from report import draw, figures, frontier, page, sweep
+from report import figures, frontier, page, sweep
 from report import rows as table_rows
 from report.frontier import Point, selecting
 from report.sweep import choice, selection
@@ -131,16 +130,6 @@ def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path:
         sweep.write(tree)
 
 
-@pytest.mark.parametrize("last", ["tepo", "tepo@high"])
-def test_the_chosen_value_is_that_of_the_last_choice(swept: Tree, tmp_path: Path, last: str) -> None:
-    """The fresh runs of an earlier choice stay in the tree."""
-    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
-    rows = [row | {"chosen": "yes" if row["method"] in ("grpo", last) else "no"} for row in choice(tree)]
-    write_text(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
-    both = with_runs(tree, ["grpo", "tepo"], TEST)
-    assert both.chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
-
-
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
     (row,) = (row for row in table_rows.tables()["1"].rows if row.id == "T1.8")
 
@@ -247,15 +236,3 @@ def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swe
     (row,) = frontier.matched(swept, [replace(point, broken=True) for point in [*others, last]])
     assert (row["difference"], row["how"]) == (None, "tepo: no arm at the scale's own settings that learns")
     assert (row["movement"], row["total"]) == (without["movement"], without["total"]), "what was measured stays there"
-
-
-def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
-    found = frontiers(0.0, recorded=False)
-    (row,) = frontier.matched(swept, found)
-    assert (row["difference"], row["how"], row["mark"]) == (
-        None, "tepo, training.learning_rate=0.005: movement is 0 or not recorded", "?"
-    )  # fmt: skip
-    points = frontier.arms(swept, found)
-    assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
-    looks = figures.specification().lines
-    assert b">tiny<" in draw.frontier(points, [row], "quick", {"tiny_qwen2": "tiny"}, "grpo", looks)["svg"]
