@@ -37,18 +37,10 @@ def compared(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
         raise MissingInputError(f"cannot be compared: {a.given} and {b.given} have neither a run nor a score in common")
     scores = {at: {key: (a.scores.get((at, key)), b.scores.get((at, key))) for key in figures} for at in both}
     changed = [run for run in runs if _curves_differ(a, b, run)]
-    weights = [_weights(a, b, at) for at in both if at.run in runs]
     # Values and verdicts only: the intervals may come from another version.
-    contents = [
-        [[score and (score.value, score.counts) for score in side] for side in zip(*sides.values(), strict=True)]
-        for sides in scores.values()
-    ]
-    counts = {
-        "curves (apart from times)": (len(runs) - len(changed), len(runs)),
-        "checkpoints' weights": (sum(x is not None and x == y for x, y in weights), len(weights)),
-        "checkpoints' scores": (sum(x == y for x, y in contents), len(contents)),
-    }
-    equal = "equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items())
+    same = [at for at, sides in scores.items() if all(_content(x) == _content(y) for x, y in sides.values())]
+    equal = f"equal bit for bit: curves (apart from times) {len(runs) - len(changed)} of {len(runs)}, "
+    equal += f"checkpoints' scores {len(same)} of {len(both)}"
     found = _differences(a, b, scores, runs, changed)
     return "\n".join([f"A: {a.given}; B: {b.given}", "", equal, "", *_verdict(found)]), found
 
@@ -74,9 +66,8 @@ def _curves_differ(a: Tree, b: Tree, run: Run) -> bool:
     return [[row[name] for name in common] for row in x] != [[row[name] for name in common] for row in y]
 
 
-def _weights(a: Tree, b: Tree, at: Checkpoint) -> list[Any]:
-    outputs = [(tree.record(at.run) or {}).get("outputs", {}) for tree in (a, b)]
-    return [side.get(f"checkpoints/step{at.step}") for side in outputs]
+def _content(score: Score | None) -> tuple[Any, ...]:
+    return (score.value, score.counts) if score else ()
 
 
 def _differences(

@@ -80,7 +80,7 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
     they moved the policy. Nothing where `report.convergence` has not run, and for a sweep, whose tables have other
     seeds than its curves (`report.show frontier`)."""
     path = tree.layout.figures / "convergence.csv"
-    if tree.matrix.get("sweep") or not path.is_file():
+    if tree.matrix.get("sweep") or not path.exists():
         return
     import pandas as pd
 

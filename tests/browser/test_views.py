@@ -224,7 +224,7 @@ def test_a_click_in_a_legend_takes_a_line_and_its_band_out_of_every_chart(visit:
     page = visit(report)
     expect(page.locator("#front canvas")).to_be_visible()
     names = page.locator("#front .u-legend .line .u-label").all_inner_texts()
-    assert names == ["GRPO/DAPO", "TEPO", "TEPO without KL", "GSPO"]
+    assert names == ["GRPO/DAPO", "TEPO", "GSPO", "TEPO without KL"]
     page.goto(f"{report}#training")
     charts = page.locator("#dashboard .panel")
     expect(charts.first.locator("canvas")).to_be_visible()

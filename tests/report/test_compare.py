@@ -62,7 +62,7 @@ def test_a_tree_equals_its_copy_whatever_the_times(scored: Tree, scored_copy: Tr
     rewrite(scored_copy.layout.scores, lambda row: row | {"low": "0.0"})
     code, out, err = command(compare.main, scored.root, scored_copy.root)
     assert (code, err) == (0, "")
-    assert "curves (apart from times) 4 of 4, checkpoints' weights 4 of 4, checkpoints' scores 5 of 5" in out
+    assert "curves (apart from times) 4 of 4, checkpoints' scores 5 of 5" in out
     assert out.endswith("verdict: no figure differs\n")
 
 
@@ -72,7 +72,7 @@ def test_a_grader_change_is_held_against_the_sampling_of_problems(
 ) -> None:
     grade_anew(scored_copy, TEPO, "syn_as3", wrong)
     code, out, _ = command(compare.main, scored.root, scored_copy.root)
-    assert (code, "weights 4 of 4, checkpoints' scores 4 of 5" in out) == (expected, True), out
+    assert (code, "4 of 4, checkpoints' scores 4 of 5" in out) == (expected, True), out
     found = {row["figure"]: row for row in compare_trees.compared(scored, Tree(scored_copy.root))[1]}
     assert found.keys() == {"syn_as3", "avg_pooled", "avg_macro"}
     assert found["syn_as3"]["difference"] == pytest.approx(-wrong / 100, abs=1e-12)
@@ -94,7 +94,7 @@ def test_a_retrained_method_is_held_against_its_seeds(scored_twice: Tree, others
     assert code == 1, out
     table = [line for line in out.splitlines() if line.startswith("tiny_qwen2/tepo ")]
     assert [("grad_norm" in line, "moved" in line) for line in table] == [(True, True), (False, False)]
-    assert "curves (apart from times) 6 of 8, checkpoints' weights 6 of 8" in out
+    assert "curves (apart from times) 6 of 8" in out
     assert "verdict: MOVED: 1 of 2 figures" in out
 
 
