@@ -120,21 +120,6 @@ def test_the_same_number_in_the_table_of_runs_and_the_responses(visit: Visit, re
     expect(page.locator(".view.here h1")).to_have_text("Results")
 
 
-def test_disagreements_come_first_and_the_address_keeps_the_choice(visit: Visit, report: str) -> None:
-    page = visit(f"{report}#samples")
-    opened(page)
-    expect(page.locator(f"{COUNT} li b")).to_have_text(["TEPO, seed 1, step 12", "GRPO/DAPO, seed 1, step 12"])
-    differing = int(re.search(r"differ on (\d+)", page.locator(COUNT).inner_text())[1])  # type: ignore[index]
-    assert differing > 0
-    marks = page.locator("#list li").first.locator(".mark").all_inner_texts()
-    assert marks[0] != marks[1]
-    page.select_option("[name=show]", "differ")
-    expect(page.locator(COUNT)).to_contain_text(f"{differing} of")
-    assert "show=differ" in page.url
-    page.reload()
-    expect(page.locator("[name=show]")).to_have_value("differ")
-
-
 def test_a_response_that_holds_markup_or_is_not_utf8_is_text(visit: Visit, report: str) -> None:
     checkpoint, benchmark = invented.STRUCK
     chosen = f"{report}#samples?left={checkpoint.path.as_posix()}&right=none&benchmark={benchmark}"

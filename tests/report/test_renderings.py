@@ -12,11 +12,9 @@ import pytest
 
 from core.errors import BenchError
 from evals.tree import Tree
-from report import page, show, tables, view
+from report import tables, view
 from report.markdown import arrow
-from tests.report import synthetic
-from tests.report.conftest import write_files
-from tests.report.tables import cells, filled, filling
+from tests.report.tables import filled, filling
 
 TABLES = "1234"
 EVIL = '<script>alert(1)</script> & 50% of $x_1$ {a} \\input{b} | ~ ^ # é 学 "q"'
@@ -43,16 +41,6 @@ def test_every_rendering_has_the_same_numbers_and_marks_in_the_same_order(key: s
         assert re.findall(r"(?:[>|&] ?)([+-]?\d+\.\d\d)\b(?!\\text)", one) == numbers
     marked = sum(bool(cell["mark"]) for cell in shown)
     assert marked == len(re.findall(r" \(?(?:≈|[↑↓]\??|\?)\)?<br>", text.partition("\n- ")[0])) > 0
-
-
-def test_a_block_names_its_baseline_its_models_stand_in_and_what_is_not_there(embedded: Tree, scored: Tree) -> None:
-    text = view.markdown(filled(embedded, "3"))
-    assert text.count("Marks compare with TEPO-w/o. KL.") == 5
-    assert text.count("Marks compare with w. GRPO/DAPO (token-level).") == 1
-    table = filled(scored, "1")
-    assert [block["head"] for block in table["blocks"]] == ["tiny Qwen2, standing for Qwen2.5-7B"]
-    assert any("Qwen3-14B" in note for note in table["notes"])
-    assert {c.text for c in cells(table) if c.row == "T1.3"} == {"not run"}
 
 
 def test_outside_text_is_text(embedded: Tree) -> None:
@@ -137,17 +125,6 @@ def test_a_tidy_file_of_other_rows_columns_or_words_is_refused(scored_copy: Tree
 
 
 # The terminal and the page.
-
-
-def test_a_users_tree_begins_with_all_runs_and_the_papers_with_its_tables(reported: Tree, tmp_path: Path) -> None:
-    methods = {"grpo": ("GRPO/DAPO", 0.62), "gspo_token": ("My method", 0.70)}
-    model = {"key": "my_model", "title": "My model", "stands_for": None}
-    tree = Tree(synthetic.write_tree(tmp_path / "mine", seeds=(1, 2), scale="mine", methods=methods, model=model))
-    write_files(tree)
-    own, papers = page.build(tree), page.build(reported)
-    first = [re.findall('<section id="(table[^"]+)"', text)[0] for text in (own, papers)]
-    assert first == ["tableruns", "table1"]
-    assert "My method" in show.text(tables.shown(tree, "runs"))
 
 
 def test_the_papers_number_stands_next_to_ours_only_at_the_papers_scale(embedded: Tree, paper: Tree) -> None:
