@@ -1,4 +1,4 @@
-"""`python -m paper.claims --results results/embedded`: write claims.csv and claims.md, verdicts on the paper's claims.
+"""`python -m paper.claims --results results/embedded`: write claims.csv, verdicts on the paper's claims.
 
 A claim compares `a - b` (for a ratio: a / b), or `a` alone, in a measure with a constant: the rows of `claims.yaml`.
 Scores are judged by the printed tables and by runs, formulas by the counts of `formulas.csv`, everything else by runs.
@@ -22,7 +22,7 @@ from evals.tree import Tree, open_tree, plain
 from paper import printed
 from paper.evidence import MEASURES, RATIO, Arm, Contrast, Found, Gap, NotPlanned, Printed, Runs, by_cells, of_formula
 from paper.printed import MODELS, Paper
-from paper.verdicts import COLUMNS, EQUAL, FORMULA, PRINT, RUNS, UNTESTABLE, figure, page
+from paper.verdicts import COLUMNS, EQUAL, FORMULA, PRINT, RUNS, UNTESTABLE, figure
 
 CLAIMS = ROOT / "paper/claims.yaml"
 STEPS = 72  # rollouts of every printed row but Table 4's second look
@@ -261,7 +261,7 @@ def table() -> str:
 
 def main() -> None:
     parser = Parser(description="Give each claim of the paper a verdict.")
-    parser.add_argument("--results", type=Path, help="results/<scale>: write claims.csv and claims.md there")
+    parser.add_argument("--results", type=Path, help="results/<scale>: write claims.csv there")
     args = parser.parse_args()
     if args.results is None:
         print(table())
@@ -269,14 +269,9 @@ def main() -> None:
     tree = open_tree(args.results)
     order = [claim.id for claim in read_claims().claims]
     rows = sorted([*of_paper(), *of_tree(tree)], key=lambda row: order.index(row["id"]))
-    # the kind of base matters: with injected noise, less entropy means fewer errors by construction
-    models = [f"{m['title']} for {m['stands_for']}" if m.get("stands_for") else m["title"] for m in tree.models]
-    bases = "; ".join(f"{title} ({model['bases']})" for title, model in zip(models, tree.models, strict=True))
-    about = f"{tree.matrix['title']}. {tree.matrix.get('note', '')}".strip(), f"Models, with their bases: {bases}."
-    write_text(tree.root / "claims.csv", to_csv(COLUMNS, rows))
-    write_text(tree.root / "claims.md", page(rows, *about))
+    write_text(path := tree.root / "claims.csv", to_csv(COLUMNS, rows))
     counts = Counter(row["verdict"] for row in rows if row["source"] == RUNS)
-    print(f"{tree.root / 'claims.md'}  {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
+    print(f"{path}  {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Read claims.csv and format verdicts as text, for claims.md and the page. Nothing is judged here."""
+"""Read claims.csv and format verdicts as text, for the terminal and the page. Nothing is judged here."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,26 +66,3 @@ def beside(row: Mapping[str, Any]) -> str:
     if row["verdict"] in DECIDED and row["untested"]:
         notes.append("tested statement only")
     return "; ".join(note for note in notes if note)
-
-
-def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table with a line for each verdict."""
-    lines = [("claim", "tested statement", "numbers", "estimate", "verdict", "beside it"), ("---",) * 6]
-    for row in rows:
-        tested = f"{row['statement']} Claimed {row['claimed']} {amount(row['null'], row['unit'])}".strip()
-        numbers = row["source"] + (f", {row['setting']}" if row["setting"] else "")
-        lines.append((row["id"], tested, numbers, figure(row), row["verdict"], beside(row)))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-HEAD = """Each line is a statement that is tested because the paper makes it. `print` is judged by the paper's numbers,
-`runs` by the runs of this scale, under each setting apart, `formulas` by random policies. A verdict applies to the
-tested statement and these models; where models or problems stand in for the paper's, it does not apply to the paper's.
-Undecided is not evidence of equality."""
-
-
-def page(rows: Sequence[Mapping[str, Any]], *about: str) -> str:
-    """Return claims.md of a results tree. about: paragraphs on what the results are and can show."""
-    quotes = {row["id"]: f"- `{row['id']}`, {row['where']}: {row['quote']}" for row in rows}
-    parts = ["# Claims", *about, HEAD, markdown(rows), "## What the paper says", "\n".join(quotes.values())]
-    return "\n\n".join(parts) + "\n"

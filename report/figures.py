@@ -7,6 +7,7 @@ figures/<key>.{svg,png,pdf}  the picture
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
@@ -22,8 +23,7 @@ from core.layout import Run
 from core.provenance import ROOT
 from evals.learning_curves import read_curve
 from evals.tree import Tree, open_tree
-from report import draw
-from report.rows import TABLES, undeclared
+from report import draw, rows
 
 FIGURES = ROOT / "report/figures.yaml"
 HEADER = (
@@ -63,75 +63,58 @@ class Specification(Declared):
         for key, entry in self.figures.items():
             for name in (name for name in entry.panels.values() if name not in self.quantities):
                 raise unknown(f"figures.{key}", "panels", name, self.quantities)
+        if self.model not in rows.models():
+            raise unknown("figures", "model", self.model, rows.models())
         looks = list(self.lines.values())
         if len({*looks}) < len(looks) or not {*looks} <= {*range(len(draw.STYLES))}:
             raise ConfigError(f"lines: {self.lines}; set a different number from 0 to {len(draw.STYLES) - 1} for each")
         return self
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure with everything that its declaration refers to."""
-
-    key: str
-    title: str
-    panels: Mapping[str, tuple[str, Quantity]]  # id -> key of the quantity, and the quantity
-    lines: Mapping[str, int]  # configured method name -> position in `draw.STYLES`
-    model: str  # slot
-    paper: str  # the paper's model of that slot
-
-
-def figure(key: str) -> Figure:
-    """Return figure `key` (`figure2`, or `2` for short); raises ConfigError for an unknown key."""
-    by_key = {one.key: one for one in figures()}
-    if found := by_key.get(key) or by_key.get(f"figure{key}"):
-        return found
-    raise unknown(str(FIGURES), "figures", key, by_key)
-
-
-def figures(path: Path | str = FIGURES) -> list[Figure]:
-    """Return every figure of a specification file, in its order; raises as `specification`."""
-    file = specification(path)
-    models = read_yaml(TABLES)["models"]
-    if file.model not in models:
-        raise unknown(str(path), "model", file.model, models)
-    paper = models[file.model]
-    panels = {
-        key: {id: (name, file.quantities[name]) for id, name in entry.panels.items()}
-        for key, entry in file.figures.items()
-    }
-    return [Figure(key, file.figures[key].title, panels[key], file.lines, file.model, paper) for key in panels]
-
-
+@cache
 def specification(path: Path | str = FIGURES) -> Specification:
     """Read a specification file; raises ConfigError for unknown keys and names."""
     return validated(Specification, read_yaml(path, "specification"), str(path))
 
 
-def offered(tree: Tree) -> list[Figure]:
-    """Return the figures that the plan of `tree` has runs for."""
-    return [one for one in figures() if runs(one, tree)]
+def key_of(name: str) -> str:
+    """Return the key of figure `name` (`figure2`, or `2` for short); raises ConfigError for an unknown one."""
+    declared = specification().figures
+    if found := next((key for key in declared if key in (name, f"figure{name}")), None):
+        return found
+    raise unknown(str(FIGURES), "figures", name, declared)
 
 
-def runs(figure: Figure, tree: Tree) -> list[Run]:
-    """Return the planned runs that a figure uses, each once, in the matrix's order."""
-    wanted = {run for of_line in names(figure, tree)[0] for run in planned(figure, of_line, tree)}
+def offered(tree: Tree) -> list[str]:
+    """Return the figures that the plan of `tree` has runs for: all or none, since all show the same lines."""
+    return [*specification().figures] if runs(tree) else []
+
+
+def runs(tree: Tree) -> list[Run]:
+    """Return the planned runs that the figures use, each once, in the matrix's order."""
+    wanted = {run for line in names(tree)[0] for run in planned(line, tree)}
     return [run for run in tree.runs if run in wanted]
 
 
-def names(figure: Figure, tree: Tree) -> tuple[list[str], list[str]]:
+def model_of(tree: Tree) -> dict[str, Any]:
+    """Return the figures' model as matrix.json has it; empty where the scale has none for it."""
+    slot = specification().model
+    return dict(tree.model_for(slot, rows.models()[slot]) or {})
+
+
+def names(tree: Tree) -> tuple[list[str], list[str]]:
     """Return the lines of a figure: those declared, then the tree's own methods on its model, which no table declares;
     and the names beyond MOST lines."""
-    model = tree.model_for(figure.model, figure.paper)
-    others = undeclared(tree, str(model["key"])) if model else ()
-    found = list(dict.fromkeys([*figure.lines, *others]))
+    model = model_of(tree)
+    others = rows.undeclared(tree, str(model["key"])) if model else ()
+    found = list(dict.fromkeys([*specification().lines, *others]))
     return found[:MOST], found[MOST:]
 
 
-def planned(figure: Figure, line: str, tree: Tree) -> list[Run]:
-    """Return the planned runs of a line: its method on the figure's model under the scale's own settings."""
-    model, method = tree.model_for(figure.model, figure.paper), tree.method_for(line)
-    return [run for run in tree.averaged if model and (run.model, run.method) == (model["key"], method)]
+def planned(line: str, tree: Tree) -> list[Run]:
+    """Return the planned runs of a line: its method on the figures' model under the scale's own settings."""
+    place = model_of(tree).get("key"), tree.method_for(line)
+    return [run for run in tree.averaged if (run.model, run.method) == place]
 
 
 # From runs to numbers.
@@ -149,24 +132,23 @@ class Line:
     rows: list[dict[str, Any]]  # of <key>.csv
 
 
-def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
+def lines(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
     """Return every finished line, panel by panel, and one sentence for each reason for an omission.
 
     Raises ConfigError where nothing of the figure is planned, MissingInputError where nothing is finished.
     """
-    drawn, beyond = names(figure, tree)
-    wanted = {name: planned(figure, name, tree) for name in drawn}
+    (drawn, beyond), spec = names(tree), specification()
+    wanted = {name: planned(name, tree) for name in drawn}
     records = {run: tree.record(run) for of_line in wanted.values() for run in of_line}
     if not records:
         have = ", ".join(f"{model['key']} for {model.get('stands_for') or model['key']}" for model in tree.models)
         raise ConfigError(
-            f"{FIGURES}: figures.{figure.key}: {tree.layout.matrix} plans nothing of it. It shows "
-            f"{', '.join(figure.lines)} with {figure.paper}; planned are {', '.join(tree.methods) or 'no method'} with "
-            f"{have}"
+            f"{FIGURES}: figures.{key}: {tree.layout.matrix} plans nothing of it. It shows {', '.join(spec.lines)} "
+            f"with {rows.models()[spec.model]}; planned are {', '.join(tree.methods) or 'no method'} with {have}"
         )
     finished = {run: record for run, record in records.items() if record is not None}
     if not finished:
-        raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {figure.key}; run snakemake")
+        raise MissingInputError(f"{tree.root / 'runs'}: no finished run of {key}; run snakemake")
     curves = {run: read_curve(tree.layout.run(run) / "curve.csv") for run in finished}
     ended = {run: record["collapsed_at"] for run, record in finished.items() if record.get("collapsed_at") is not None}
     notes = {
@@ -176,7 +158,8 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
         "Collapsed, training stopped there": [f"{run.path.as_posix()} at rollout {at}" for run, at in ended.items()],
     }
     found = []
-    for panel, (key, quantity) in figure.panels.items():
+    for panel, named in spec.figures[key].panels.items():
+        quantity = spec.quantities[named]
         for name in drawn:
             of_line = [run for run in wanted[name] if run in finished]
             if not of_line:
@@ -187,7 +170,7 @@ def lines(figure: Figure, tree: Tree) -> tuple[list[Line], list[str]]:
                 for seed, values in series.items()
             }
             title = str(tree.methods[of_line[0].method]["title"])
-            place = {"figure": figure.key, "panel": panel, "quantity": key, "unit": quantity.label, "line": name}
+            place = {"figure": key, "panel": panel, "quantity": named, "unit": quantity.label, "line": name}
             place |= {"model": of_line[0].model, "method": of_line[0].method, "title": title}
             ends = {run.seed: ended[run] for run in of_line if run in ended}
             found.append(Line(panel, name, title, by_seed, ends, [place | point for point in points(by_seed)]))
@@ -199,7 +182,7 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
 
     No mean where a seed has no value or has ended: it would cover other seeds than the point before.
     """
-    rows = []
+    found = []
     for rollout, values in enumerate(zip_longest(*by_seed.values()), 1):
         known = [value for value in values if value is not None]
         row: dict[str, Any] = {"rollout": rollout, "seeds": len(known), "band": ""}
@@ -208,23 +191,24 @@ def points(by_seed: Mapping[int, list[float | None]]) -> list[dict[str, Any]]:
             row["value"] = fmean(known)
             if len(known) > 1:
                 row |= {"low": min(known), "high": max(known), "band": "smallest to largest seed"}
-        rows.append(row)
-    return rows
+        found.append(row)
+    return found
 
 
 # From numbers to files.
 
 
-def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
+def picture(key: str, found: list[Line], words: str) -> dict[str, bytes]:
     """Return the figure as `svg`, `png` and `pdf` bytes: means as lines, ranges over seeds as bands."""
-    looks = draw.looks((line.name for line in found), figure.lines)
+    spec, panels = specification(), specification().figures[key].panels
+    looks = draw.looks((line.name for line in found), spec.lines)
     styles = {line.title: draw.style(looks[line.name]) for line in found}
 
     def fill(grid: Any) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        for place, (axis, panel) in enumerate(zip(grid.ravel(), figure.panels, strict=False)):
-            _, quantity = figure.panels[panel]
+        for place, (axis, panel) in enumerate(zip(grid.ravel(), panels, strict=False)):
+            quantity = spec.quantities[panels[panel]]
             for line in (line for line in found if line.panel == panel):
                 _draw(axis, line, styles[line.title])
             axis.set_title(f"({'abcdefgh'[place]}) {quantity.title}", loc="left")
@@ -236,10 +220,10 @@ def picture(figure: Figure, found: list[Line], words: str) -> dict[str, bytes]:
             axis.margins(x=0.02)
             if axis.dataLim.y0 >= 0:  # from 0 where no value is negative, with room for points at 0
                 axis.set_ylim(-0.03 * axis.get_ylim()[1], axis.get_ylim()[1])
-        for axis in grid.ravel()[len(figure.panels) :]:
+        for axis in grid.ravel()[len(panels) :]:
             axis.set_visible(False)
 
-    return draw.picture(-(-len(figure.panels) // ACROSS), ACROSS, ROW, styles, words, fill)
+    return draw.picture(-(-len(panels) // ACROSS), ACROSS, ROW, styles, words, fill)
 
 
 def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
@@ -259,10 +243,10 @@ def _draw(axis: Any, line: Line, style: dict[str, Any]) -> None:
         axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def write(figure: Figure, tree: Tree) -> tuple[list[Path], list[str]]:
+def write(key: str, tree: Tree) -> tuple[list[Path], list[str]]:
     """Write `figures/<key>.{csv,json,svg,png,pdf}`; return the paths, and what could not be drawn."""
-    found, notes = lines(figure, tree)
-    model = str((tree.model_for(figure.model, figure.paper) or {})["title"])  # a drawn line implies a model
+    found, notes = lines(key, tree)
+    model = str(model_of(tree)["title"])  # a drawn line implies a model
     least, most = (end(len(line.by_seed) for line in found) for end in (min, max))
     words = f"{least} to {most} seeds" if least < most else f"{most} seed{'s' if most > 1 else ''}"
     words = f"mean and range of {words}" if most > 1 else words
@@ -270,9 +254,9 @@ def write(figure: Figure, tree: Tree) -> tuple[list[Path], list[str]]:
     files: dict[str, str | bytes] = {
         "csv": to_csv(HEADER, (row for line in found for row in line.rows)),
         "json": json_text({"scale": tree.scale, "models": [model], "notes": notes}),
-        **picture(figure, found, f"{words}; {tree.scale} scale, {model}"),
+        **picture(key, found, f"{words}; {tree.scale} scale, {model}"),
     }
-    return write_all({tree.layout.figures / f"{figure.key}.{kind}": data for kind, data in files.items()}), notes
+    return write_all({tree.layout.figures / f"{key}.{kind}": data for kind, data in files.items()}), notes
 
 
 def main() -> None:
@@ -280,7 +264,7 @@ def main() -> None:
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>")
     parser.add_argument("--figure", required=True, help="key in the specification: figure2 (or 2), entropy")
     args = parser.parse_args()
-    paths, notes = write(figure(args.figure), open_tree(args.results))
+    paths, notes = write(key_of(args.figure), open_tree(args.results))
     print("\n".join([*map(str, paths), *(f"note: {note}" for note in notes)]))
 
 

@@ -7,9 +7,10 @@ file that another command wrote; a missing file is reported with its command.
 import base64
 import hashlib
 import json
+import math
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,27 +20,34 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, Checkpoint, Results, split
+from core.layout import BASE, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
 from paper import verdicts
-from report import draw, figures, markdown, responses, rows, runs, tables, view
+from report import draw, figures, markdown, responses, rows, tables, view
+from report.markdown import bracketed, percent
 
 # Views of the page in the order of its navigation: id and name.
 VIEWS = (
     ("overview", "Overview"),
     ("results", "Results"),
     ("training", "Training"),
-    ("runs", "Runs"),
     ("samples", "Responses"),
     ("paper", "Paper"),
 )
-TEPO = "tepo"  # the paper's method, by its configured name
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 
 HTML = ROOT / "report/html"
 BEFORE = 'document.documentElement.classList.add("js")'  # runs before the first paint
+
+UNKNOWN = "unknown"
+# Verdicts that may hide a right answer.
+HIDING = {
+    "timeout": "graded as wrong because grading ran out of time",
+    "error": "graded as wrong because the grader failed",
+    "unparsed_gold": "could not be right: the reference answer is not readable",
+}
 
 # Curves.
 
@@ -80,7 +88,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
         line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
         lines.append(line | {"look": look, "values": values})
-    lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
+    lines.sort(key=lambda line: given.get(line["method"], len(given)))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
@@ -91,38 +99,29 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": _front(lines),
     }
 
 
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
-    first model."""
-    model = next((line["model"] for line in lines), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
-    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
-    names += own if len(own) <= FRONT - len(names) else []
-
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
-
-    wanted = (model, settings)
-    found = [
-        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
-    ]
-    return sorted(found, key=order)[:FRONT]
+def _front(lines: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indices of the overview's lines: the first of the first model, of a sweep on its fresh seeds."""
+    settings = FRESH if any(line["settings"] == FRESH for line in lines) else ""
+    wanted = {(line["model"], settings) for line in lines[:1]}
+    found = (
+        n for n, one in enumerate(lines) if "reward" in one["values"] and (one["model"], one["settings"]) in wanted
+    )
+    return list(found)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
     """Return every figure of the plan: key, title and caption."""
     found = []
-    for figure in figures.offered(tree):
-        with written_by(markdown.command("report.figures", tree, "--figure", figure.key)):
-            notes = read_json(tree.layout.figures / f"{figure.key}.json", "the notes of the figure")["notes"]
-        number = figure.key.removeprefix("figure")
-        title = f"Figure {number}: {figure.title}" if number != figure.key else figure.title
-        found.append({"key": figure.key, "title": title, "words": [*view.paragraphs(figure.key), *notes]})
+    for key in figures.offered(tree):
+        with written_by(markdown.command("report.figures", tree, "--figure", key)):
+            notes = read_json(tree.layout.figures / f"{key}.json", "the notes of the figure")["notes"]
+        title = figures.specification().figures[key].title
+        title = f"Figure {key.removeprefix('figure')}: {title}" if key.startswith("figure") else title
+        found.append({"key": key, "title": title, "words": [*view.paragraphs(key), *notes]})
     return found
 
 
@@ -149,7 +148,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
 
 # Tables. `report.view` decides what a cell shows; this part adds links.
 
-LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # columns before the others
+LEADING = ("area", "avg_pooled", "avg_macro", "final")  # columns before the others
 
 
 def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
@@ -175,7 +174,7 @@ def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[st
     table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
     table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
-    table["notes"] = [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
+    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"]]
     return table | {"file": f"tables/table{table['key']}.tidy.csv"}
 
 
@@ -188,32 +187,90 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
     return "samples?" + urlencode({"left": paths[0], **benchmark}, safe="/=@")
 
 
-def _scores(tree: Tree, linked: Container[str]) -> dict[str, Any]:
-    """Return the table of a tree without runs, such as one of `evals.run`: a row per checkpoint."""
+def _scores(tree: Tree) -> str:
+    """Return the scores of a tree without runs, such as one of `evals.run`, as HTML: a row per checkpoint."""
     titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
-
-    def cell(at: Checkpoint, key: str) -> dict[str, Any]:
-        found = tables.EMPTY | {"kind": "run", "state": view.NOT_RUN, "column": key, "benchmark": key, "runs": (at,)}
-        if (score := tree.scores.get((at, key))) is not None:
-            found |= {"value": score.value, "low": score.low, "high": score.high}
-        found |= view.texts(found)
-        return found | {"href": _address(found, linked), "against": ""}
-
     lines = []
     for at in tree.checkpoints:
-        name = at.run.model if at.run.method == BASE else runs.title(at, tree)
-        cells = {key: cell(at, key) for key in titles}
-        lines.append({"id": at.path.as_posix(), "label": name, "kind": "run", "seeds": "", "cells": cells})
-    caption = f"{tree.matrix['note']} Percent of responses that are right, with the 95 % interval."
-    return {
-        "key": "scores",
-        "heading": "Scores",
-        "columns": [{"slot": key, "heading": title, "stands_for": ""} for key, title in titles.items()],
-        "blocks": [{"title": "Scores", "caption": caption, "rows": lines}],
-        "notes": [],
-        "file": "scores.csv",
+        scores = (tree.scores.get((at, key)) for key in titles)
+        name = at.run.model if at.run.method == BASE else responses.title(at, tree)
+        lines.append([name, *(bracketed(percent(s.value), s.low, s.high, percent) if s else "–" for s in scores)])
+    note = f"{tree.matrix['note']} Percent of responses that are right, with 95 % intervals: [scores.csv](scores.csv)."
+    table = markdown.markdown_table(["Checkpoint", *map(markdown.escape_markdown, titles.values())], lines, "---:")
+    return _section("\n".join([*table, "", note]))
+
+
+def _state(record: Mapping[str, Any] | None) -> str:
+    """Return what a reader should know of a run, such as `collapsed at rollout 6 of 16`; else the empty string."""
+    if record is None:
+        return "not finished"
+    at, planned = record.get("collapsed_at"), (record.get("spec", {}).get("training") or {}).get("rollouts")
+    collapse = "" if at is None else f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
+    return str(record.get("no_update") or collapse)
+
+
+# Settings, machines and code of the runs.
+
+
+def facts(tree: Tree) -> list[tuple[str, str]]:
+    """Return models, methods, settings, time, machines and code of the runs as pairs of name and text."""
+    records = [record for run in tree.runs if (record := tree.record(run)) is not None]
+    made = [record.get("environment") or {} for record in records]
+    models = [
+        f"{model['title']}, standing for {model['stands_for']}" if model.get("stands_for") else str(model["title"])
+        for model in tree.models
+    ]
+    wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
+    training = (tree.matrix.get("training") or {}).items()
+    packages = {  # where runs differ, every version
+        f"{name} {version}"
+        for environment in made
+        for name, version in {"python": environment.get("python"), **(environment.get("packages") or {})}.items()
+        if version is not None
     }
+    return [
+        ("Models", ", ".join(models)),
+        ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
+        ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
+        ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
+        ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
+        ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
+    ]
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    threads = f", {environment['threads']} threads per job" if environment.get("threads") else ""
+    return f"{environment.get('cpu') or 'unknown processor'}, {environment.get('cores') or UNKNOWN} cores{threads}"
+
+
+def _commit(environment: Mapping[str, Any]) -> str:
+    if not environment.get("commit"):
+        return "commit unknown (not a git checkout)"
+    dirty = {True: " with uncommitted changes", False: "", None: " (clean or not: unknown)"}
+    return f"commit {str(environment['commit'])[:12]}{dirty[environment.get('dirty')]}"
+
+
+# Warnings to read before relying on a number.
+
+
+def warnings(tree: Tree, missing: Sequence[str]) -> list[str]:
+    """Return one sentence per warning. missing: sentences on gaps in the tables."""
+    records = {run: tree.record(run) for run in tree.runs}
+    sentences = [f"{run.path.as_posix()}: {_state(record)}." for run, record in records.items() if _state(record)]
+    sentences += [*missing, *_hidden_answers(tree), *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]
+    if any(((record or {}).get("environment") or {}).get("dirty") for record in records.values()):
+        sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
+    return list(dict.fromkeys(sentences))
+
+
+def _hidden_answers(tree: Tree) -> Iterator[str]:
+    """Yield one sentence per verdict of HIDING that occurs, over all scored responses."""
+    benchmarks = {str(benchmark["key"]) for benchmark in tree.benchmarks}
+    counts = [score.counts for (_, key), score in tree.scores.items() if key in benchmarks]
+    for verdict, meaning in HIDING.items():
+        if total := sum(count[verdict] or 0 for count in counts):
+            yield f"{total} responses {meaning}."
 
 
 # The page.
@@ -232,7 +289,7 @@ def _policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' file:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -260,13 +317,15 @@ def build(tree: Tree) -> str:
     context["answered"] = data["samples"]["benchmarks"]
     context["reading"] = view.paragraphs("tables")
     if tree.runs:
-        summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
+        tables, curves = _tables(tree, linked), dynamics(tree)
+        context["scores"] = ""
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
-        context |= {"facts": runs.facts(tree), "groups": runs.groups(tree, summaries), "dynamics": curves}
+        context |= {"facts": facts(tree), "dynamics": curves}
         data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
-        summaries, tables = [], [_scores(tree, linked)]
-        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "groups": []}
+        tables = []
+        context["scores"] = _scores(tree)
+        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "facts": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     script, style = (
@@ -278,7 +337,7 @@ def build(tree: Tree) -> str:
     return template.render(
         context | {name: Markup(text) for name, text in parts.items()},
         tables=tables,
-        warnings=runs.warnings(tree, summaries, missing),
+        warnings=warnings(tree, missing),
         policy=_policy(BEFORE, script),
     )
 

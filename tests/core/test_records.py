@@ -43,7 +43,7 @@ from evals.tree import Tree, read_manifest
 from methods.training import spec
 from models import registry
 from paper import verdicts
-from report import convergence, rows, runs, show, tables
+from report import convergence, page, rows, show, tables
 from tests import house
 from tests.adapters import worlds
 from tests.report import synthetic
@@ -245,8 +245,7 @@ def page_of_runs(path: Path) -> None:
     for run in found.runs:
         record = found.record(run)
         if record is not None:
-            summary = {"run": run, "title": "", "differs": [], "area": None, "record": record, "state": ""}
-            runs.groups(found, [summary]), runs.facts(found), runs.warnings(found, [summary], [])
+            page.facts(found), page.warnings(found, [])
 
 
 AT = Checkpoint(RUN, 12).path.as_posix()
@@ -264,7 +263,7 @@ READERS: dict[str, Callable[[Path], Any]] = {  # file in the tree -> what reads 
     "embedded.yaml": lambda path: config.resolved([path]),
     "tiny_qwen2.yaml": lambda path: (registry._of_file.cache_clear(), registry.model("tiny_qwen2", path.parent)),
     "tables.yaml": rows.tables,
-    "figures/convergence.csv": lambda path: runs.summaries(Tree(path.parents[1])),
+    "figures/convergence.csv": lambda path: [*show.learnt(Tree(path.parents[1]), {"blocks": []})],
     "tables/table1.tidy.csv": lambda path: tables.read(Tree(path.parents[1]), "1"),
 }
 

@@ -10,7 +10,6 @@ import pytest
 
 from core.errors import BenchError
 from core.layout import Run
-from evals import learning_curves
 from evals.tree import Tree
 from methods import catalog
 from report import draw, figures
@@ -18,7 +17,7 @@ from report.figures import Line
 from tests.report import synthetic
 from tests.report.finished import edit, rewrite
 
-KEYS = [declared.key for declared in figures.figures()]
+KEYS = [*figures.specification().figures]
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def collapsed(scored_twice: Tree, tmp_path: Path) -> Tree:
 
 
 def filled(key: str, tree: Tree) -> tuple[list[Line], list[str]]:
-    return figures.lines(figures.figure(key), tree)
+    return figures.lines(figures.key_of(key), tree)
 
 
 def logged(tree: Tree, run: Run) -> dict[int, list[dict[str, str]]]:
@@ -61,7 +60,7 @@ def by_hand(rows: list[dict[str, str]], quantity: str) -> float:
 def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_twice: Tree) -> None:
     for key in KEYS:
         found, notes = filled(key, scored_twice)
-        panels = figures.figure(key).panels
+        panels = figures.specification().figures[key].panels
         names = ["grpo", "tepo", "gspo", "tepo_nokl"]
         assert (notes, [(line.panel, line.name) for line in found]) == ([], [(p, n) for p in panels for n in names])
         for line in found:
@@ -69,7 +68,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_t
             by_seed = {run.seed: logged(scored_twice, run) for run in runs}
             assert [row["rollout"] for row in line.rows] == list(range(1, 13))
             for row in line.rows:
-                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel][0]) for seed in (1, 2)]
+                values = [by_hand(by_seed[seed][row["rollout"]], panels[line.panel]) for seed in (1, 2)]
                 shown = [line.by_seed[seed][row["rollout"] - 1] for seed in (1, 2)]
                 assert shown == pytest.approx(values, rel=1e-12)
                 wanted = (sum(values) / 2, min(values), max(values), 2)
@@ -80,7 +79,7 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_t
 
 def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree) -> None:
     names = ("rollout", "value", "low", "high", "seeds")
-    copy, figure = collapsed, figures.figure("figure3")
+    copy, figure = collapsed, "figure3"
     found, notes = figures.lines(figure, copy)
     before = {path: path.read_bytes() for path in figures.write(figure, copy)[0]}
     first, _ = figures.write(figure, copy)
@@ -110,11 +109,11 @@ def test_methods_of_no_table_are_drawn_with_their_own_look_up_to_eight_lines(tmp
     drawn = [line.name for line in found if line.panel == "2a"]
     assert drawn == ["grpo", *more[:4]]
     assert notes == ["Not trained here: tepo, gspo, tepo_nokl.", "Not drawn, beyond 8 lines: sapo."]
-    looks = draw.looks(drawn, figures.figure("2").lines)
+    looks = draw.looks(drawn, figures.specification().lines)
     assert len({*looks.values()}) == len(drawn)
     assert looks["grpo"] == draw.STYLES[0]
-    assert {run.method for run in figures.runs(figures.figure("2"), tree)} == {*drawn}
-    figures.write(figures.figure("2"), tree)
+    assert {run.method for run in figures.runs(tree)} == {*drawn}
+    figures.write("figure2", tree)
     assert b">Dr. GRPO<" in (tree.layout.figures / "figure2.svg").read_bytes()
 
 
@@ -124,7 +123,7 @@ def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lack
     with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
         filled("2", tree)
     tree = quick(tmp_path / "quick", "grpo", "tepo")
-    assert [one.key for one in figures.offered(tree)] == KEYS
+    assert figures.offered(tree) == KEYS
     (tree.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
     notes = ["Not trained here: gspo, tepo_nokl.", "Not drawn, not finished: tiny_qwen2/tepo/seed1."]
     assert filled("2", tree)[1] == notes
@@ -134,29 +133,6 @@ def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lack
         filled("2", tree)
 
 
-def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_a_gap(tmp_path: Path) -> None:
-    tree = quick(tmp_path / "quick", "grpo")
-    path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
-    whole = path.read_text().splitlines(keepends=True)
-    column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
-    for lines, words in (
-        (whole[:5] + whole[6:], "line 6: update is '5', expected 4"),
-        (
-            [*whole[:4], ",".join([*line[:column], "oops", *line[column + 1 :]]), *whole[5:]],
-            "line 5: grad_norm is 'oops'",
-        ),
-        (whole[:-8], "has rewards of 3 rollouts, its run.json has 4"),
-    ):
-        path.write_text("".join(lines))
-        with pytest.raises(BenchError, match=re.escape(words)) as error:
-            learning_curves.measure_run(tree, Run("tiny_qwen2", "grpo", 1))
-        assert str(error.value).startswith(str(path))
-    path.write_text("".join(whole))
-    rewrite(path, lambda row: row | {"ratio_spread": ""})
-    (spread,) = (one for one in filled("entropy", tree)[0] if one.panel == "spread")
-    assert {(row["value"], row["seeds"]) for row in spread.rows} == {(None, 0)}
-
-
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> None:
     found, notes = filled("3", collapsed)
     line = next(line for line in found if line.name == "tepo")
@@ -164,20 +140,3 @@ def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> N
     assert (line.ended, lengths) == ({2: 2}, {1: 12, 2: 2})
     assert [(row["value"] is None, row["seeds"]) for row in line.rows] == [(False, 2)] * 2 + [(True, 1)] * 10
     assert notes == ["Collapsed, training stopped there: tiny_qwen2/tepo/seed2 at rollout 2."]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (r"(?m)^model: .*", "model: nope", "model: .*nope"),
-        ("grpo: 0", "grpo: 99", "lines: .*set a different number from 0 to 7"),
-        ("grpo: 0", "grpo: 1", "lines: .*set a different number from 0 to 7"),
-    ],
-)
-def test_a_wrong_declaration_is_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = figures.FIGURES.read_text(encoding="utf-8")
-    changed = re.sub(old, new, text, count=1)
-    assert changed != text
-    (tmp_path / "figures.yaml").write_text(changed, encoding="utf-8")
-    with pytest.raises(BenchError, match=message):
-        figures.figures(tmp_path / "figures.yaml")

@@ -11,18 +11,17 @@ from typing import Any
 import pytest
 
 from core.errors import CorruptInputError
-from core.files import read_csv, to_csv, write_text
 from core.layout import Checkpoint, Run
 from core.provenance import sha256_file
 from evals.stats import compare
 from evals.tree import Tree
-from report import convergence, draw, figures, frontier, page, sweep
+from report import figures, frontier, sweep
 from report import rows as table_rows
 from report.frontier import Point, selecting
 from report.sweep import choice, selection
 from tests.report import synthetic, tables
-from tests.report.conftest import Command, write_files
-from tests.report.finished import edit, finish, rewrite
+from tests.report.conftest import Command
+from tests.report.finished import edit, rewrite
 from tests.report.synthetic import replanned
 from tests.report.tables import filled
 
@@ -69,7 +68,7 @@ def with_runs(tree: Tree, keys: Iterable[str], seeds: Iterable[int], **changes: 
     return replanned(tree, runs=runs, checkpoints=checkpoints, **changes)
 
 
-def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
+def test_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> None:
     rows = {(row["method"], row["values"]): row for row in selection(swept, selecting(swept))}
     assert len(rows) == 4
     for (method, _), row in rows.items():
@@ -79,8 +78,6 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
             if key == "avg_pooled" and checkpoint.run.method == method and checkpoint.run.seed in SELECT
         ]
         assert row["score"] == pytest.approx(sum(scores) / 2)
-        rival = next(r for r in rows.values() if r["values"] == row["values"] and r is not row)
-        assert row["rank"] == (1 if row["score"] > rival["score"] else 2)
         twin = next(r for r in rows.values() if r["row"] == row["row"] and r is not row)
         assert row["regret"] == pytest.approx(max(0.0, twin["score"] - row["score"]))
         assert (row["chosen"] == "yes") == (row["regret"] == 0)
@@ -97,54 +94,33 @@ def test_rank_regret_and_choice_follow_from_the_selection_seeds(swept: Tree) -> 
     assert (own["row"], own["versus"], own["fresh"], own["fresh_low"]) == ("tepo", "grpo", found.difference, found.low)
 
 
-def test_a_sweep_without_the_baseline_compares_the_values_of_its_method(tmp_path: Path) -> None:
-    """Every file, table, claim and the page is made, and a value's distance from the chosen one has an interval."""
-    methods = {key.replace("tepo", "rloo"): named for key, named in METHODS.items() if key.startswith("tepo")}
+def test_a_sweep_without_the_baseline_has_a_page_and_regrets_with_an_interval(tmp_path: Path) -> None:
+    methods = {key: named for key, named in METHODS.items() if key.startswith("tepo")}
 
     def change(matrix: dict[str, Any]) -> None:
         sweep_of_rates(matrix)
-        points = [point for point in matrix["sweep"]["points"] if point["row"] == "tepo"]
-        own = {"row": "rloo", "base": "rloo", "text": "rloo"}
-        matrix["sweep"]["points"] = [p | own | {"method": p["method"].replace("tepo", "rloo")} for p in points]
+        matrix["sweep"]["points"] = [point for point in matrix["sweep"]["points"] if point["row"] == "tepo"]
 
-    root = tmp_path / "results/rates"
-    tree = finish(
-        Tree(synthetic.write_tree(root, seeds=(*SELECT, *TEST), scale="rates", methods=methods, change=change))
-    )
+    root = synthetic.write_tree(tmp_path / "rates", seeds=(*SELECT, *TEST), methods=methods, change=change)
+    tree = Tree(root)
     sweep.write(tree)
-    write_files(tree)
-    assert "Nothing to compare: no other method, or no baseline" in page.build(tree)
+    assert "Nothing to compare: no other method, or no baseline" in (tree.root / "sweep/frontier.md").read_text()
     low, high = (row for row in selection(tree, selecting(tree)))
-    assert (low["chosen"], high["chosen"]) == ("no", "yes")
     found = compare.compare_seeds(*({s: p.score[s] for s in SELECT} for p in reversed(selecting(tree))))
     assert [low[name] for name in ("regret", "regret_low", "regret_high")] == pytest.approx(
         [found.difference, found.low, found.high]
     )
-    assert (high["regret"], high["regret_low"]) == (0, None)
+    assert (low["chosen"], high["chosen"], high["regret"], high["regret_low"]) == ("no", "yes", 0, None)
 
 
 def test_a_choice_that_its_runs_no_longer_give_is_refused(swept: Tree, tmp_path: Path, command: Command) -> None:
     tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
     path = tree.root / "sweep/choice.csv"
-    rows = choice(tree)
     assert command(sweep.main, "--results", tree.root, "--choose")[0] == 0
-    seeds = {seed: value + 1e-6 for seed, value in selecting(tree)[2].score.items()}
-    others = [*rows[:2], rows[2] | {"by_seed": " ".join(f"{seed}:{value!r}" for seed, value in seeds.items())}, rows[3]]
-    write_text(path, to_csv(sweep.CHOICE, others))
-    with pytest.raises(
-        CorruptInputError, match=r"choice\.csv: tiny_qwen2 tepo, seed 1: score .*; delete it and type the"
-    ):
+    sweep.write(tree)
+    rewrite(path, lambda row: row | {"chosen": {"yes": "no", "no": "yes"}[row["chosen"]]})
+    with pytest.raises(CorruptInputError, match=r"grpo: grpo was chosen, the runs now choose grpo@high; delete it and"):
         sweep.write(tree)
-
-
-@pytest.mark.parametrize("last", ["tepo", "tepo@high"])
-def test_the_chosen_value_is_that_of_the_last_choice(swept: Tree, tmp_path: Path, last: str) -> None:
-    """The fresh runs of an earlier choice stay in the tree."""
-    tree = Tree(shutil.copytree(swept.root, tmp_path / "rates"))
-    rows = [row | {"chosen": "yes" if row["method"] in ("grpo", last) else "no"} for row in choice(tree)]
-    write_text(tree.root / "sweep/choice.csv", to_csv(sweep.CHOICE, rows))
-    both = with_runs(tree, ["grpo", "tepo"], TEST)
-    assert both.chosen == {("tiny_qwen2", "grpo"): "grpo", ("tiny_qwen2", "tepo"): last}
 
 
 def test_the_papers_rows_are_at_the_chosen_value_and_never_average_both_kinds_of_seeds(swept: Tree) -> None:
@@ -206,14 +182,9 @@ def test_a_run_fails_that_ends_with_no_more_than_it_began(
 
 
 def test_no_mean_over_seeds_is_over_fresh_ones(swept: Tree) -> None:
-    """Figures, convergence and comparisons of curves, in a tree where a method has both kinds."""
     tree = with_runs(swept, ["tepo"], TEST)
-    figure = figures.figure("2")
-    lines = [run for line in figure.lines for run in figures.planned(figure, line, tree)]
+    lines = [run for line in figures.specification().lines for run in figures.planned(line, tree)]
     assert {run.seed for run in lines if run.method == "tepo"} == set(SELECT)
-    convergence.write(tree)
-    rows = read_csv(tree.layout.figures / "convergence_methods.csv", "curves", [])
-    assert {row["planned_seeds"] for row in rows if row["method"] == "tepo"} == {"2"}
 
 
 def arm(row: str, rate: float, shift: float, *, own: bool = False, recorded: bool = True) -> Point:
@@ -258,15 +229,3 @@ def test_a_rate_that_breaks_a_method_is_drawn_and_left_out_of_the_comparison(swe
     (row,) = frontier.matched(swept, [replace(point, broken=True) for point in [*others, last]])
     assert (row["difference"], row["how"]) == (None, "tepo: no arm at the scale's own settings that learns")
     assert (row["movement"], row["total"]) == (without["movement"], without["total"]), "what was measured stays there"
-
-
-def test_an_arm_without_movement_is_said_and_not_drawn(swept: Tree) -> None:
-    found = frontiers(0.0, recorded=False)
-    (row,) = frontier.matched(swept, found)
-    assert (row["difference"], row["how"], row["mark"]) == (
-        None, "tepo, training.learning_rate=0.005: movement is 0 or not recorded", "?"
-    )  # fmt: skip
-    points = frontier.arms(swept, found)
-    assert [point["movement"] is None for point in points] == [False] * 4 + [True] * 4
-    looks = figures.specification().lines
-    assert b">tiny<" in draw.frontier(points, [row], "quick", {"tiny_qwen2": "tiny"}, "grpo", looks)["svg"]

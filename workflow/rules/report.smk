@@ -13,7 +13,7 @@ with command_line.one_line():
 TREE = Tree(RESULTS.root)
 TREE.matrix = PLAN.matrix  # the future content of matrix.json
 TABLES = table_rows.offered()
-FIGURES = [figure.key for figure in figure_spec.offered(TREE)]
+FIGURES = figure_spec.offered(TREE)
 
 
 # For sweeps. The choice is the last job of the first of two rounds: afterwards, every reading of the Snakefile plans
@@ -61,7 +61,7 @@ rule table:
         # The table of all runs also has columns of the learning curves.
         runs=lambda wc: RUNS if wc.number == "runs" else [],
     output:
-        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".tidy.csv", ".md", ".tex"),
+        multiext(f"{RESULTS.tables}/table{{number}}", ".tidy.csv", ".md", ".tex"),
     log:
         f"{LOGS}/table{{number}}.log",
     wildcard_constraints:
@@ -77,7 +77,7 @@ rule figure:
         # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
         lambda wc: [
             f"{RESULTS.run(run)}/run.json"
-            for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
+            for run in figure_spec.runs(TREE)
             if run.path.as_posix() in PLAN.runs  # results of earlier questions exist, and no rule makes them
         ],
         matrix=RESULTS.matrix,
@@ -86,7 +86,7 @@ rule figure:
     log:
         f"{LOGS}/{{figure}}.log",
     wildcard_constraints:
-        figure=any_of(figure.key for figure in figure_spec.figures()),
+        figure=any_of(figure_spec.specification().figures),
     params:
         **FROM_TREE,
     shell:
@@ -129,7 +129,7 @@ rule convergence:
         matrix=RESULTS.matrix,
         runs=RUNS,
     output:
-        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv"),
+        multiext(f"{RESULTS.figures}/convergence", ".csv", "_bands.csv"),
     log:
         f"{LOGS}/convergence.log",
     params:
@@ -144,7 +144,7 @@ rule claims:
         runs=RUNS,
         matched=rules.sweep_table.output if SWEEP else [],
     output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
+        f"{RESULTS.root}/claims.csv",
     log:
         f"{LOGS}/claims.log",
     params:
