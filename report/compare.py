@@ -16,8 +16,6 @@ A B
     Two checkpoints or two printed scores, compared over problems, and what would resolve the difference. Each is one of
     TREE, TREE:MODEL, TREE:MODEL/METHOD/seedN/stepN    results of `evals.run`, `evals.adopt` or Snakemake (TREE
                                                        only: two trees with one checkpoint each)
-    FILE.csv                                           columns problem, correct, samples; or score, problems, samples;
-                                                       and benchmark where there are several
     paper:METHOD, paper:MODEL/METHOD, paper:T2.3       a row of the paper's tables; METHOD: its first row there
     SCORE:PROBLEMS:SAMPLES, NAME=SCORE:PROBLEMS:SAMPLES   a score as a fraction, with its benchmark's name
 """
@@ -30,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from core import errors
-from core.errors import ConfigError, MissingInputError, Parser, real, unknown
+from core.errors import ConfigError, MissingInputError, Parser, unknown
 from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.scores import MACRO, POOLED
 from evals.stats import MARGIN
 from evals.tree import Tree, open_or_kept
-from report import rows, show
+from report import rows
 from report.frontier import of_sweep
-from report.markdown import bracketed, markdown_table
+from report.markdown import bracketed, columns
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",
@@ -122,9 +120,10 @@ def verdict(line: Mapping[str, Any], p: float | None = None) -> str:
 
 
 def text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table, and a line that explains it."""
+    """Return a table for the terminal, and lines that explain it."""
+    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed", "verdict")
     table = [
-        [
+        (
             line["model"],
             _name(line),
             f"{line['pairs']}" + f" of {line['units']} clean models" * (line["units"] < line["pairs"]),
@@ -135,12 +134,10 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
             _shown(line, "detectable"),
             "" if line["needed"] is None else f"{line['needed']:,}",
             verdict(line),
-        ]
+        )
         for line in found
     ]
-    heads = ("model", "measure", "pairs", a, b, "difference", "p", "found in 80 %", "needed", "verdict")
-    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", ""]
-    out += [*markdown_table(heads, table, "---:"), ""]
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", "", *columns([heads, *table]), ""]
     out += ["needed: clean models, with as many seeds each as here; without clean models: seeds", ""]
     out += [f"verdict: on rewards and scores, by docs/claims.md with a margin of {100 * MARGIN:g} points"]
     return "\n".join(out)
@@ -204,15 +201,14 @@ def _methods(args: Any) -> int:
     if lacking or not measured:  # without curves (the model before RL), nothing may be left to compare
         of = f" of {lacking[0]}" if lacking else ""
         raise MissingInputError(f"{args.results}: no seed of both {args.a} and {args.b} has a score{of}")
-    print(show.plain(text(args.a, args.b, measured)))
+    print(text(args.a, args.b, measured))
     return 0
 
 
 def _over_problems(args: Any) -> int:
     from report import compare_scores
 
-    assumed = {name: value for name in ("spread", "correlation") if (value := getattr(args, name)) is not None}
-    print(show.plain(compare_scores.compared(args.a, args.b, **assumed)))
+    print(compare_scores.compared(args.a, args.b))
     return 0
 
 
@@ -220,20 +216,18 @@ def _trees(args: Any) -> int:
     from report import compare_trees
 
     text, found = compare_trees.compared(open_or_kept(Path(args.a)), open_or_kept(Path(args.b)))
-    print(show.plain(text))
+    print(text)
     return int(any(row["moved"] for row in found))
-
-
-FORMS = {_methods: "METHOD METHOD --results TREE", _over_problems: "scores over problems"}
-OPTIONS = {"compared": _methods, "benchmarks": _methods, "spread": _over_problems, "correlation": _over_problems}
 
 
 def _form(args: Any) -> Callable[[Any], int]:
     if args.results:
         return _methods
+    if options := [name for name in ("compared", "benchmarks") if getattr(args, name) is not None]:
+        raise ConfigError(f"command line: --{options[0]}: is an option of METHOD METHOD --results TREE")
     paths = [Path(args.a), Path(args.b)]
     # A name that has neither the form of a checkpoint nor of a score counts as a tree: errors then refer to trees.
-    if not all(path.is_dir() or not (path.is_file() or ":" in str(path) or path.suffix == ".csv") for path in paths):
+    if not all(path.is_dir() or ":" not in str(path) for path in paths):
         return _over_problems
     for path in paths:
         if not path.exists() and path.name == str(path):
@@ -250,14 +244,8 @@ def main() -> int:
     add("--results", type=Path, metavar="TREE", help="results/<scale>")
     add("--compared", choices=COMPARED, help="of a sweep: each method at its chosen, or at the scale's own value")
     add("--benchmarks", nargs="+", metavar="KEY", help="methods: instead of the benchmarks' averages")
-    add("--spread", type=real(above=0, most=1e6), help="printed scores: a + b of the difficulties' Beta distribution")
-    add("--correlation", type=real(least=-1, most=1), help="printed scores: of both sides' difficulties")
     args = parser.parse_args()
-    form = _form(args)
-    for option, other in OPTIONS.items():
-        if form != other and getattr(args, option) is not None:
-            raise ConfigError(f"command line: --{option}: is an option of {FORMS[other]}")
-    return form(args)
+    return _form(args)(args)
 
 
 if __name__ == "__main__":

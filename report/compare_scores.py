@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError, real, unknown, whole
-from core.files import csv_lines, read_text
 from core.layout import Checkpoint
 from evals.benchmark import benchmark
 from evals.scores import AVERAGES
@@ -26,18 +25,17 @@ from evals.store import read_record
 from evals.tree import Tree, open_or_kept
 from paper import printed
 from paper.printed import COLUMN, SPREAD, measured
-from report.markdown import bracketed, markdown_table
+from report.markdown import bracketed, columns
 
 # Correlation of the problems' difficulties between two checkpoints. Checkpoints trained from one base had .81 to .97 in
 # results/reference/embedded and embedded_models (4 samples per problem), different models .14 to .54.
 CORRELATION = 0.9
-PROBLEM, PRINTED, BENCHMARK = ("problem", "correct", "samples"), ("score", "problems", "samples"), "benchmark"
-MOST = 10**6  # problems or samples
+COUNT = whole(1, 10**6)
+PRINTED = {"score (a fraction)": real(least=0, most=1), "problems": COUNT, "samples": COUNT}
 TYPED = re.compile(r"(?:([\w.+-]+)=)?([^:=]+):(\d+):(\d+)")
-FORMS = "a tree, TREE:MODEL, FILE.csv, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
+FORMS = "a tree, TREE:MODEL, paper:METHOD, or SCORE:PROBLEMS:SAMPLES such as 0.367:30:32"
 ALL = "all, by responses"
-HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %, from",
-         "problems needed", "samples needed")  # fmt: skip
+HEADS = ("benchmark", "problems", "samples", "A", "B", "difference, points", "p", "found in 80 %", "problems needed")
 
 Side = Mapping[str, Score]  # by benchmark; "" where none is named
 
@@ -49,12 +47,9 @@ def read(text: str) -> Side:
         return _paper(name)
     if typed := TYPED.fullmatch(text):
         benchmark, *cells = typed.groups("")
-        return {benchmark: _printed(text, dict(zip(PRINTED, cells, strict=True)))}
-    path = Path(text)
-    if path.is_file():
-        return _csv(path)
-    root, name = (text, "") if path.is_dir() or not colon else text.rsplit(":", 1)
-    if path.suffix == ".csv" or not (Path(root).is_dir() or len(Path(root).parts) > 1):
+        return {benchmark: _typed(text, *cells)}
+    root, name = (text, "") if Path(text).is_dir() or not colon else text.rsplit(":", 1)
+    if not (Path(root).is_dir() or len(Path(root).parts) > 1):
         raise MissingInputError(f"{text}: no file or folder there; give {FORMS}; for two methods add --results TREE")
     return _checkpoint(open_or_kept(Path(root)), name)
 
@@ -88,41 +83,15 @@ def _checkpoint(tree: Tree, name: str) -> Side:
     return side
 
 
-def _csv(path: Path) -> Side:
-    header, *cells = csv_lines(path, "table of answers", read_text(path, "table of answers").lstrip("\ufeff")) or [[]]
-    columns = PRINTED if "score" in header else PROBLEM
-    if sorted({*header, BENCHMARK}) != sorted((*columns, BENCHMARK)) or len(set(header)) < len(header):
-        forms = " or ".join(", ".join(form) for form in (PROBLEM, PRINTED))
-        raise CorruptInputError(f"{path}: line 1: columns {', '.join(header)}; allowed: {forms}; and {BENCHMARK}")
-    rows: dict[str, dict[str, Any]] = {}
-    for number, line in enumerate(cells, 2):
-        where, row = f"{path}: line {number}", dict(zip(header, line, strict=True))
-        own, key = rows.setdefault(row.get(BENCHMARK, ""), {}), row.get("problem", "")
-        if key in own:
-            raise CorruptInputError(f"{where}: {key or row.get(BENCHMARK, '')!r} is given twice")
-        if columns == PRINTED:
-            own[key] = _printed(where, row)
-        else:
-            samples = _number(where, "samples", row["samples"], whole(1, MOST))
-            share = _number(where, "correct", row["correct"], whole(0, samples)) / samples
-            own[key] = {"share": share, "samples": samples, "copies": 1}
-    if not rows:
-        raise CorruptInputError(f"{path}: line 1: no rows follow")
-    if columns == PRINTED:
-        return {key: own[""] for key, own in rows.items()}
-    return {key: of_answers(pd.DataFrame.from_dict(own, orient="index")) for key, own in rows.items()}
-
-
-def _printed(where: str, row: Mapping[str, str]) -> Score:
-    score = _number(where, "score (a fraction)", row["score"], real(least=0, most=1))
-    return Score(score, *(_number(where, name, row[name], whole(1, MOST)) for name in PRINTED[1:]))
-
-
-def _number(where: str, name: str, text: str, parse: Callable[[str], float]) -> Any:
-    try:
-        return parse(text)
-    except ArgumentTypeError as error:
-        raise CorruptInputError(f"{where}: {name}: {error}") from None
+def _typed(text: str, *cells: str) -> Score:
+    """Return a score typed as fraction, problems and samples; raises CorruptInputError for another number."""
+    values: list[Any] = []
+    for (name, parse), cell in zip(PRINTED.items(), cells, strict=True):
+        try:
+            values.append(parse(cell))
+        except ArgumentTypeError as error:
+            raise CorruptInputError(f"{text}: {name}: {error}") from None
+    return Score(*values)
 
 
 def _paper(name: str) -> Side:
@@ -150,7 +119,7 @@ class Line(NamedTuple):
         return self.cases[len(self.cases) // 2]
 
 
-def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELATION) -> list[Line]:
+def lines(a: Side, b: Side) -> list[Line]:
     """Return a line per shared benchmark, plus one over several; raises CorruptInputError if none is shared."""
     if len(a) == len(b) == 1 and "" in (*a, *b):  # an unnamed benchmark takes the other's name
         key = max(*a, *b)
@@ -158,7 +127,7 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
     found = []
     for key in (key for key in a if key in b):
         try:
-            scores, cases = compare_scores(a[key], b[key], spread, correlation)
+            scores, cases = compare_scores(a[key], b[key], SPREAD, CORRELATION)
         except CorruptInputError as error:
             raise CorruptInputError(f"{key or 'problems'}: {error}") from error
         n, m, used = a[key].problems, b[key].problems, scores[0].problems
@@ -180,20 +149,20 @@ def lines(a: Side, b: Side, spread: float = SPREAD, correlation: float = CORRELA
     return [*found, Line(ALL, f"{n}", (Score(means[0], n, math.nan), Score(means[1], n, math.nan)), cases)]
 
 
-def compared(a: str, b: str, spread: float = SPREAD, correlation: float = CORRELATION) -> str:
-    """Return a Markdown table of two sides (`read`) and its assumptions."""
+def compared(a: str, b: str) -> str:
+    """Return a table of two sides (`read`) and its assumptions, for the terminal."""
     sides = read(a), read(b)
     try:
-        found = lines(*sides, spread, correlation)
+        found = lines(*sides)
     except CorruptInputError as error:
         raise CorruptInputError(f"{a} and {b}: {error}") from error
     out = [f"A: {a}; B: {b}; percent [95 % interval], Student's t over problems", ""]
-    out += markdown_table(HEADS, map(_cells, found), "---:")
+    out += columns([HEADS, *map(_cells, found)])
     out += ["", "About these two checkpoints: how far other training seeds would lie apart is not in it."]
     if any(len(line.cases) > 1 for line in found):
-        out += ["Printed scores do not show how far problems differ. (from to): the least and most that they allow. "
-                f"Assumed: difficulties are Beta-distributed with a + b = {spread:g}; on the same problems those of A "
-                f"and B correlate at {correlation:g}."]  # fmt: skip
+        out += ["Printed scores do not show how far problems differ. (from to): the least and most that they allow.",
+                f"Assumed: difficulties are Beta-distributed with a + b = {SPREAD:g}; on the same problems those of A "
+                f"and B correlate at {CORRELATION:g}."]  # fmt: skip
     return "\n".join(out)
 
 
@@ -203,23 +172,15 @@ def _points(value: float, sign: str = "") -> str:
 
 def _cells(line: Line) -> list[str]:
     c, signed = line.main.comparison, partial(_points, sign="+")
-    cells = [line.benchmark or "score", line.problems, "" if line.benchmark == ALL else _samples(line, 1)]
-    cells += [_points(score.value) for score in line.scores]
+    sampled = "" if line.benchmark == ALL else " / ".join(dict.fromkeys(f"{s.samples:.4g}" for s in line.scores))
+    cells = [line.benchmark or "score", line.problems, sampled, *(_points(score.value) for score in line.scores)]
     cells += [bracketed(signed(c.difference or 0.0), c.low, c.high, signed)]
-    figures = [
-        [(case.comparison.p, "{:.2g}".format), (case.comparison.detectable, _points), (case.problems, "{:,}".format),
-         (case.samples, partial(_samples, line))]
-        for case in line.cases
-    ]  # fmt: skip
-    for of_cases in zip(*figures, strict=True):
-        texts = ["?" if number is None else form(number) for number, form in of_cases]
+    columns_of: list[tuple[Callable[[Any], str], list[float | None]]] = [
+        ("{:.2g}".format, [case.comparison.p for case in line.cases]),
+        (_points, [case.comparison.detectable for case in line.cases]),
+        ("{:,}".format, [case.problems for case in line.cases]),
+    ]
+    for form, numbers in columns_of:
+        texts = ["?" if number is None else form(number) for number in numbers]
         cells.append(texts[0] if len(set(texts)) == 1 else f"{texts[1]} ({texts[0]} to {texts[2]})")
     return cells
-
-
-def _samples(line: Line, times: float) -> str:
-    if math.isinf(times):
-        return "none do"
-    if line.benchmark == ALL:
-        return f"{times:.2g} times"
-    return " / ".join(dict.fromkeys(f"{max(1, math.ceil(score.samples * times - 1e-9)):,}" for score in line.scores))

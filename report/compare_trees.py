@@ -15,10 +15,9 @@ from evals.scores import AVERAGES
 from evals.stats import ALPHA, compare, intervals
 from evals.stats.sizes import contrast
 from evals.tree import Score, Tree
-from report.markdown import markdown_table
+from report.markdown import columns
 
-LISTED, NAMED = 40, 3  # most differences, most names that only one side has
-MADE_BY = ("commit", "dirty", "python", "cpu")
+LISTED = 40  # most differences
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
 CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
 
@@ -51,8 +50,7 @@ def compared(a: Tree, b: Tree) -> tuple[str, list[dict[str, Any]]]:
     }
     equal = "equal bit for bit: " + ", ".join(f"{name} {n} of {of}" for name, (n, of) in counts.items())
     found = _differences(a, b, scores, runs, changed)
-    above = "\n\n".join([*_only(a, b), equal])
-    return "\n".join([above, "", *_verdict(found)]), found
+    return "\n".join([f"A: {a.given}; B: {b.given}", "", equal, "", *_verdict(found)]), found
 
 
 def _figures(a: Tree, b: Tree) -> tuple[str, ...]:
@@ -85,7 +83,7 @@ def _differences(
     a: Tree, b: Tree, scores: Mapping[Checkpoint, Mapping[str, Sides]], runs: Sequence[Run], changed: Sequence[Run]
 ) -> list[dict[str, Any]]:
     """Return a row for each differing value (method or checkpoint, figure, both values, their difference with interval,
-    whether it `moved`): moved ones first, then by the share of their interval."""
+    whether it `moved`): moved ones first, then by p."""
     values: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}  # (method or its checkpoint, figure) -> by seed
     ends: dict[tuple[str, str], Sides] = {}  # scores of the last seed with their intervals
     for at, figures in scores.items():
@@ -109,11 +107,10 @@ def _differences(
         if len(by_seed) == 1:
             row |= {"where": f"{where}, seed {next(iter(by_seed))}"} | _over_problems(*ends.get((where, key), ()))
         rows.append(row)
-    for row, p in zip(rows, compare.holm([row.pop("p") for row in rows]), strict=True):
+    for row, p in zip(rows, compare.holm([row["p"] for row in rows]), strict=True):
         # Several seeds have no interval where all of them differ by the same amount.
         row["moved"] = row["seeds"] > 1 if p is None else p < ALPHA
-        row["share"] = 0.0 if row["low"] is None else abs(row["difference"]) / (row["high"] - row["low"])
-    return sorted(rows, key=lambda row: (not row["moved"], -row["share"], row["where"], row["figure"]))
+    return sorted(rows, key=lambda row: (not row["moved"], row["p"] is None, row["p"] or 0.0))
 
 
 def _over_problems(a: Any = None, b: Any = None) -> dict[str, Any]:
@@ -132,33 +129,14 @@ def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     if not found:
         yield "verdict: no figure differs"
         return
-    rows = [
+    rows = [("where", "figure", "A", "B", "B - A", "95 % interval", "")]
+    rows += [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
          "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * row["moved"])
         for row in found[:LISTED]
     ]  # fmt: skip
-    yield from (f"{len(found)} figures differ; the largest, by their intervals:", "")
-    yield from markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:")
+    yield from (f"{len(found)} figures differ; those with the smallest p:", "")
+    yield from columns(rows)
     moved, unknown = sum(row["moved"] for row in found), sum(row["low"] is None for row in found)
     beyond = f"MOVED: {moved} of {len(found)} figures that differ do so" if moved else "no figure differs"
     yield from ("", f"verdict: {beyond} beyond noise; {unknown} have no interval")
-
-
-def _only(a: Tree, b: Tree) -> Iterable[str]:
-    """Yield a line for each tree with the first names that only this tree has: what produced it (commits, versions,
-    processors, settings) and what it contains (benchmarks, runs)."""
-    names: list[dict[str, None]] = []
-    for tree in (a, b):
-        records = {run: record for run in tree.runs if (record := tree.record(run)) is not None}
-        own: list[str] = []
-        for made in (record.get("environment") or {} for record in records.values()):
-            facts = {name: made.get(name) for name in MADE_BY} | (made.get("packages") or {})
-            own += [f"{name} {value}" for name, value in facts.items()]
-        own += [f"{key}={value}" for key, value in (tree.matrix.get("settings") or {}).items()]
-        own += [str(entry["key"]) for entry in tree.benchmarks]
-        names.append(dict.fromkeys([*own, *(run.path.as_posix() for run in records)]))
-    for name, tree, ours, theirs in zip("AB", (a, b), names, names[::-1], strict=True):
-        only = [one for one in ours if one not in theirs]
-        listed = ", ".join(only[:NAMED]) + ", ..." * (len(only) > NAMED)
-        alone = f"; only there ({len(only)}): {listed}" if only else ""
-        yield f"{name}  {tree.given}: {len(tree.checkpoints)} checkpoints planned{alone}"

@@ -1,13 +1,11 @@
 """`python -m report.convergence --results results/embedded`: how fast and how steadily each run and method learnt.
 
-figures/convergence.csv, convergence_methods.csv   the measures of `evals.learning_curves`, by run and by method
-figures/convergence_runs.csv                       how each run's method differs from GRPO/DAPO
-figures/convergence_curves.csv, convergence_bands.csv   the curves by rollout that the page draws, and over seeds
+figures/convergence.csv         the measures of `evals.learning_curves`, by run
+figures/convergence_bands.csv   the curves by rollout that the page draws: mean over a method's seeds, and interval
 """
 
-import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import product, zip_longest
 from pathlib import Path
@@ -16,21 +14,14 @@ from typing import Any
 from core import errors
 from core.errors import Parser
 from core.files import to_csv, write_all
-from core.layout import REFERENCE, Run
+from core.layout import Run
 from evals import learning_curves
 from evals.learning_curves import MEASURES, Curve, RunMeasures
 from evals.tree import Tree, open_tree
-from methods import catalog
-from methods.parts import Part
 from methods.training.movement import MOVEMENT
 
 KEYS = ("model", "method", "seed")
 RUN_HEADER = (*KEYS, "title", "finished", "planned", "rollouts", "collapsed_at", *MEASURES, "why")
-METHOD_HEADER = (
-    "model", "method", "title", "measure", "unit", "seeds", "planned_seeds", "collapsed", "value", "se", "low", "high",
-    "how",
-)  # fmt: skip
-DIFFERS_HEADER = (*KEYS, "differs")
 # Series that the page draws for each run: columns of curve.csv, and how the updates of a rollout become one value.
 SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
     name: ((name,), "first" if name in ("reward", "response_tokens") else "mean")
@@ -39,7 +30,6 @@ SERIES: Mapping[str, tuple[tuple[str, ...], str]] = {
         "mask_fraction", "kl_step", "kl_base", "update_norm", "effective_step", "grad_clipped",
     )
 } | {"seconds": (("seconds_rollout", "seconds_update"), "sum")}  # fmt: skip
-CURVE_HEADER = (*KEYS, "rollout", *SERIES)
 BAND_HEADER = ("model", "method", "fresh", "series", "rollout", "mean", "low", "high")
 SHARES = frozenset(("reward", "clip_fraction_tokens", "mask_fraction", "grad_clipped"))  # between 0 and 1
 LEAST = 3  # independent seeds of an interval; with two it would exceed the plot
@@ -49,17 +39,13 @@ Series = Sequence[float | None]  # by rollout
 
 
 def write(tree: Tree) -> list[Path]:
-    """Write the five files; return their paths."""
+    """Write both files; return their paths. An empty cell: no such value."""
     runs = [learning_curves.measure_run(tree, run) for run in tree.runs]
     paths = {run: tree.layout.run(run) / "curve.csv" for run in tree.runs}
     curves = {run: series(learning_curves.read_curve(path)) for run, path in paths.items() if path.is_file()}
-    differs = (asdict(run) | {"differs": "; ".join(differences(run.key))} for run in tree.runs)
-    texts = {  # an empty cell: no such value
+    texts = {
         "convergence.csv": to_csv(RUN_HEADER, map(_run_row, runs)),
-        "convergence_methods.csv": to_csv(METHOD_HEADER, over_methods(tree, runs)),
-        "convergence_runs.csv": to_csv(DIFFERS_HEADER, differs),
-        "convergence_curves.csv": to_csv(CURVE_HEADER, _rounded(_points(curves))),
-        "convergence_bands.csv": to_csv(BAND_HEADER, _rounded(bands(tree, curves))),
+        "convergence_bands.csv": to_csv(BAND_HEADER, bands(tree, curves)),
     }
     return write_all({tree.layout.figures / name: text for name, text in texts.items()})
 
@@ -74,41 +60,6 @@ def _run_row(run: RunMeasures) -> dict[str, object]:
     why = "; ".join(f"{key}: {reason}" for key, reason in run.why.items()) if run.finished else ""
     facts = {name: getattr(run, name) for name in ("title", "planned", "rollouts", "collapsed_at")}
     return {**asdict(run.run), **facts, "finished": "yes" if run.finished else "no", **run.values, "why": why}
-
-
-def over_methods(tree: Tree, runs: Sequence[RunMeasures]) -> Iterator[dict[str, Any]]:
-    """Yield rows by METHOD_HEADER: every measure of every method over its finished seeds.
-
-    There is no value if a seed lacks one: otherwise only seeds that reach the measure would count. A sweep's fresh
-    seeds are left out: they are compared in the table of all runs.
-    """
-    from evals.stats import compare
-
-    groups: dict[tuple[str, str], list[RunMeasures]] = {}
-    for run in runs:
-        if not tree.is_fresh(run.run):
-            groups.setdefault((run.run.model, run.run.method), []).append(run)
-    for (measure, unit), ((model, method), seeds) in product(MEASURES.items(), groups.items()):
-        finished = {run.run.seed: run for run in seeds if run.finished}
-        why = "; ".join(f"seed {n}: {run.why[measure]}" for n, run in sorted(finished.items()) if measure in run.why)
-        found = compare.Estimate(how=why or "no seed is finished", n=len(finished))
-        if finished and not why:
-            values = {n: run.values[measure] or 0.0 for n, run in sorted(finished.items())}
-            bounds = (0.0, learning_curves.top(measure))
-            found = compare.over_seeds(values, bounds=bounds, clusters=tree.clean_models(model))
-        yield {
-            "model": model, "method": method, "title": seeds[0].title, "measure": measure, "unit": unit,
-            "seeds": len(finished), "planned_seeds": len(seeds),
-            "collapsed": sum(seed.collapsed_at is not None for seed in seeds),
-            **{name: getattr(found, name) for name in ("value", "se", "low", "high", "how")},
-        }  # fmt: skip
-
-
-def _points(curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
-    """Yield the curves by rollout, up to the end of each run; None: not defined."""
-    for run, values in curves.items():
-        for n, numbers in enumerate(zip(*values.values(), strict=True), 1):
-            yield {**asdict(run), "rollout": n, **dict(zip(values, numbers, strict=True))}
 
 
 def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[dict[str, Any]]:
@@ -135,34 +86,9 @@ def bands(tree: Tree, curves: Mapping[Run, Mapping[str, Series]]) -> Iterator[di
                 found = compare.over_seeds(known, bounds=bounds, clusters=tree.clean_models(model))
                 # Over clean models, like the interval: they may have unequal numbers of seeds.
                 row |= {"mean": found.value} | ({"low": found.low, "high": found.high} if found.n >= LEAST else {})
-            yield row
-
-
-def _rounded(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        yield {name: float(f"{v:.{DIGITS}g}") if isinstance(v, float) else v for name, v in row.items()}
-
-
-def differences(key: str) -> tuple[str, ...]:
-    """Return the slots in which a method differs from GRPO/DAPO, as `reduce: token_mean → sequence_mean`."""
-    ours, theirs = (
-        {slot: _text(part) for slot, part in catalog.parse(name).parts.filled().items()} for name in (key, REFERENCE)
-    )
-    changes = []
-    for slot in dict.fromkeys([*theirs, *ours]):
-        old, new = theirs.get(slot), ours.get(slot)
-        if old is None or new is None:
-            changes.append(f"{slot}: {new}" if new else f"no {slot} (there: {old})")
-        elif old != new:
-            changes.append(f"{slot}: {old} → {new}")
-    return tuple(changes)
-
-
-def _text(part: Part) -> str:
-    """Return the part with the settings that differ from its formula's defaults."""
-    parameters = inspect.signature(part.function).parameters
-    changed = {name: value for name, value in part.settings.items() if value != parameters[name].default}
-    return f"{part.name}({', '.join(f'{name}={value}' for name, value in changed.items())})" if changed else part.name
+            yield {
+                key: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for key, value in row.items()
+            }
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ the hash in run.json; inputs from outside the tree (base models, prompts, benchm
 `python -m report.verify` compares all of them with the files.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, errors
-from core.errors import BenchError, Parser
+from core.errors import Parser
 from core.files import write_json
 from core.layout import BASE, SNAKEMAKE_REPORT, Checkpoint
 from evals import store
-from evals.scores import AVERAGES, CODE, KEYS, NOT_RUN, read_rows
 from evals.tree import MANIFEST, Tree, open_tree
 
 BY_HAND = ("graders",)  # folders of `evals.graders`, written at any time
 PARTS = {"files": "files", "weights": "checkpoints", "inputs": "input files"}  # entries with a hash
-ROUNDING = 1e-9  # of recomputed scores: other versions of numerical libraries sum in another order
 FILE, FOLDER, WEIGHTS, BESIDE = "file", "folder", "weights", "configuration and tokenizer"
 # Inputs of a run: name in `spec` of run.json, name of the hash in `inputs`, kind.
 INPUTS = (("base", "base", WEIGHTS), ("base", "base_files", BESIDE), ("prompts", "prompts", FILE))
@@ -126,10 +123,7 @@ def build(tree: Tree) -> dict[str, Any]:
 
 
 def contradictions(tree: Tree, known: Mapping[Path, str]) -> Iterator[str]:
-    """Yield one line for each record that does not match a listed file, and each score that differs from the grades.
-
-    known: hashes of files that need not be read again.
-    """
+    """Yield one line for each record that does not match a listed file. known: hashes of files, computed before."""
     listed: dict[tuple[Path, str], dict[str, Path]] = {}
     for one in entries(tree):
         listed.setdefault((one.path, one.kind), {}).setdefault(one.sha256, one.record)
@@ -142,42 +136,6 @@ def contradictions(tree: Tree, known: Mapping[Path, str]) -> Iterator[str]:
         for digest, record in records.items():
             if digest != now:
                 yield f"{path}: not the {kind} that {record} lists"
-    yield from _scores(tree)
-
-
-def _scores(tree: Tree) -> Iterator[str]:
-    """Compare scores.csv cell by cell with the grades."""
-    from evals import score
-
-    path = tree.layout.scores
-    written: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in read_rows(path) if path.is_file() else ():
-        *place, benchmark = (row[name] for name in KEYS)
-        written.setdefault(tuple(place), {})[benchmark] = row
-    benchmarks = list(dict.fromkeys(key for of in written.values() for key in of if key not in AVERAGES))
-    for checkpoint in tree.checkpoints if written else ():
-        run, where = checkpoint.run, f"{path}: {checkpoint.path.as_posix()}"
-        own = written.get((run.model, run.method, run.seed, checkpoint.step), {})
-        if not (tree.layout.grades(checkpoint) / "grades.json").is_file():
-            if own:
-                yield f"{where}: scored, but nothing was graded"
-            continue
-        try:
-            missing = [(checkpoint, key) for key, row in own.items() if row["how"] == NOT_RUN]
-            computed = score.rows(tree.layout, [checkpoint], benchmarks, missing=missing)
-        except BenchError as error:
-            yield str(error)
-            continue
-        for row in computed:
-            cells = own.get(row["benchmark"], {})
-            differing = [name for name in row if name != CODE and not _equal(row[name], cells.get(name))]
-            for name in differing[:1]:
-                yield f"{where} {row['benchmark']}: {name} is {cells.get(name)}, the grades give {row[name]}"
-
-
-def _equal(a: Any, b: Any) -> bool:
-    both = isinstance(a, float) and isinstance(b, float)
-    return a == b or (both and math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING))
 
 
 def main() -> None:

@@ -86,11 +86,16 @@ def markdown_table(
     return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
 
 
-def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+def aligned(lines: Sequence[Sequence[str]], left: int = 1, gap: str = " ") -> list[str]:
     """Return lines for the terminal: the first `left` columns are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    form = " ".join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    form = gap.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
     return [form.format(*line).rstrip() for line in lines]
+
+
+def columns(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines for the terminal, all columns aligned to the left."""
+    return aligned(lines, left=len(lines[0]), gap="  ")
 
 
 # Characters that pdflatex cannot typeset as they are. Symbols become mathematics, which needs no additional package.

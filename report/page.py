@@ -19,7 +19,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, Checkpoint, Results, split
+from core.layout import BASE, Checkpoint, Results, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -31,11 +31,9 @@ VIEWS = (
     ("overview", "Overview"),
     ("results", "Results"),
     ("training", "Training"),
-    ("runs", "Runs"),
     ("samples", "Responses"),
     ("paper", "Paper"),
 )
-TEPO = "tepo"  # the paper's method, by its configured name
 EVALUATED = {"overview", "results", "samples"}  # views of a tree without runs
 
 HTML = ROOT / "report/html"
@@ -80,7 +78,7 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         look = {"colour": COLOURS[colour], "dashes": [DASH * dash for dash in dashes], "width": width}
         line: dict[str, Any] = {"model": model, "method": name, "settings": settings, "title": title}
         lines.append(line | {"look": look, "values": values})
-    lines.sort(key=lambda line: given.get(line["method"], FRONT))  # those of the figures are seen first
+    lines.sort(key=lambda line: given.get(line["method"], len(given)))  # those of the figures are seen first
     there = {line["settings"] for line in lines}
     names = {"": "the scale's own", **variants, FRESH: "fresh seeds, each method at its chosen value"}
     return {
@@ -91,27 +89,18 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines, FRESH if FRESH in there else "", tree),
+        "front": _front(lines),
     }
 
 
-def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
-    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
-    first model."""
-    model = next((line["model"] for line in lines), "")
-    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, TEPO)]
-    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
-    names += own if len(own) <= FRONT - len(names) else []
-
-    def order(place: int) -> tuple[int, float]:
-        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
-        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
-
-    wanted = (model, settings)
-    found = [
-        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
-    ]
-    return sorted(found, key=order)[:FRONT]
+def _front(lines: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the indices of the overview's lines: the first of the first model, of a sweep on its fresh seeds."""
+    settings = FRESH if any(line["settings"] == FRESH for line in lines) else ""
+    wanted = {(line["model"], settings) for line in lines[:1]}
+    found = (
+        n for n, one in enumerate(lines) if "reward" in one["values"] and (one["model"], one["settings"]) in wanted
+    )
+    return list(found)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -149,7 +138,7 @@ def _claims(tree: Tree) -> dict[str, Any]:
 
 # Tables. `report.view` decides what a cell shows; this part adds links.
 
-LEADING = ("area", "avg_pooled", "delta", "avg_macro", "final", "best")  # columns before the others
+LEADING = ("area", "avg_pooled", "avg_macro", "final")  # columns before the others
 
 
 def _tables(tree: Tree, linked: Container[str]) -> list[dict[str, Any]]:
@@ -175,7 +164,7 @@ def _table(table: dict[str, Any], tree: Tree, linked: Container[str]) -> dict[st
     table["blocks"] = [block for block in table["blocks"] if block["rows"]]
     order = {slot: place for place, slot in enumerate(LEADING)}
     table["columns"].sort(key=lambda column: order.get(column["slot"], len(order)))
-    table["notes"] = [*table["errors"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
+    table["notes"] = [*table["again"], *view.paragraphs(f"table{table['key']}"), *table["notes"], *table["levels"]]
     return table | {"file": f"tables/table{table['key']}.tidy.csv"}
 
 
@@ -232,7 +221,7 @@ def _policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {hashes} 'self' file:; style-src 'unsafe-inline' 'self' file:; "
-        "font-src data:; img-src 'self' file:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' file:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -260,13 +249,13 @@ def build(tree: Tree) -> str:
     context["answered"] = data["samples"]["benchmarks"]
     context["reading"] = view.paragraphs("tables")
     if tree.runs:
-        summaries, tables, curves = runs.summaries(tree), _tables(tree, linked), dynamics(tree)
+        tables, curves = _tables(tree, linked), dynamics(tree)
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
-        context |= {"facts": runs.facts(tree), "groups": runs.groups(tree, summaries), "dynamics": curves}
+        context |= {"facts": runs.facts(tree), "dynamics": curves}
         data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
-        summaries, tables = [], [_scores(tree, linked)]
-        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "groups": []}
+        tables = [_scores(tree, linked)]
+        context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "facts": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]
     script, style = (
@@ -278,7 +267,7 @@ def build(tree: Tree) -> str:
     return template.render(
         context | {name: Markup(text) for name, text in parts.items()},
         tables=tables,
-        warnings=runs.warnings(tree, summaries, missing),
+        warnings=runs.warnings(tree, missing),
         policy=_policy(BEFORE, script),
     )
 

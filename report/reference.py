@@ -2,8 +2,8 @@
 commit, to be viewed without running anything.
 
 Kept in one archive (`evals.tree`): plan, scores, tables, figures, claims, every run's record, its curve by rollout, a
-sample of the responses, and a manifest that also records how samples were drawn and graded. Not kept: checkpoints,
-other samples and grades, print formats. Next to it, for the web view: README, Markdown tables, PNG figures.
+sample of the responses, and the manifest. Not kept: checkpoints, other samples and grades, print formats. Next to it,
+for the web view: README, Markdown tables, PNG figures.
 `report.show`, `report.page` and `report.compare` read it like any results tree.
 """
 
@@ -23,7 +23,6 @@ from core.errors import ConfigError, CorruptInputError, Parser
 from core.files import to_csv, write_json, write_text
 from core.layout import Results
 from core.provenance import ROOT
-from evals import store
 from evals.learning_curves import read_curve
 from evals.tree import ARCHIVE, MANIFEST, Tree, open_tree, read_manifest
 from report import manifest, responses, runs, verify
@@ -35,11 +34,10 @@ WEB = (".png", ".md")  # next to the archive
 LEFT_OUT = ("forms for print", "grades", "inputs", "curves by update", "samples", "weights")
 
 
-def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
+def make(tree: Tree, out: Path) -> dict[str, int]:
     """Copy a verified results tree to `out`, replacing an earlier reference there; return bytes by file.
 
-    partial: accept missing runs or uncommitted code; the README then states it.
-    Raises ConfigError for such a tree without `partial`, above the size limit or if `out` has other files;
+    Raises ConfigError for an unfinished tree or uncommitted code, above the size limit or if `out` has other files;
     CorruptInputError for a tree that differs from its manifest and for a file that contains a local path.
     """
     if tree.kept is not None:
@@ -51,8 +49,8 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
     if source["dirty"] is not False:
         unknown = "it is unknown whether its code was committed"
         doubts.insert(0, "made with uncommitted changes" if source["dirty"] else unknown)
-    if doubts and not partial:
-        raise ConfigError(f"{tree.root}: {'; '.join(doubts)}; --partial keeps it all the same and states it")
+    if doubts:
+        raise ConfigError(f"{tree.root}: {'; '.join(doubts)}")
     _refuse_other_files(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as scratch:
@@ -70,13 +68,13 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
         for name in web:
             _copy(folder / name, ready / name)
         facts = {key: source[key] for key in ("scale", "commits", "dirty", "missing", "weights", "inputs")}
-        facts |= {"left_out": list(LEFT_OUT), "checkpoints": _drawn(tree)}
+        facts |= {"left_out": list(LEFT_OUT)}
         for size, sampled in responses.keep(tree, _data(tree, source)):  # largest first
             Results(folder).responses.write_bytes(sampled)
             files = {name: sha for name, sha in digests.of_folder(folder).items() if name != MANIFEST}
             write_json(folder / MANIFEST, {**facts, "files": files})
             _pack(folder, [MANIFEST, *(n for n in files if not n.endswith(".png"))], ready / ARCHIVE)
-            write_text(ready / "README.md", _readme(tree, source, out, doubts, size, web))
+            write_text(ready / "README.md", _readme(tree, source, out, size, web))
             sizes = {path.relative_to(ready).as_posix(): path.stat().st_size for path in ready.rglob("*.*")}
             if sum(sizes.values()) <= LIMIT:
                 break
@@ -92,26 +90,6 @@ def make(tree: Tree, out: Path, *, partial: bool = False) -> dict[str, int]:
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-
-
-def _drawn(tree: Tree) -> dict[str, dict[str, Any]]:
-    """Return how samples were drawn and graded, by checkpoint: their records are not kept."""
-    found = {}
-    for checkpoint in tree.checkpoints:
-        graded = tree.layout.grades(checkpoint) / "grades.json"
-        if graded.is_file():
-            drawn = store.read_folder(tree.layout.samples(checkpoint) / "samples.json")
-            engine = drawn.get("engine") or {}
-            found[checkpoint.path.as_posix()] = {
-                "weights": drawn.get("weights_sha256"),
-                "backend": engine.get("backend"),
-                "device": engine.get("device"),
-                "seed": drawn.get("seed"),
-                "code": drawn.get("code"),
-                "grader": store.read_folder(graded).get("grader_version"),
-                "samples": {key: entry["sha256"] for key, entry in sorted(drawn["benchmarks"].items())},
-            }
-    return found
 
 
 def _pack(folder: Path, names: Iterable[str], archive: Path) -> None:
@@ -153,20 +131,11 @@ def _refuse_local_paths(folder: Path, places: Sequence[Path]) -> None:
                 raise CorruptInputError(f"{path.relative_to(folder)}: contains a path of this machine ({place}/)")
 
 
-def _readme(
-    tree: Tree,
-    source: Mapping[str, Any],
-    out: Path,
-    doubts: Sequence[str],
-    size: tuple[int, int],
-    web: Sequence[str],
-) -> str:
+def _readme(tree: Tree, source: Mapping[str, Any], out: Path, size: tuple[int, int], web: Sequence[str]) -> str:
     inside = out.resolve().is_relative_to(ROOT)
     where = shlex.quote(out.resolve().relative_to(ROOT).as_posix() if inside else f"results/reference/{out.name}")
     own = shlex.quote(f"results/{source['scale']}")
     facts = "".join(f"- {name.lower()}: {text}\n" for name, text in runs.facts(tree))
-    evaluated = len(tree.checkpoints) - len(source["missing"]["checkpoints"])
-    doubtful = f"**Not a complete run of committed code: {'; '.join(doubts)}.**\n\n" if doubts else ""
     pages = ", ".join(f"[{name.removesuffix('.md')}]({name})" for name in web if name.endswith(".md"))
     pictures = "".join(f"![{name}]({name})\n" for name in web if name.endswith(".png"))
     return f"""# Reference result: {source["scale"]}
@@ -174,7 +143,7 @@ def _readme(
 Written by `python -m report.reference`. `{ARCHIVE}` holds the tree; its `manifest.json` has the sha256 of each \
 file.
 
-{doubtful}{facts}- evaluated: {evaluated} of {len(tree.checkpoints)} planned checkpoints
+{facts}- evaluated: {len(tree.checkpoints)} checkpoints
 - left out: {", ".join(LEFT_OUT)}
 - responses: the first {size[1]} to each of {size[0]} problems of each benchmark, of every checkpoint that was evaluated
 
@@ -197,9 +166,8 @@ def main() -> None:
     parser = Parser(description="Copy what a visitor needs of a finished results tree.")
     parser.add_argument("--results", required=True, type=Path, help="results/<scale>, with its manifest")
     parser.add_argument("--out", required=True, type=Path, help="such as results/reference/<scale>")
-    parser.add_argument("--partial", action="store_true", help="also with runs missing or from uncommitted code")
     args = parser.parse_args()
-    sizes = make(open_tree(args.results), args.out, partial=args.partial)
+    sizes = make(open_tree(args.results), args.out)
     print(f"{sum(sizes.values()):,} bytes in {args.out}; left out: {', '.join(LEFT_OUT)}")
 
 

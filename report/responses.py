@@ -2,8 +2,8 @@
 
     problems/<benchmark>                    [[id, problem, gold], ...]
     samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdict, ...}]}: all but the texts
-    samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
-    samples/<checkpoint>/<benchmark>.<i>.<k>.txt   a long response as plain text: the page has its two ends and a link
+    samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items; of a long
+                                            response its two ends
 
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
 that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import read_jsonl
-from core.layout import BASE, Checkpoint
+from core.layout import Checkpoint
 from core.provenance import ROOT, sha256_bytes, sha256_file
 from evals import benchmark as registry
 from evals import store
@@ -40,13 +40,11 @@ if TYPE_CHECKING:
 
 FOLDER = "report.data"  # of the companion files, next to the page
 VENDOR = ROOT / "report/vendor"
-# In KaTeX's style sheet: a font's WOFF2 file, and the same font in older formats that current browsers do not need.
-FONT = re.compile(r"url\(fonts/([\w-]+\.woff2)\) format\(\"woff2\"\)(?:,url\([^)]*\) format\(\"[a-z]+\"\))*")
 TEXT_BYTES = 400_000  # of responses in one text file: about 150 kB compressed
 HEAD, TAIL = 40_000, 20_000  # characters of a long response in the page: a browser needs a minute to lay out 4 MB
 # Problems of each benchmark and responses to each of them that a reference keeps: the first pair that fits.
 SIZES = ((20, 4), (20, 2), (10, 2), (10, 1), (5, 1))
-# By name, so that a damaged file can be replaced; older pages had pictures.
+# By name, so that a damaged file can be replaced; older pages had pictures and a library.
 OURS = re.compile(r"(samples|problems|figures)(/.+)?|math\.(js|css|LICENSE)|\.snakemake_timestamp")
 KEY = ("item_id", "sample")
 DRAWN, GRADED = ("prompt", "response", "stop", "tokens"), ("verdict", "extracted", "rule")
@@ -204,11 +202,6 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
             known = _problems(tree, benchmark, data)  # with the notation that models learn and prompts do not explain
             shown = [[id, f"{problem} ({meant})" if meant else problem, gold] for id, problem, gold in known]
             _put(fresh, f"problems/{benchmark}", shown)
-        # KaTeX, which the page loads when the first response is shown.
-        katex = (vendored(f"katex/{name}.min.js") for name in ("katex", "auto-render"))
-        (fresh / "math.js").write_bytes(b"".join(script + b"\n" for script in katex))
-        (fresh / "math.css").write_text(math_css(), encoding="utf-8")
-        (fresh / "math.LICENSE").write_bytes(vendored("katex/LICENSE"))
         for path in [folder, *sorted(folder.rglob("*"))]:
             if path.is_symlink() or not (path == folder or OURS.fullmatch(path.relative_to(folder).as_posix())):
                 raise ConfigError(f"{path}: not a companion file of the page; move it away")
@@ -217,16 +210,6 @@ def write(tree: Tree, root: Path, data: Path | None) -> None:
         fresh.rename(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-def math_css() -> str:
-    """Return KaTeX's style sheet with inline fonts: browsers block font files for pages opened from disk."""
-
-    def inside(match: re.Match[str]) -> str:
-        font = base64.b64encode(vendored(f"katex/fonts/{match[1]}")).decode("ascii")
-        return f'url(data:font/woff2;base64,{font}) format("woff2")'
-
-    return FONT.sub(inside, vendored("katex/katex.min.css").decode("utf-8"))
 
 
 def vendored(name: str) -> bytes:
@@ -251,17 +234,13 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     file = size = 0
     for id, of_item in rows.groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
-        prompts, shown, whole = of.pop("prompt"), [], {}
-        for k, text in enumerate(of.pop("response")):
+        prompts, shown = of.pop("prompt"), []
+        for text in of.pop("response"):
             if (left_out := len(text) - HEAD - TAIL) > 0:
-                whole[k] = f"{name}.{len(items)}.{k}.txt"
-                (folder / whole[k]).parent.mkdir(parents=True, exist_ok=True)
-                # The mark at its beginning tells a browser the encoding.
-                (folder / whole[k]).write_text(text, encoding="utf-8-sig", errors="replace")
                 note = f"[{left_out:,} of {len(text):,} characters left out]"
                 text = f"{text[:HEAD]}\n\n{note}\n\n{text[-TAIL:]}"
             shown.append(text)
-        items.append({"id": id, "file": file, "place": len(texts)} | of | ({"whole": whole} if whole else {}))
+        items.append({"id": id, "file": file, "place": len(texts)} | of)
         texts.append([prompts[0], shown])
         size += sum(map(len, shown))
         if size >= TEXT_BYTES:
@@ -298,24 +277,24 @@ def view(tree: Tree) -> dict[str, Any]:
     """Return the browser of responses for the template; `data` is for the page's scripts."""
     checkpoints = tree.once(evaluated)
     entries: dict[str, dict[str, Any]] = {}
-    # Shown first: TEPO next to GRPO/DAPO, else any checkpoint next to its counterpart, and a base as the last resort.
-    ranks: dict[str, tuple[bool, bool, bool]] = {}
-    tepo = tree.method_for("tepo")
+    tepo, beside = tree.method_for("tepo"), dict[Checkpoint, bool]()
     for checkpoint, stamps in checkpoints.items():
         counterpart = runs.counterpart(checkpoint, tree)
-        beside = counterpart if counterpart in checkpoints else None
-        entries[path := checkpoint.path.as_posix()] = {
+        beside[checkpoint] = counterpart in checkpoints
+        entries[checkpoint.path.as_posix()] = {
             "title": runs.title(checkpoint, tree),
-            "beside": beside and beside.path.as_posix(),
+            "beside": counterpart.path.as_posix() if counterpart and beside[checkpoint] else None,
             "benchmarks": {key: stamp for key, (stamp, _) in stamps.items()},
         }
-        of_methods = beside is not None and beside.run.method != BASE
-        ranks[path] = of_methods and checkpoint.run.key == tepo, of_methods, beside is not None
     scored = {key for stamps in checkpoints.values() for key in stamps}
     benchmarks = [str(entry["key"]) for entry in tree.benchmarks if str(entry["key"]) in scored]
-    start = max(ranks, key=ranks.__getitem__, default=None)
+    # Shown first: TEPO next to its counterpart, else any checkpoint with one.
+    start = max(beside, key=lambda at: (beside[at], at.run.key == tepo), default=None)
     return {
         "sample": tree.once(kept_sample).size if tree.layout.responses.is_file() else None,
         "verdicts": ("correct", *NOT_CORRECT),
-        "data": {"folder": FOLDER, "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start}},
+        "data": {
+            "folder": FOLDER,
+            "samples": {"checkpoints": entries, "benchmarks": benchmarks, "start": start and start.path.as_posix()},
+        },
     }

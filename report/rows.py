@@ -3,7 +3,6 @@
 `report.tables` fills a declaration with numbers.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -24,14 +23,11 @@ from paper import printed
 TABLES = ROOT / "report/tables.yaml"
 RUNS = "runs"  # key of the table of all runs
 AVERAGES = (POOLED, MACRO)  # columns over several benchmarks
-# Columns of the table of all runs that are not scores: difference of the pooled average to the baseline, probability of
-# the highest average in the block, and measures of `evals.learning_curves`.
-DELTA, BEST = "delta", "best"
+# Columns of the table of all runs that are not scores: measures of `evals.learning_curves`.
 MEASURES = {"final": "Final reward", "area": "Area under reward"}
 
 Kind = Literal["base", "run", "mean", "delta"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PRINTED_STEPS = {None: None, 72: None, printed.LONG_STEPS: "long"}  # the paper's rollouts -> `step` of a declared row
 
 
 class Row(Declared):
@@ -91,7 +87,10 @@ class Block(Declared):
             seeds = [seed for part in of for seed in part.seeds or (None,)]
             if len({(part.method, part.step) for part in of}) > 1 or None in seeds or len(set(seeds)) < len(seeds):
                 raise ValueError(f"row {row.id}: mean: its rows must differ in `seeds`, and in nothing else")
-            _check_printed(row, self.model)
+            paper = printed.read().get(row.id)
+            # The paper's number would be shown next to another run's.
+            if paper and (paper.model, paper.of, paper.run and paper.run.method) != (self.model, row.of, row.method):
+                raise ValueError(f"row {row.id}: another run than the paper's row of this id; give it another id")
         return self
 
 
@@ -195,25 +194,6 @@ def check(table: Table) -> None:
                 raise ConfigError(f"{TABLES}: tables.{table.key}: row {row.id}: method: {error}") from error
 
 
-def _check_printed(row: Row, model: str) -> None:
-    """Raise ConfigError where `row` has the id of a printed row (T1.2) but is another run: the paper's number would
-    be shown next to it."""
-    if not re.fullmatch(r"T\d+\.\d+", row.id):
-        return
-    paper = printed.read().get(row.id)
-    if paper is None:
-        raise unknown("row id", "the form T1.2 is the paper's", row.id, printed.read())
-    _, method, seed, step = paper.run or (None, None, None, None)
-    theirs: dict[str, object] = {"model": paper.model, "kind": paper.kind, "made of": paper.of, "method": method}
-    theirs |= {"step": PRINTED_STEPS[step], "seeds": row.seeds and (seed,)}  # a row over all seeds includes the printed
-    ours = {"model": model, "kind": row.kind, "made of": row.of, "method": row.method}
-    for what, value in (ours | {"step": row.step, "seeds": row.seeds}).items():
-        if value != theirs[what]:
-            raise ConfigError(
-                f"row {row.id}: {what} {value!r}, but the printed row is {theirs[what]!r}; give it another id"
-            )
-
-
 # The checkpoints of a row in a tree.
 
 
@@ -310,10 +290,9 @@ FRESH = {
 
 def of_runs(tree: Tree) -> Table:
     """Declare the table of all runs. Slots of models and benchmarks are the tree's keys."""
-    baseline = _baseline(tree, None)
-    title = tree.methods[baseline]["title"] if baseline in tree.methods else tree.matrix.get("baseline") or REFERENCE
-    headings = {POOLED: "Avg. (pooled)", DELTA: f"Δ {title}", BEST: "P(best)"}
-    headings |= {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks} | MEASURES
+    headings = (
+        {POOLED: "Avg. (pooled)"} | {str(entry["key"]): str(entry["key"]) for entry in tree.benchmarks} | MEASURES
+    )
     models = {str(model["key"]): str(model["title"]) for model in tree.models}
     columns, blocks = tuple(headings), tuple(_blocks(tree))
     return Table(key=RUNS, title="All runs", columns=columns, headings=headings, models=models, blocks=blocks)

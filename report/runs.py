@@ -2,14 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
-from core.errors import CorruptInputError, written_by
-from core.files import cells_of, read_csv
 from core.layout import BASE, REFERENCE, Checkpoint, Run
 from evals.tree import Tree
-from report.markdown import command
 
 UNKNOWN = "unknown"
 # Verdicts that may hide a right answer.
@@ -20,20 +16,14 @@ HIDING = {
 }
 
 
-def summaries(tree: Tree) -> list[dict[str, Any]]:
-    """Return the planned runs, in the matrix's order: run, title, differs (from GRPO/DAPO, slot by slot), area (under
-    the reward curve, a fraction), record (run.json, empty while it is not finished) and state."""
-    areas, differs = _by_run(tree, "convergence.csv", "area"), _by_run(tree, "convergence_runs.csv", "differs")
-    found = []
-    for run in tree.runs:
-        record, title = tree.record(run) or {}, str(tree.methods[run.method]["title"])
-        state = "finished" if record else "not finished"
-        row = {"run": run, "title": title, "record": record}
-        row["state"] = str(record.get("no_update") or _collapse(record) or state)
-        with cells_of(tree.layout.figures / "convergence.csv"):
-            row["area"] = float(areas[run]) if areas[run] else None
-        found.append(row | {"differs": list(filter(None, differs[run].split("; ")))})
-    return found
+def states(tree: Tree) -> dict[Run, str]:
+    """Return the state of each planned run that is not simply finished, in the matrix's order."""
+    records = {run: tree.record(run) or {} for run in tree.runs}
+    found = {
+        run: str(record.get("no_update") or _collapse(record) or ("" if record else "not finished"))
+        for run, record in records.items()
+    }
+    return {run: state for run, state in found.items() if state}
 
 
 def _collapse(record: Mapping[str, Any]) -> str:
@@ -42,16 +32,6 @@ def _collapse(record: Mapping[str, Any]) -> str:
         return ""
     planned = (record.get("spec", {}).get("training") or {}).get("rollouts")
     return f"collapsed at rollout {at}" + (f" of {planned}" if planned else "")
-
-
-def _by_run(tree: Tree, name: str, column: str) -> dict[Run, str]:
-    path = tree.layout.figures / name
-    with written_by(command("report.convergence", tree)), cells_of(path):
-        rows = read_csv(path, "the measures of the runs", ("model", "method", "seed", column))
-        found = {Run(row["model"], row["method"], int(row["seed"])): row[column] for row in rows}
-        if missing := [run.path.as_posix() for run in tree.runs if run not in found]:
-            raise CorruptInputError(f"{path}: no row for {missing[0]}, which matrix.json plans")
-    return found
 
 
 # Names and counterparts of checkpoints.
@@ -77,50 +57,15 @@ def title(checkpoint: Checkpoint, tree: Tree) -> str:
 
 def counterpart(checkpoint: Checkpoint, tree: Tree) -> Checkpoint | None:
     """Return GRPO/DAPO's checkpoint of the same model, settings, seed and step, else the base."""
-    run, method = checkpoint.run, tree.method_for(REFERENCE)
-    others = [tree.base(run.model, run.seed)]
-    if method is not None and run.key not in (method, BASE):
-        same = method if run.variant is None else f"{method}@{run.variant}"
-        # On a sweep's fresh seeds each method is at the value chosen for it.
-        same = tree.chosen.get((run.model, REFERENCE), same) if tree.is_fresh(run) else same
-        others = [Checkpoint(Run(run.model, same, run.seed), checkpoint.step), *others]
+    run = checkpoint.run
+    method = tree.method_for(REFERENCE + (f"@{run.variant}" if run.variant else ""))
+    if tree.is_fresh(run):  # on a sweep's fresh seeds each method is at the value chosen for it
+        method = tree.chosen.get((run.model, REFERENCE), method)
+    others = [Checkpoint(Run(run.model, method or BASE, run.seed), checkpoint.step), tree.base(run.model, run.seed)]
     return next((other for other in others if other in tree.evaluated and other != checkpoint), None)
 
 
-# The list of runs.
-
-
-def groups(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the runs by model, a row per method; a sweep's fresh seeds come before those that choose its values."""
-    last = {checkpoint.run: checkpoint.path.as_posix() for checkpoint in tree.checkpoints}
-    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
-    for row in sorted(runs, key=lambda row: not tree.is_fresh(row["run"])):
-        run, part = row["run"], ", seeds that choose the values" if tree.matrix.get("sweep") else ""
-        part = ", fresh seeds" if tree.is_fresh(run) else part
-        found.setdefault(model_title(run.model, tree) + part, {}).setdefault(run.method, []).append(row)
-    return [{"title": title, "rows": [_row(of, last) for of in methods.values()]} for title, methods in found.items()]
-
-
-def _row(runs: Sequence[Mapping[str, Any]], last: Mapping[Run, str]) -> dict[str, Any]:
-    """Return a method's line: each seed, and the mean area over them unless a seed has none."""
-    areas = [run["area"] for run in runs]
-    return {
-        "title": runs[0]["title"],
-        "key": runs[0]["run"].method,
-        "slots": ", ".join(part.partition(":")[0].partition(" (")[0] for part in runs[0]["differs"]),
-        "differs": runs[0]["differs"],
-        "area": "–" if None in areas else f"{100 * fmean(areas):.2f}",
-        "bad": [f"seed {run['run'].seed}: {run['state']}" for run in runs if run["state"] != "finished"],
-        "seeds": [
-            {
-                "seed": run["run"].seed,
-                "area": "–" if run["area"] is None else f"{100 * run['area']:.2f}",
-                "bad": run["state"] != "finished",
-                "checkpoint": last.get(run["run"]),
-            }
-            for run in runs
-        ],
-    }
+# Settings, machines and code of the runs.
 
 
 def facts(tree: Tree) -> list[tuple[str, str]]:
@@ -132,7 +77,6 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
         for model in tree.models
     ]
     wall, cpu = (math.fsum(record.get(name) or 0.0 for record in records) for name in ("wall_seconds", "cpu_seconds"))
-    times = sorted(record["finished_at"] for record in records if record.get("finished_at"))
     training = (tree.matrix.get("training") or {}).items()
     packages = {  # where runs differ, every version
         f"{name} {version}"
@@ -142,11 +86,8 @@ def facts(tree: Tree) -> list[tuple[str, str]]:
     }
     return [
         ("Models", ", ".join(models)),
-        ("Methods", f"{len(tree.methods)} with their variants"),
-        ("Seeds", ", ".join(map(str, tree.matrix.get("seeds", []))) or UNKNOWN),
         ("Training", ", ".join(f"{name} {value}" for name, value in training) or UNKNOWN),
         ("Runs", f"{len(records)} of {len(tree.runs)} finished, {wall:.0f} s of wall time, {cpu / 3600:.1f} CPU hours"),
-        ("When", f"finished {times[0]} to {times[-1]}" if times else UNKNOWN),
         ("On", "; ".join(dict.fromkeys(map(_machine, made))) or UNKNOWN),
         ("Code", "; ".join(dict.fromkeys(map(_commit, made))) or UNKNOWN),
         ("Packages", ", ".join(sorted(packages)) or UNKNOWN),
@@ -168,12 +109,11 @@ def _commit(environment: Mapping[str, Any]) -> str:
 # Warnings to read before relying on a number.
 
 
-def warnings(tree: Tree, runs: Sequence[Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
+def warnings(tree: Tree, missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning. missing: sentences on gaps in the tables."""
-    sentences = [f"{run['run'].path.as_posix()}: {run['state']}." for run in runs if run["state"] != "finished"]
-    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, runs)]
-    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
-    if any((run["record"].get("environment") or {}).get("dirty") for run in runs):
+    sentences = [f"{run.path.as_posix()}: {state}." for run, state in states(tree).items()]
+    sentences += [*missing, *_hidden_answers(tree), *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]
+    if any(((tree.record(run) or {}).get("environment") or {}).get("dirty") for run in tree.runs):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
 
@@ -185,23 +125,3 @@ def _hidden_answers(tree: Tree) -> Iterator[str]:
     for verdict, meaning in HIDING.items():
         if total := sum(count[verdict] or 0 for count in counts):
             yield f"{total} responses {meaning}."
-
-
-def _unequal_runs(tree: Tree, runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each input that runs should share and do not."""
-    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
-    for run, record in ((one["run"], one["record"]) for one in runs if one["record"]):
-        inputs = record.get("inputs") or {}
-        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
-        base = tree.base(run.model, run.seed) or run.seed
-        for share, what, value in (
-            (run.variant, "prompts", inputs.get("prompts")),
-            (run.variant, "training settings", record["spec"].get("training")),
-            (base, "base weights", inputs.get("base")),
-        ):
-            found.setdefault((run.model, share, what), []).append(value)
-    return [
-        f"{model}: runs differ in {what}: their rows differ in more than the method."
-        for (model, _, what), values in found.items()
-        if any(value != values[0] for value in values)
-    ]

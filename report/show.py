@@ -4,25 +4,19 @@ and truncation; `report.show runs`: progress of the runs, and the table of all r
 """
 
 import math
-import re
 import shutil
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import unescape
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import correlation
 from typing import Any
 
 from core import errors
 from core.errors import Parser, unknown, written_by
-from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_text
+from core.files import cells_of, is_locked, read_growing_csv, read_text
 from core.layout import Run
-from core.provenance import sha256_file
 from evals.scores import read_rows
-from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
-from report import markdown, rows, tables, view
+from evals.tree import Tree, open_or_kept
+from report import markdown, rows, tables
 from report.rows import RUNS
 
 DETAILS = "details"
@@ -31,10 +25,8 @@ PAGES = {  # page -> file, module that writes it
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
-LONG = 20  # characters of a word, which no number has
-CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
-    "Percent; below it the 95 % interval, or each of two seeds; * best of its column. Difference to "
+    "Percent; below it the 95 % interval. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
     "? unknown, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."
@@ -42,7 +34,7 @@ LEGEND = (
 
 
 def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) -> str:
-    """Return the table in plain text: number above, interval below, the best of a column marked `*`, rows not run last.
+    """Return the table in plain text: number above, interval below, rows not run last.
 
     first: sentences between the scale's limits and the table.
     """
@@ -54,7 +46,7 @@ def text(table: Mapping[str, Any], width: int = 100, first: Sequence[str] = ()) 
     if not table["empty"]:
         stand_ins = [f"{_short(c['heading'])} for {c['stands_for']}" for c in table["columns"] if c["stands_for"]]
         benchmarks = [f"Stand-ins, not the paper's benchmarks: {', '.join(stand_ins)}."] if stand_ins else []
-        notes = [LEGEND, *table["errors"], *benchmarks, *table["levels"], *notes]
+        notes = [LEGEND, *table["again"], *benchmarks, *table["levels"], *notes]
     above, below = ("\n".join(textwrap.fill(one, width) for one in of) for of in ([table["lead"][0], *first], notes))
     return "\n".join([above, *lines, "", below])
 
@@ -63,7 +55,7 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
     lines = [["", *(_short(column["heading"]) for column in columns)]]  # label, then one text per column
     for row in (row for row in block["rows"] if row["ran"]):
         cells = row["cells"].values()
-        lines.append([row["label"], *(c["text"].replace("−", "-") + "*" * c["best"] + c["mark"] for c in cells)])
+        lines.append([row["label"], *(c["text"].replace("−", "-") + c["mark"] for c in cells)])
         if any(intervals := [_interval(cell) for cell in cells]):  # a row without numbers needs no second line
             lines.append(["", *intervals])
     heads, *shown = markdown.aligned(lines)
@@ -74,8 +66,6 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
 
 def _interval(cell: Mapping[str, Any]) -> str:
     """Return the interval in whole percents, so that nine columns fit into a terminal."""
-    if view.few_seeds(cell):
-        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
     if None in (cell["low"], cell["high"]):
         return ""
     return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
@@ -85,92 +75,32 @@ def _short(heading: str) -> str:
     return heading.removeprefix("syn_").replace("Avg. (pooled)", "pooled").replace("Avg. (macro)", "macro")
 
 
-def learnt(tree: Tree, table: Mapping[str, Any]) -> list[str]:
-    """Return, for each model of the table, its methods' mean training reward, largest first, and the relation to how
-    far they moved the policy. Empty where `report.convergence` has not run, and for a sweep, whose tables have other
+def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield, for each model of the table, its methods' mean training reward, largest first, and the relation to how far
+    they moved the policy. Nothing where `report.convergence` has not run, and for a sweep, whose tables have other
     seeds than its curves (`report.show frontier`)."""
-    path = tree.layout.figures / "convergence_methods.csv"
+    path = tree.layout.figures / "convergence.csv"
     if tree.matrix.get("sweep") or not path.is_file():
-        return []
-    columns = ("model", "method", "measure", "value", "seeds", "collapsed")
+        return
+    import pandas as pd
+
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        lines = [x for x in read_csv(path, "what methods learnt", columns, allow_empty=True) if x["value"]]
-        found = {(x["model"], x["method"], x["measure"]): (float(x["value"]), x) for x in lines}
-        return [sentence for block in table["blocks"] if (sentence := _learnt(block, found))]
-
-
-def _learnt(block: Mapping[str, Any], found: Mapping[Any, tuple[float, Mapping[str, str]]]) -> str:
-    """Format the line of a model. found: value and line of the file by model, method and measure."""
-    model = block["rows"][0]["model"]
-    names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"], "area") in found}
-    if not names:
-        return ""
-    area = {key: found[model, key, "area"] for key in names}
-    order = sorted(area, key=lambda key: (area[key][0], key), reverse=True)
-    # The final reward is a mean over the last rollouts; a run with too few has none.
-    ends = [100 * found[model, key, "final"][0] for key in names if (model, key, "final") in found]
-    whole = [key for key in order if area[key][1]["collapsed"] == "0" and (model, key, "movement") in found]
-    movement = {key: found[model, key, "movement"][0] for key in whole}  # 0: no update
-    moved = [(area[key][0], math.log(movement[key])) for key in whole if movement[key] > 0]
-    seeds = area[order[0]][1]["seeds"]
-    sentence = "Right answers in training, mean over all rollouts (area), percent: "
-    sentence += ", ".join(f"{names[key]} {100 * area[key][0]:.1f}" for key in order)
-    sentence += f"; at the end {min(ends):.0f} to {max(ends):.0f}" if ends else ""
-    sentence += f" ({block['model']}, {seeds} seed{'s' * (seeds != '1')})."
-    if len(moved) >= markdown.FEWEST:
-        r = correlation(*zip(*moved, strict=True))
-        sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
-    return sentence
-
-
-def plain(page: str) -> str:
-    """Return one of our Markdown pages as text for the terminal.
-
-    Into a file or another program nothing is wrapped: a value stays beside its interval.
-    """
-    width, blocks = max(60, shutil.get_terminal_size((1000, 24)).columns), []
-    for block in filter(None, page.strip().split("\n\n")):
-        lines = block.splitlines()
-        if lines[0].startswith("|"):
-            heads, _, *rows = ([_words(cell) for cell in CELL_END.split(line)[1:-1]] for line in lines)
-            blocks.append(_fitted([heads, *rows], width))
-        elif lines[0].startswith("- "):
-            blocks.append([one for line in lines for one in textwrap.wrap(_words(line), width, subsequent_indent="  ")])
-        else:
-            blocks.append(textwrap.wrap(_words(" ".join(lines).lstrip("# ")), width))
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped, and long words broken."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
-    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
-        wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
-        widths[wider.index(max(wider))] -= 1
-    lines = []
-    for row in rows:
-        cells = [textwrap.wrap(cell, size or 1, break_on_hyphens=False) for cell, size in zip(row, widths, strict=True)]
-        for parts in zip_longest(*cells, fillvalue=""):
-            lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
-    return lines
-
-
-def _words(text: str) -> str:
-    """Return Markdown of one line without its markup."""
-    return unescape(
-        re.sub(r"`([^`]*)`|\*\*(.+?)\*\*|\\([|*])", lambda found: found[found.lastindex or 0], text)
-    ).strip()
-
-
-def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each of these files that differs from the tree's manifest; none without a manifest."""
-    if (tree.root / MANIFEST).is_file():
-        listed = read_manifest(tree.root)["files"]
-        for path in (tree.root / name for name in names if name in listed):
-            if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
-                yield f"{path}: edited since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
+        runs = pd.read_csv(path).query("finished == 'yes'").groupby(["model", "method"])
+        means = runs[["area", "movement"]].agg(pd.Series.mean, skipna=False)  # every seed or none
+        means["whole"] = runs["collapsed_at"].count() == 0
+    for block in table["blocks"]:
+        model = block["rows"][0]["model"]
+        names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"]) in means.index}
+        if not names:
+            continue
+        found = means.loc[model].loc[[*names]].sort_values("area", ascending=False, kind="stable")
+        areas = ", ".join(f"{names[key]} {100 * area:.1f}" for key, area in found["area"].items())
+        sentence = f"Right answers in training, mean over all rollouts (area), percent: {areas} ({block['model']})."
+        moved = found[found["whole"] & (found["movement"] > 0)]  # 0: no update
+        if len(moved) >= markdown.FEWEST:
+            r = moved["area"].corr(moved["movement"].map(math.log))
+            sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
+        yield sentence
 
 
 # `report.show runs`, read from the run folders while they are being written.
@@ -224,8 +154,6 @@ def main() -> None:
     tree = open_or_kept(args.results or Path("results") / args.scale)
     width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
-    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
-        print(f"note: {line}", file=sys.stderr)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
@@ -233,7 +161,7 @@ def main() -> None:
     if args.what in PAGES:
         page, module = PAGES[args.what]
         with written_by(markdown.command(module, tree)):
-            print(plain(read_text(tree.root / page, "a page of results")))
+            print(read_text(tree.root / page, "a page of results"), end="")
         return
     if args.what == RUNS:
         print(progress(tree))
@@ -241,7 +169,7 @@ def main() -> None:
             return
         print()
     table = tables.shown(tree, key)
-    print(text(table, width, learnt(tree, table)))
+    print(text(table, width, [*learnt(tree, table)]))
     if tree.layout.report.is_file():
         print(f"\nreport: {tree.layout.report} (open it in a browser, no network needed)")
 

@@ -2,16 +2,14 @@
 With `--versus METHOD` it prints methods at equal movement against a method other than the baseline, with `--first`
 those at equal movement in the first rollout.
 
-sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, rank
-                  among the methods there, probability of being best there, regret against the method's best point,
-                  runs that failed; sweep.md is the readable version
+sweep/sweep.csv   a row for each model, point of the grid and method: score and area over the selection seeds, regret
+                  against the method's best point, runs that failed; sweep.md is the readable version
 sweep/frontier.csv, matched.csv, frontier.md, .svg, .png, .pdf   methods at equal movement (`report.frontier`)
 sweep/choice.csv  a row for each point with the values behind the choice; the next round trains the chosen ones
 
 Methods are compared on fresh seeds, which were not used for choosing, in the table of all runs.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -25,21 +23,18 @@ from evals.scores import POOLED
 from evals.tree import Tree, open_tree
 from report import frontier
 from report.frontier import Point, by_row, of_sweep, selecting, words, yes
-from report.markdown import bracketed, escape_markdown, markdown_table, percent, with_interval
-from report.tables import by_seed, from_by_seed
+from report.markdown import escape_markdown, markdown_table, percent, with_interval
 
 SELECTION = (
     "model", "row", "title", "method", "values", "own", "seeds", "score", "score_low", "score_high", "area", "area_low",
-    "area_high", "rank", "rank_low", "rank_high", "methods", "best", "failed", "regret", "regret_low", "regret_high",
-    "chosen", "edge", "selected", "versus", "fresh", "fresh_low", "fresh_high", "fresh_how", "choice_sd",
+    "area_high", "failed", "regret", "regret_low", "regret_high", "chosen", "edge", "selected", "versus", "fresh",
+    "fresh_low", "fresh_high", "fresh_how", "choice_sd",
 )  # fmt: skip
 CHOICE = (
-    "model", "row", "method", "values", "by", "select_seeds", "mean", "by_seed", "chosen", "edge", "test_seeds",
-    "question",
+    "model", "row", "method", "values", "by", "select_seeds", "mean", "chosen", "edge", "test_seeds", "question",
 )  # fmt: skip
 FOLDER = "sweep"
 MEASURES = {"score": "Avg. (pooled)", "area": "Area under reward"}
-ROUNDING = 1e-9  # of a recomputed value
 
 
 def chosen(found: Sequence[Point], by: str) -> dict[tuple[str, str], Point]:
@@ -59,16 +54,10 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
         again = _chosen_again(tree, own)
         for combination in product(*sweep["axes"].values()):
             grid = dict(zip(sweep["axes"], combination, strict=True))
-            here = [point for point in own if point.values.items() <= grid.items()]
-            figures = {point.row: point.figures(by) for point in here}
-            chances, _ = compare.chances_of_being_best(figures, clusters)
-            places = compare.ranks(figures, clusters)
-            for point in here:
-                top, (low, high) = best[model, point.row], places.get(point.row, (None, None))
+            for point in (point for point in own if point.values.items() <= grid.items()):
+                top = best[model, point.row]
                 row = dict.fromkeys(SELECTION) | point.columns(tree, [key for key in MEASURES if point.figures(key)])
                 row |= {"values": words(grid), "own": yes(bool(point.values) and point.is_own)}
-                row |= {"rank": 1 + sum(other.mean(by) > point.mean(by) for other in here), "methods": len(here)}
-                row |= {"rank_low": low, "rank_high": high, "best": chances.get(point.row)}
                 row |= {"regret": top.mean(by) - point.mean(by), "chosen": yes(top is point)}
                 c = compare.compare_seeds(top.figures(by), point.figures(by), clusters=clusters)
                 row |= {"regret_low": c.low, "regret_high": c.high}
@@ -124,31 +113,26 @@ def choice(tree: Tree) -> list[dict[str, Any]]:
     common |= {name: tuple(sweep[name]) for name in ("select_seeds", "test_seeds")}
     return [
         point.columns(tree, [])
-        | {"mean": point.mean(by), "by_seed": by_seed(point.figures(by)), "edge": _at_edge(point, sweep["axes"])}
+        | {"mean": point.mean(by), "edge": _at_edge(point, sweep["axes"])}
         | {"chosen": yes(best[point.model, point.row] is point), **common}
         for point in found
     ]
 
 
 def check_choice(tree: Tree, found: Sequence[Point]) -> None:
-    """Raise CorruptInputError for a choice.csv that this sweep made from other values: the selection runs were
-    retrained, and the fresh runs are at the values that were best before."""
+    """Raise CorruptInputError where choice.csv has another value than this sweep's runs now choose: the selection runs
+    were retrained, and the fresh runs are at the value that was best before."""
     path, sweep = tree.root / FOLDER / "choice.csv", of_sweep(tree)
-    if not path.is_file():
-        return
-    now = {(point.model, point.row, point.method): point.figures(sweep["by"]) for point in found}
-    rows = read_csv(path, "the choice of a sweep", ("model", "row", "method", "by_seed", "question"))
-    for row in (row for row in rows if row["question"] == sweep["question"]):
+    best = chosen(found, sweep["by"])
+    rows = read_csv(path, "the choice of a sweep", CHOICE) if path.is_file() else []
+    for row in (row for row in rows if row["question"] == sweep["question"] and row["chosen"] == "yes"):
         with cells_of(path):
-            ours, theirs = now[row["model"], row["row"], row["method"]], from_by_seed(row["by_seed"])
-        for seed in sorted(ours.keys() | theirs.keys()):
-            then, here = theirs.get(seed, math.nan), ours.get(seed, math.nan)
-            # Other versions of numerical libraries may sum in another order: such a value counts as equal.
-            if not abs(then - here) <= ROUNDING:
-                raise CorruptInputError(
-                    f"{path}: {row['model']} {row['method']}, seed {seed}: {sweep['by']} {then}, the run now has "
-                    f"{here}; delete it and type the command again"
-                )
+            point = best[row["model"], row["row"]]
+        if point.method != row["method"]:
+            raise CorruptInputError(
+                f"{path}: {row['model']} {row['row']}: {row['method']} was chosen, the runs now choose {point.method}; "
+                "delete it and type the command again"
+            )
 
 
 def _at_edge(point: Point, axes: Mapping[str, Sequence[Any]]) -> str:
@@ -163,7 +147,7 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
     sweep = of_sweep(tree)
     axes = " and ".join(axis.removeprefix("training.").replace("_", " ") for axis in sweep["axes"])
     keys = [key for key in MEASURES if key != "score" or any(row["score"] is not None for row in rows)]
-    heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Rank", "P(best), %", "Regret", "Failed"]
+    heads = ["Value", "Method", *(MEASURES[key] for key in keys), "Regret", "Failed"]
     lines = [f"# Sweep of {axes}", ""]
     for model in tree.models:
         own = [row for row in rows if row["model"] == model["key"]]
@@ -180,14 +164,13 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
             lines += [*markdown_table([*heads, "Chosen again, %", "Chosen"], cells_of_own), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
-        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Rank and P(best): among the methods "
-        f"at the same value, by {MEASURES[sweep['by']]}. Regret: how far the method's mean is below that at its chosen "
-        "value, paired by seed. These means chose the values and are therefore too high; the comparison on fresh seeds "
-        "is in the table of all runs. A run fails that ends (last three rollouts) with no more reward than it began "
-        "with (first three), or collapses: where one fails, the mean says little and is not shown. Chosen again: how "
-        "often the value would be chosen from resampled selection seeds. The interval at chosen values holds this: the "
-        "standard deviation of the difference of both selection means over the values chosen again is added to its "
-        "standard error."
+        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Regret: how far the method's mean "
+        f"({MEASURES[sweep['by']]}) is below that at its chosen value, paired by seed. These means chose the values "
+        "and are therefore too high; the comparison on fresh seeds is in the table of all runs. A run fails that ends "
+        "(last three rollouts) with no more reward than it began with (first three), or collapses: where one fails, "
+        "the mean says little and is not shown. Chosen again: how often the value would be chosen from resampled "
+        "selection seeds. The interval at chosen values holds this: the standard deviation of the difference of both "
+        "selection means over the values chosen again is added to its standard error."
     )
     return "\n".join([*lines, note, ""])
 
@@ -196,12 +179,10 @@ def _cells(row: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     # `training.learning_rate=0.0002 beta=1` -> `0.0002, 1`; a method without the axes has `–`
     value = ", ".join(pair.partition("=")[2] for pair in row["values"].split()) or "–"
     fail = f"{row['failed']} of {len(row['seeds'])}"
-    rank = bracketed(f"{row['rank']} of {row['methods']}", row["rank_low"], row["rank_high"], "{:g}".format)
     mark = "" if row["chosen"] == "no" else "yes, at the end of the values" if row["edge"] == "yes" else "yes"
     cells = [value + (" (scale's own)" if row["own"] == "yes" else ""), row["title"]]
     cells += [f"{fail} fail" if row["failed"] else with_interval(row, key) for key in keys]
-    cells += [rank, "–" if row["failed"] else percent(row["best"]) or "–", with_interval(row, "regret")]
-    return [*cells, fail, f"{100 * row['selected']:.0f}", mark]
+    return [*cells, with_interval(row, "regret"), fail, f"{100 * row['selected']:.0f}", mark]
 
 
 def write(tree: Tree) -> list[Path]:

@@ -18,12 +18,11 @@ from core.errors import CorruptInputError, Parser, written_by
 from core.files import cells_of, read_csv, to_csv, write_all
 from core.layout import BASE, Checkpoint, split
 from evals.scores import POOLED
-from evals.stats import ALPHA
 from evals.tree import Tree, open_tree
 from paper import printed
 from report import rows, view
 from report.markdown import command
-from report.rows import AVERAGES, BEST, DELTA, KINDS, MEASURES, Row, Table
+from report.rows import AVERAGES, KINDS, MEASURES, Row, Table
 from report.view import AGAIN, ALSO, MEASURED, MISSING, NOT_COMPARED, NOT_RUN, STATES, Column
 
 ONCE = "once"  # kind of the cells that an A/A arm's are compared with; not written to a file
@@ -78,7 +77,6 @@ COLUMNS: dict[str, Callable[[str], Any]] = {
     "versus_n": int,
     # detectable: the smallest true difference found in 80 % of repetitions, after Holm's correction
     **dict.fromkeys(("versus_se", "versus_df", "versus_detectable"), _number),
-    "inside_noise": "True".__eq__,  # None where that is undecided or does not apply
     "collapsed": lambda text: tuple(text.split()),  # runs that lost their reward: seed<k>:<rollout>/<rollouts planned>
     "runs": lambda text: tuple(map(Checkpoint.parse, text.split())),  # behind the cell; for a missing one the planned
 }
@@ -105,13 +103,12 @@ def read(tree: Tree, key: str) -> list[Cell]:
     with written_by(command("report.tables", tree, "--table", key)), cells_of(file):
         lines = read_csv(file, "the table", tuple(COLUMNS), allow_empty=True)
         filled = [EMPTY | {name: COLUMNS[name](line[name]) for name in COLUMNS if line[name]} for line in lines]
-        twice = {arm.rows[1].id for arm in rows.arms(tree)} if filled else set()
-        there = dict.fromkeys(cell["row"] for cell in filled)
-        fits = twice <= there.keys() <= {row.id for row in declared.rows} | twice
-        fits = fits and {cell["model"] for cell in filled} <= {model["key"] for model in tree.models}
-        places = [(row, column) for row in there for column in declared.columns]
-        if not fits or [(cell["row"], cell["column"]) for cell in filled] != places:
-            raise CorruptInputError(f"{file}: not filled from tables.yaml and matrix.json as they are")
+        # An earlier version had more columns.
+        filled = [cell for cell in filled if cell["column"] in declared.columns]
+        again = {row.id for arm in rows.arms(tree) for row in arm.rows}
+        known = again | {row.id for row in declared.rows}
+        if other := [cell["row"] for cell in filled if cell["row"] not in known]:
+            raise CorruptInputError(f"{file}: row {other[0]}: not filled from tables.yaml and matrix.json as they are")
     return filled
 
 
@@ -207,8 +204,7 @@ def _score(wanted: Sequence[Checkpoint], column: Column, tree: Tree, *, whole: b
     from evals.stats.compare import over_seeds
 
     untrained = bool(wanted) and wanted[0].run.method == BASE
-    # Two columns are filled by `compare`; an untrained model has no learning curve.
-    if column.slot in (DELTA, BEST) or (column.slot in MEASURES and untrained):
+    if column.slot in MEASURES and untrained:  # it has no learning curve
         return {"state": NOT_COMPARED}
     if not wanted or (column.benchmark is None and column.slot not in MEASURES):
         return {"state": NOT_RUN}
@@ -277,7 +273,7 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     corrections do not count it. Methods that no table declares are corrected over each column among themselves.
     at: the cells by model, row and column.
     """
-    from evals.stats.compare import chances_of_being_best, detectable, holm
+    from evals.stats.compare import detectable, holm
 
     # What each row compares. A difference row and the row that it is taken from make the same comparison.
     minuend = {row.id: row.delta[0] for row in table.rows if row.delta is not None}
@@ -285,10 +281,9 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
     against = {row.id: row.delta[1] if row.delta else block.baseline for block in blocks for row in block.rows}
 
     def sides(cell: Cell) -> list[Cell]:
-        """Return the two cells whose difference is tested, or fewer if none is. DELTA is the average's difference."""
-        column, ids = cell["column"], (minuend.get(cell["row"], cell["row"]), against.get(cell["row"]))
-        places = [(cell["model"], id, POOLED if column == DELTA else column) for id in ids]
-        return [at[place] for place in places if place in at]
+        """Return the two cells whose difference is tested, or fewer if none is."""
+        ids = minuend.get(cell["row"], cell["row"]), against.get(cell["row"])
+        return [at[place] for place in ((cell["model"], id, cell["column"]) for id in ids) if place in at]
 
     for cell in (cell for cell in at.values() if len(sides(cell)) == 2):
         one, other = sides(cell)
@@ -296,20 +291,12 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
             states = one["state"], other["state"]
             cell["state"] = next((gap for gap in (MISSING, NOT_RUN) if gap in states), NOT_COMPARED)
         # A base model is not compared: all rows start from it.
-        compares = cell["kind"] != "base" and (cell["kind"], cell["column"]) != (AGAIN, DELTA)
-        if compares and None not in (one["value"], other["value"]):
+        if cell["kind"] != "base" and None not in (one["value"], other["value"]):
             cell |= _compared(cell, one, other, tree)
-    for block in table.blocks if table.generated else ():
-        average = {row.id: at[block.model, row.id, POOLED] for row in block.rows if row.kind == "run"}
-        values = {id: cell["by_seed"] for id, cell in average.items() if cell["value"] is not None}
-        chances, how = chances_of_being_best(values, tree.clean_models(block.model))
-        for id, chance in chances.items():
-            of = {name: average[id][name] for name in ("runs", "seeds")}
-            at[block.model, id, BEST] |= of | {"state": MEASURED, "value": chance, "level": "seed", "how": how}
 
     # A test is what both sides consist of: rows that repeat a run are one test, as is a curve next to two checkpoints.
     test = {
-        place: (POOLED if cell["column"] == DELTA else cell["column"], *map(view.sources, sides(cell)))
+        place: (cell["column"], *map(view.sources, sides(cell)))
         for place, cell in at.items()
         if cell["baseline"] is not None or cell["kind"] == AGAIN
     }
@@ -327,7 +314,6 @@ def compare(at: dict[tuple[str, str, str], Cell], table: Table, tree: Tree) -> N
         p = corrected([*(other for other in family if other[2] == place[2]), place])
         p_holm, tests = p[test[place]], sum(one is not None for one in p.values())
         cell |= {"versus_p_holm": p_holm, "versus_tests": tests}
-        cell["inside_noise"] = None if p_holm is None else bool(p_holm >= ALPHA)
         if cell["kind"] != AGAIN:
             cell["versus_p_table"] = None if family is also else of_table[test[place]]
             if None not in (cell["versus_se"], cell["versus_df"]):
@@ -355,9 +341,9 @@ def _compared(cell: Cell, one: Cell, other: Cell, tree: Tree) -> Cell:
     fields = ("low", "high", "p", "level", "how", "n", "se", "df")
     found = {f"versus_{name}": getattr(comparison, name) for name in fields}
     found |= {"baseline": other["method" if other["kind"] == ONCE else "row"], "versus": comparison.difference}
-    if cell["kind"] == "delta" or cell["column"] == DELTA:
+    if cell["kind"] == "delta":
         gains = {seed: one["by_seed"][seed] - other["by_seed"][seed] for seed in common}
-        runs = dict.fromkeys([*one["runs"], *(other["runs"] if cell["kind"] == "delta" else ())])
+        runs = dict.fromkeys([*one["runs"], *other["runs"]])
         found |= _measured(comparison.difference, comparison, comparison.n, runs, gains)
     return found
 

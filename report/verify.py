@@ -1,8 +1,8 @@
 """`python -m report.verify --results results/quick`: does every file still match the manifest?
 
-Compares the tree with its manifest, its records with the files and inputs that they list, scores.csv with the grades;
-prints where code or package versions are mixed. Of a kept tree, only its files are compared. Exit code 0: all of that
-holds; 1: the printed lines list what does not; 2: there is no manifest.
+Compares the tree with its manifest, and its records with the files and inputs that they list; prints where code or
+package versions are mixed. Of a kept tree, only its files are compared. Exit code 0: all of that holds; 1: the printed
+lines list what does not; 2: there is no manifest.
 """
 
 from pathlib import Path

@@ -1,22 +1,18 @@
-"""Show a filled table: `view` returns everything that its forms have in common; they are Markdown, LaTeX and CSV here,
+"""Show a filled table: `view` returns everything that its forms have in common; they are Markdown and LaTeX here,
 the terminal (`report.show`) and the page (`report.page`).
 
 Titles, headings and notes follow from the declaration and matrix.json. No number is computed here.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.files import csv_text
-from core.layout import BASE, Checkpoint, split
+from core.layout import BASE
 from core.provenance import ROOT
-from evals.learning_curves import read_curve
-from evals.scores import POOLED
-from evals.stats import ALPHA
 from evals.tree import Tree, plain
 from report import rows
 from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
-from report.rows import AVERAGES, BEST, DELTA, MEASURES, Row, Table
+from report.rows import AVERAGES, MEASURES, Row, Table
 
 MEASURED = "measured"
 NOT_RUN = "not run"  # this scale does not plan the run or the benchmark
@@ -41,22 +37,16 @@ LEVELS = {
     "seed": "Intervals at seed level (95 %): what the mean of other training seeds of the same method would be.",
 }
 
-# A line under a table for each mark, word or column that occurs in it; "": under every table.
-FOOTNOTES = {
-    "": "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
-    "Avg. (pooled)": "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.",
-    "Avg. (macro)": "Avg. (macro): mean of the benchmark columns.",
-    "bold": "Bold: highest of its column among the rows of one model, with a difference to the baseline outside noise.",
-    "↑": "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction.",
-    "↑?": "↑? ↓?: it excludes 0, but not after the correction over this column of the table.",
-    "≈": "≈: it includes 0, which is not evidence of equality.",
-    "?": "?: unknown, since there is no interval or one that includes 0 and is wider than 50 points.",
-    "()": "A mark in brackets: paired by problem, so that it compares two checkpoints and not two methods.",
-    "/": "a / b: the numbers of two seeds, in place of an interval.",
-    "not run": "not run: not part of this scale.",
-    "missing": "missing: planned, no score yet.",
-    "†": "†: a run behind the row collapsed.",
-}
+# Below every table.
+FOOTNOTES = (
+    "Percent of responses that are right, with 95 % intervals in brackets. How they are made: docs/statistics.md.",
+    "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.; Avg. (macro): mean of the columns.",
+    "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction over the "
+    "column; ↑? ↓?: only before it; ≈: it includes 0, which is not evidence of equality; ?: unknown, or wider than 50 "
+    "points. A mark in brackets is paired by problem: it compares two checkpoints and not two methods.",
+    "Of equal methods, a table of nine columns has a mark somewhere in 18 to 28 % of cases: docs/statistics.md.",
+    "not run: not part of this scale; missing: planned, no score yet; †: a run behind the row collapsed.",
+)
 
 
 def paragraphs(name: str) -> list[str]:
@@ -115,15 +105,13 @@ def stand_in(title: str, paper: str) -> str | None:
 def texts(cell: Cell) -> dict[str, Any]:
     """Return the texts of a cell, empty where there is nothing to show: its number, its interval, the mark of its
     difference to the baseline (`FOOTNOTES`) and the paper's number."""
-    measured, difference = cell["value"] is not None, is_difference(cell)
+    measured, difference = cell["value"] is not None, cell["kind"] == "delta"
     text, interval = "–" if cell["state"] == NOT_COMPARED else cell["state"], ""
     if measured:
         text = percent(cell["value"])
         text = f"+{text}" if difference and float(text) > 0 else text
-        interval = "" if cell["column"] == BEST else "no interval"
-    if few_seeds(cell):
-        interval = " / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values())
-    elif None not in (cell["low"], cell["high"]):
+        interval = "no interval"
+    if None not in (cell["low"], cell["high"]):
         interval = f"{100 * cell['low']:.1f}{' to ' if difference else '–'}{100 * cell['high']:.1f}"
     mark = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
     if mark != "?" and cell["versus_level"] != "seed":  # over problems: it compares two checkpoints, not two methods
@@ -135,44 +123,9 @@ def texts(cell: Cell) -> dict[str, Any]:
     return shown | {"measured": measured, "mark": "" if cell["versus"] is None else mark}
 
 
-def is_difference(cell: Cell) -> bool:
-    return bool(cell["kind"] == "delta" or cell["column"] == DELTA)
-
-
-def few_seeds(cell: Cell) -> bool:
-    """Return whether the cell shows its two seeds in place of an interval, which says little over two."""
-    return cell["level"] == "seed" and len(cell["by_seed"]) == 2 and cell["value"] is not None
-
-
 def sources(cell: Cell) -> tuple[object, ...]:
     """Return the sources of a number: checkpoints, or whole runs for a learning-curve measure, whatever their step."""
     return tuple(run.run for run in cell["runs"]) if cell["column"] in MEASURES else cell["runs"]
-
-
-def _best(cells: Iterable[Cell], declared: Table) -> set[tuple[str, str]]:
-    """Return (row, column) of every number printed in bold: the highest of its column among the rows of a model,
-    where its difference to the baseline is outside noise, or for the baseline, all others' are.
-
-    Numbers are compared as printed, and equal ones are not best. Means compete with means; differences do not compete.
-    A number without a competitor is not best, where a run in several rows counts once. Nor is a number without a
-    baseline, such as a base model's or a probability of being best.
-    """
-    baselines = {block.baseline for block in declared.blocks}
-    groups: dict[tuple[str, str, bool], list[Cell]] = {}
-    for cell in cells:
-        if not is_difference(cell) and cell["kind"] not in (AGAIN, ALSO) and cell["value"] is not None:
-            groups.setdefault((cell["model"], cell["column"], cell["kind"] == "mean"), []).append(cell)
-    best = set()
-    for group in groups.values():
-        highest = max((percent(cell["value"]) for cell in group), key=float)
-        first = [cell for cell in group if percent(cell["value"]) == highest]
-        judged = [cell for cell in first if cell["versus"] is not None]
-        if not judged and any(cell["row"] in baselines for cell in first):
-            judged = [cell for cell in group if cell["versus"] is not None]
-        decided = bool(judged) and all(cell["inside_noise"] is False for cell in judged)
-        if decided and len({sources(cell) for cell in first}) == 1:
-            best |= {(cell["row"], cell["column"]) for cell in first}
-    return best
 
 
 # Content of a table as shown, in nested lists and mappings.
@@ -182,15 +135,13 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     """Return everything that a table shows: `blocks` have `rows`, rows have `cells` by column (`columns` are in order).
 
     A cell has its columns of the tidy file and its `texts`; a row what its cells have in common, and its declaration.
-    Then come sentences: `lead` (what results of this scale can show), `errors` (how many marks are expected by chance),
-    `caption`, `levels` (of the intervals), `notes` (what is omitted, missing, collapsed), `empty` (in place of a table
-    without a number).
+    Then come sentences: `lead` (what results of this scale can show), `again` (marks of the A/A arms), `caption`,
+    `levels` (of the intervals), `notes` (what is omitted, missing, collapsed), `empty` (in place of a table without a
+    number).
     """
-    columns, best = columns_of(declared, tree), _best(filled, declared)
-    by_row: dict[str, dict[str, dict[str, Any]]] = {}
+    columns, by_row = columns_of(declared, tree), dict[str, dict[str, dict[str, Any]]]()
     for cell in filled:
-        is_best = (cell["row"], cell["column"]) in best
-        by_row.setdefault(cell["row"], {})[cell["column"]] = {**cell, **texts(cell), "best": is_best}
+        by_row.setdefault(cell["row"], {})[cell["column"]] = {**cell, **texts(cell)}
     titles = {model["key"]: str(model["title"]) for model in tree.models}
     blocks: list[dict[str, Any]] = []
     for block in declared.blocks:
@@ -206,7 +157,6 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     shown = [row for block in blocks for row in block["rows"]]
     cells = [cell for row in shown for cell in row["cells"].values()]
     arms = [list(row.values()) for row in by_row.values() if next(iter(row.values()))["kind"] == AGAIN]
-    again = [(_again(arm), arm) for arm in arms] or [(f"{rows.AGAIN} arm: not run.", [])]
     state = "no score yet" if any(row["ran"] for row in shown) else "not part of this scale"
     empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
     levels = [text for level, text in LEVELS.items() if level in {c["level"] for c in cells if c["measured"]}]
@@ -219,12 +169,11 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
         "lead": lead(tree.matrix),
         "columns": [column._asdict() for column in columns],
         "blocks": blocks,
-        "again": again,  # a line for each A/A arm, and the cells that it is about
         "notes": list(dict.fromkeys(_notes(declared, tree, columns, shown))),
         "levels": levels,
         "empty": empty,
-        "errors": [] if empty else [*_errors([c for c in cells if c["kind"] != ALSO]), *(line for line, _ in again)],
-        "caption": [*paragraphs(f"table{declared.key}"), *_footnotes(cells, columns), *levels],
+        "again": [] if empty else [_again(arm) for arm in arms] or [f"{rows.AGAIN} arm: not run."],
+        "caption": [*paragraphs(f"table{declared.key}"), *FOOTNOTES, *levels],
     }
 
 
@@ -255,50 +204,13 @@ def _after(of_block: Sequence[Mapping[str, Any]], tree: Tree) -> str:
 
 def _again(cells: Sequence[Cell]) -> str:
     """Return how often a method under two names was marked."""
-    judged = [c["mark"] for c in cells if c["versus_level"] == "seed" and c["inside_noise"] is not None]
+    judged = [c["mark"] for c in cells if c["versus_level"] == "seed" and c["versus_p_holm"] is not None]
     arrows = [sign for sign in judged if sign[0] in "↑↓"]
     certain = sum(not sign.endswith("?") for sign in arrows)
     n = len({seed for cell in cells for seed in cell["seeds"]})
     counts = f"{certain} of {len(judged)} cells marked; {len(arrows)} before Holm's correction"
     counts = counts if judged else "no cell can be marked"
     return f"{rows.AGAIN} arm ({cells[0]['label']}, {n} seed{'s' * (n != 1)}): {counts}."
-
-
-def _errors(cells: Sequence[Cell]) -> list[str]:
-    """Return how many marks survive correction over the table, and how likely chance alone makes one: C columns, each
-    with a false mark in at most 5 % of tables (Holm), have one in at most C times 5 %.
-
-    A difference row, and the column of differences, repeat a row's comparison: its mark counts once. The result is
-    empty where nothing is compared.
-    """
-    place = {(c["row"], c["column"]): c for c in cells}
-    compared = [c for c in cells if c["versus_p_table"] is not None and c["column"] != DELTA]
-    tests = {c["column"]: c["versus_tests"] or 0 for c in compared}
-    marked: dict[object, float | None] = {}  # by what is compared
-    for c in (c for c in cells if c["mark"].strip("()") in ("↑", "↓")):
-        column = POOLED if c["column"] == DELTA else c["column"]
-        baseline = sources(place[c["baseline"], column])
-        marked[column, frozenset(sources(c)) - frozenset(baseline), baseline] = c["versus_p_table"]
-    held = sum(p is not None and p < ALPHA for p in marked.values())
-    bound = min(100, round(100 * ALPHA * len(tests)))
-    line = (
-        f"{held} of {len(marked)} marks ↑ ↓ also hold corrected over all {sum(tests.values())} comparisons of the "
-        f"table. If no method differed, chance would put one somewhere in at most {bound} % of such tables "
-        f"({len(tests)} columns, {100 * ALPHA:.0f} % each)."
-    )
-    return [line] if tests else []
-
-
-def _footnotes(cells: Sequence[Cell], columns: Sequence[Column]) -> list[str]:
-    """Return one line for each mark and word that the table's cells have, in the order of `FOOTNOTES`."""
-    occurring = {"", *(column.heading for column in columns)}
-    for cell in cells:
-        occurring |= {cell["mark"].strip("()").replace("↓", "↑"), cell["text"]}
-        occurring |= {"bold"} if cell["best"] else set()
-        occurring |= {"()"} if cell["mark"].startswith("(") else set()
-        occurring |= {"/"} if few_seeds(cell) else set()
-        occurring |= {COLLAPSED} if cell["collapsed"] else set()
-    return [line for key, line in FOOTNOTES.items() if key in occurring]
 
 
 def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -312,24 +224,13 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
     elif without := [c.heading for c in columns if c.benchmark is None and c.slot not in MEASURES]:
         yield f"No benchmark of this scale stands for {', '.join(without)}."
     if any(row["kind"] == ALSO for row in shown):
-        yield "Also trained here: methods of no table. p is corrected over these rows alone, and none is bold."
+        yield "Also trained here: methods of no table. p is corrected over these rows alone."
     if tree.chosen and not declared.generated:
         select, test = (", ".join(map(str, tree.matrix["sweep"][key])) for key in ("select_seeds", "test_seeds"))
         yield (
             f"Each method at the value that was best for it on seeds {select}; what is shown is over seeds {test}, "
             "which chose nothing. What chose, and all methods at one value: sweep/sweep.md."
         )
-    for row in shown:
-        run_as = row["method"] or ""
-        if run_as in tree.chosen.values():
-            run_as = split(run_as)[0]  # the label has the values that the sweep chose
-        # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not show.
-        # Where the catalog's name differs as well, the declared one is only an alias of the method.
-        declared_as = row["declared"].method or ""
-        plain_names = {split(name)[0].partition("+")[0] for name in (declared_as, run_as)}
-        if run_as != declared_as and len(plain_names) == 1 and row["declared"].numbers is None:
-            yield f"{row['name']} is run as {run_as} at this scale."
-    yield from _equal(shown, tree)
     titles = {model["key"]: model["title"] for model in tree.models}
     for row in shown:
         for collapse in row["collapsed"]:  # seed2:6/16
@@ -346,57 +247,7 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
             yield f"Missing: {checkpoint.path.as_posix()} has {what}."
 
 
-def _equal(shown: Sequence[Mapping[str, Any]], tree: Tree) -> Iterator[str]:
-    """Yield a sentence, with the reason that the runs show, for each row of other runs with an earlier row's scores."""
-    first: dict[object, Mapping[str, Any]] = {}
-    for row in (row for row in shown if row["kind"] in ("run", ALSO)):
-        measured = [cell for cell in row["cells"].values() if cell["benchmark"] and cell["measured"]]
-        if measured:
-            other = first.setdefault((row["model"], repr([(c["column"], c["by_seed"]) for c in measured])), row)
-            pairs = list(zip(_checkpoints(row), _checkpoints(other), strict=False))
-            if any(a.run != b.run for a, b in pairs):
-                yield f"{other['name']} and {row['name']} have equal scores: {_reason(pairs, tree)}."
-
-
-def _checkpoints(row: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
-    return next(tuple(cell["runs"]) for cell in row["cells"].values() if cell["measured"])
-
-
-def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
-    """Return why two rows have equal scores, by the curves and settings of their runs."""
-    for a, b in pairs:
-        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in (a, b)]
-        if not all(path.is_file() for path in paths):
-            return "without curves, no reason is known"
-        one, other = (read_curve(path).series(["reward"], "first")[: a.step] for path in paths)
-        if one != other:
-            return "their curves differ"
-    records = [tree.record(checkpoint.run) or {} for checkpoint in pairs[0]]
-    params = [record.get("method", {}).get("params", {}) for record in records]
-    betas = {side["beta"] for side in params if side.get("beta") is not None}
-    same = "with equal seeds, they drew equal rewards in every rollout"
-    kl_alone = len({side.get("beta") or 0 for side in params}) > 1
-    if kl_alone and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
-        beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
-        same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
-    return same
-
-
 # A table as a file.
-
-
-def csv_table(table: Mapping[str, Any]) -> str:
-    """Return CSV in the paper's form: one row per method, percent with two decimals; `not run` or `missing` if none."""
-
-    def numbers(cells: Iterable[Cell]) -> list[str]:
-        return [percent(cell["value"]) if cell["measured"] else cell["text"] for cell in cells]
-
-    lines = [["row", "method", *(column["heading"] for column in table["columns"])]]
-    for row in (row for block in table["blocks"] for row in block["rows"]):
-        lines.append([row["id"], row["name"], *numbers(row["cells"].values())])
-    for line, cells in table["again"]:
-        lines.append([rows.AGAIN, line, *(numbers(cells) or ["not run"] * len(table["columns"]))])
-    return csv_text(lines)
 
 
 def markdown(table: Mapping[str, Any]) -> str:
@@ -413,4 +264,4 @@ def latex(table: Mapping[str, Any]) -> str:
 
 
 # Suffix of `tables/table<key>` -> its renderer.
-RENDERINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {".csv": csv_table, ".md": markdown, ".tex": latex}
+RENDERINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {".md": markdown, ".tex": latex}

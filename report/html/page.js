@@ -133,42 +133,11 @@ const bench = (() => {
   }
 }
 
-// --- Model output: shown as written, with mathematics typeset by KaTeX and invisible characters made visible ---------
+// --- Model output: shown as written, with invisible characters made visible ------------------------------------------
 
-const typeset = (() => {
-  const DELIMITERS = [
-    ["$$", "$$", true], ["\\[", "\\]", true], ["\\(", "\\)", false], ["$", "$", false],
-    ...["align", "align*", "equation", "cases"].map((name) => [`\\begin{${name}}`, `\\end{${name}}`, true]),
-  ].map(([left, right, display]) => ({ left, right, display }));
-  const LONGEST = 60_000; // characters; above this, typesetting would block the page
-  // Control characters, and marks that change the direction of the text around them.
-  const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/gu;
-  let library = null;
-
-  const visible = (text) => text.replace(HIDDEN, (letter) => `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
-
-  function katex() {
-    library ??= new Promise((resolve, reject) => {
-      document.head.append(el("link", { rel: "stylesheet", href: bench.address("math.css") }));
-      bench.script("math.js", () => (window.renderMathInElement ? resolve() : reject(bench.damaged("math.js"))), reject);
-    });
-    return library;
-  }
-
-  // Typeset a box outside of mathematics too: tiny models write nothing else.
-  const boxes = (text) => (/\$|\\[([]/.test(text) ? text : text.replace(/\\boxed\{[^{}]*\}/g, (box) => `\\(${box}\\)`));
-
-  // Fill `element` with `text`. With `math`, typeset its formulas; one that KaTeX rejects stays as written.
-  async function fill(element, text, math) {
-    element.textContent = visible(text);
-    if (!math || text.length > LONGEST || !/[$\\]/.test(text)) return;
-    await katex();
-    element.textContent = boxes(visible(text));
-    renderMathInElement(element, { delimiters: DELIMITERS, throwOnError: false, trust: false, strict: "ignore", maxExpand: 500, maxSize: 20, errorColor: "inherit" });
-  }
-
-  return { fill, visible };
-})();
+// Control characters, and marks that change the direction of the text around them.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/gu;
+const visible = (text) => text.replace(HIDDEN, (letter) => `⟨U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 
 // --- Responses: two checkpoints on the same problems -----------------------------------------------------------------
 
@@ -215,7 +184,7 @@ if (byId("controls")) {
   const { checkpoints, benchmarks, start } = data.samples; // path -> {title, beside, benchmarks: {key: stamp}}
   const ENDS = { stop: "ended", length: "cut at the limit", unknown: "end unknown" };
   const kind = (verdict) => (verdict === "correct" ? "right" : "wrong");
-  const USUAL = { benchmark: "", show: "all", verdict: "", raw: "" }; // what the address leaves out
+  const USUAL = { benchmark: "", show: "all", verdict: "" }; // what the address leaves out
   let state = null; // what is shown, as in the address; l and r: the sample of a side
   let chosen = []; // pairs that pass the filters
   let turn = 0; // only the last request may write
@@ -229,7 +198,6 @@ if (byId("controls")) {
     state = { ...USUAL, item: "", l: "", r: "", ...Object.fromEntries(query) };
     if (!(state.left in checkpoints)) state.left = start;
     if (!(state.right in checkpoints) && state.right !== "none") state.right = checkpoints[state.left].beside ?? "none";
-    form.elements.raw.checked = state.raw !== "";
     for (const name of ["left", "right", "benchmark", "show", "verdict"]) {
       form.elements[name].value = state[name];
       if (form.elements[name].value !== state[name]) state[name] = form.elements[name].value = USUAL[name]; // no such choice
@@ -297,7 +265,7 @@ if (byId("controls")) {
     const pick = () => { Object.assign(state, { item: key(pair), l: "", r: "" }); open(); };
     return el("li", {}, el(
       "button", { type: "button", "data-item": key(pair), onclick: pick },
-      el("span", { class: "problem" }, typeset.visible((pair.known?.problem ?? pair.id).slice(0, 160))),
+      el("span", { class: "problem" }, visible((pair.known?.problem ?? pair.id).slice(0, 160))),
       el("small", {}, pair.benchmark),
       el("span", { class: "marks" }, ...pair.sides.slice(0, state.right === "none" ? 1 : 2).map(mark)),
     ));
@@ -313,15 +281,13 @@ if (byId("controls")) {
     const mine = turn;
     try {
       const loaded = await Promise.all([0, 1].filter((side) => pair.sides[side]).map(async (side) => [side, await texts(pair, side)]));
-      const [problem, gold] = [el("div", { class: "text" }), el("span", { class: "text" })];
-      await typeset.fill(problem, pair.known?.problem ?? loaded[0][1][0], !state.raw);
-      const answer = pair.known?.gold ?? "unknown";
-      await typeset.fill(gold, answer.includes("\\") && !answer.includes("$") ? `$${answer}$` : answer, !state.raw);
-      const columns = await Promise.all(loaded.map(([side, text]) => column(pair, side, text)));
+      const problem = visible(pair.known?.problem ?? loaded[0][1][0]);
+      const gold = visible(pair.known?.gold ?? "unknown");
+      const columns = loaded.map(([side, text]) => column(pair, side, text));
       if (mine !== turn || key(pair) !== state.item) return;
       detail.replaceChildren(
-        el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), problem,
-        el("p", { class: "gold" }, "Gold answer ", gold), el("div", { class: "sides" }, ...columns),
+        el("h3", {}, "Problem ", el("code", {}, pair.id), el("small", {}, ` of ${pair.benchmark}`)), el("div", { class: "text" }, problem),
+        el("p", { class: "gold" }, "Gold answer ", el("span", { class: "text" }, gold)), el("div", { class: "sides" }, ...columns),
       );
     } catch (error) {  // a companion file is missing or damaged
       status.textContent = error.message;
@@ -329,12 +295,11 @@ if (byId("controls")) {
     }
   }
 
-  async function column(pair, side, [prompt, responses]) {
+  function column(pair, side, [prompt, responses]) {
     const [item, path, name] = [pair.sides[side], paths()[side], "lr"[side]];
     const [all, right] = [pairs.count(item), pairs.right(item)];
     const n = Math.min(state[name] === "" ? pairs.hits(item, state.verdict)[0] ?? 0 : Number(state[name]) || 0, all - 1);
-    const body = el("div", { class: "text response", tabindex: "0", role: "group", "aria-label": "Response" });
-    await typeset.fill(body, responses[n], !state.raw);
+    const body = el("div", { class: "text response", tabindex: "0", role: "group", "aria-label": "Response" }, visible(responses[n]));
     const strip = item.verdict.map((verdict, m) => {
       const label = `sample ${m}: ${verdict.replace("_", " ")}`;
       const take = () => { state[name] = String(m); open(); };
@@ -347,18 +312,17 @@ if (byId("controls")) {
       all > 1 ? el("div", { class: "strip", role: "group", "aria-label": "Samples" }, ...strip) : null,
       el("dl", {},
         fact("Verdict", el("b", { class: kind(item.verdict[n]) }, item.verdict[n].replace("_", " ")), el("small", {}, ` rule: ${item.rule[n]}`)),
-        fact("Extracted", item.extracted[n] === null ? "nothing" : el("code", {}, typeset.visible(item.extracted[n]))),
+        fact("Extracted", item.extracted[n] === null ? "nothing" : el("code", {}, visible(item.extracted[n]))),
         fact("Length", item.tokens[n] === null ? "unknown" : `${item.tokens[n]} tokens`, `, ${ENDS[item.stop[n]]}`),
         all > 1 ? fact("Sample", `${n} of 0–${all - 1}; ${right} of ${all} right`) : null,
       ),
       body,
-      item.whole?.[n] ? el("p", { class: "note" }, "Shortened in the middle. ", el("a", { href: bench.address(item.whole[n]) }, "The whole response")) : null,
-      el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, typeset.visible(prompt))),
+      el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, visible(prompt))),
     );
   }
 
-  form.addEventListener("change", ({ target: { name, type, checked, value } }) => {
-    state[name] = type !== "checkbox" ? value : checked ? "1" : "";
+  form.addEventListener("change", ({ target: { name, value } }) => {
+    state[name] = value;
     refresh();
   });
   view.addEventListener("shown", ({ detail: query }) => {

@@ -12,13 +12,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from core.errors import BenchError
 from core.layout import Checkpoint, Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.stats import MARGIN
 from evals.stats.compare import paired
-from evals.stats.estimate import read_graded
 from evals.tree import Tree, open_tree
 from paper.claims import read_claims
 from report import compare, compare_scores, compare_trees
@@ -124,7 +122,7 @@ def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict() ->
     assert list(found.values()) == ["ahead", "behind", "equal within the margin", "undecided"]
     assert compare.verdict(line | {"measure": "movement"}) == "", "more movement is not better"
     printed = compare.text("gspo", "grpo", [line])
-    assert printed.splitlines()[4].endswith(f"| {line['needed']} | {compare.verdict(line)} |")
+    assert printed.splitlines()[3].split()[-2:] == [str(line["needed"]), compare.verdict(line)]
 
 
 def test_a_trees_own_methods_have_verdicts_against_its_baseline(scored_twice: Tree, tmp_path: Path) -> None:
@@ -180,8 +178,8 @@ def test_curves_are_enough_where_nothing_is_scored_yet(scored_copy: Tree, comman
 A, B = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("gspo", "grpo"))
 
 
-def by_problem(a: str, b: str, **assumed: float) -> list[compare_scores.Line]:
-    return compare_scores.lines(compare_scores.read(a), compare_scores.read(b), **assumed)
+def by_problem(a: str, b: str) -> list[compare_scores.Line]:
+    return compare_scores.lines(compare_scores.read(a), compare_scores.read(b))
 
 
 def side(tree: Tree, checkpoint: Checkpoint) -> str:
@@ -199,20 +197,6 @@ def test_two_checkpoints_are_compared_as_everywhere_else(scored: Tree) -> None:
         assert len(line.cases) == 1
 
 
-def test_a_csv_of_its_problems_is_the_tree(scored: Tree, tmp_path: Path) -> None:
-    key, lines = "syn_mix3", {}
-    for name, at in (("a", A), ("b", B)):
-        samples = read_graded(scored.layout, at, [key])[key].column
-        rows = [f"{item},{row.sum()},{len(row)}" for item, row in zip(samples.items, samples.right, strict=True)]
-        # As a spreadsheet writes it: a mark of the encoding, carriage returns, no end of the last line; other order.
-        text = "\ufeff" + "\r\n".join(["problem,correct,samples", *(rows if name == "a" else rows[::-1])])
-        (tmp_path / f"{name}.csv").write_bytes(text.encode())
-        lines[name] = str(tmp_path / f"{name}.csv")
-    (of_csv,) = by_problem(lines["a"], lines["b"])
-    of_tree = by_problem(side(scored, A), side(scored, B))
-    assert of_csv.main == next(line for line in of_tree if line.benchmark == key).main
-
-
 def test_table_1_of_the_paper(command: Command) -> None:
     found = by_problem("paper:tepo", "paper:T1.2")
     aime = found[0]
@@ -222,33 +206,12 @@ def test_table_1_of_the_paper(command: Command) -> None:
     total = floor + sum(x * (1 - x) * 0.73 / 1.73 / k for x in (p, q))
     expected = [(p - q) * (1 - p + q) / k, total, p + q - (p - q) ** 2]
     assert [n * case.comparison.se**2 for case in aime.cases] == pytest.approx(expected)
-    assert n * aime.main.floor == pytest.approx(floor)
     assert [line.benchmark for line in found][-1] == compare_scores.ALL
     whole = found[-1].main.comparison
     assert (whole.n, round(100 * (whole.difference or 0), 2)) == (4401, 1.74), "the printed difference of Avg."
     _, out, _ = command(compare.main, "paper:tepo", "paper:grpo")
     assert re.search(r"^aime24 +the same 30 +32 +12\.6 +11\.2 +\+1\.3 \[", out, re.MULTILINE)
     assert by_problem("paper:q7/tepo", "paper:grpo") == found
-
-
-HEAD = b"problem,correct,samples\n"
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"problem,correct,wrong\n1,1,2\n", "line 1: columns problem, .*; allowed: problem, correct, samples"),
-        (HEAD + b"1,1,2\n2,nan,2\n", "line 3: correct: must be a whole number from 0 to 2, got 'nan'"),
-        (b"score,problems,samples\ninf,30,32\n", "line 2: score .* got 'inf'"),
-    ],
-)
-def test_a_table_that_cannot_be_read_is_one_line(data: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(data)
-    with pytest.raises(BenchError, match=message) as error:
-        compare_scores.read(str(path))
-    assert str(error.value).startswith(str(path))
-    assert "\n" not in str(error.value)
 
 
 TREE = "results/reference"
@@ -261,7 +224,8 @@ TREE = "results/reference"
         (f"clip_cov clip_cov+fraction=0.01 --results {TREE}/embedded", "one method there"),
         (f"base tepo --results {TREE}/embedded", "base is not a run: it can only be subtracted; write it second"),
         (f"tepo grpo --results {TREE}/embedded --compared chosen", "sweep: this tree has none"),
-        (f"tepo grpo --results {TREE}/embedded --spread 1", "--spread: is an option of scores over problems"),
+        ("0.3:30:32 0.2:30:32 --benchmarks x", "--benchmarks: is an option of METHOD METHOD --results TREE"),
+        ("inf:30:32 0.2:30:32", "inf:30:32: score .* got 'inf'"),
         ("paper:tepoo paper:grpo", "the paper's tables: row: unknown value 'tepoo'.*nearest: tepo"),
         ("tepo grpo", "tepo: no results there; for two methods of a tree add --results TREE"),
         ("0.3:30:32 paper:grpo", "0.3:30:32 and paper:grpo: no benchmark in common: one without a name and aime24"),
@@ -277,9 +241,7 @@ def test_what_cannot_be_compared_is_one_line(
     assert (code, error.count("\n"), bool(re.search(message, error))) == (2, 1, True), error
 
 
-def test_unequal_sets_are_not_paired_and_a_correlation_narrows() -> None:
+def test_unequal_sets_are_not_paired() -> None:
     (line,) = by_problem("0.4:30:32", "0.3:60:1")
     assert line.cases[0].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 / 32 + 0.3 * 0.7 / 60)
     assert line.cases[2].comparison.se ** 2 == pytest.approx(0.4 * 0.6 / 30 + 0.3 * 0.7 / 60)
-    wide, narrow = (by_problem("0.4:30:32", "0.3:30:32", correlation=r)[0].main.comparison for r in (0.0, 0.99))
-    assert narrow.se < wide.se / 2

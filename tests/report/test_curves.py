@@ -4,14 +4,12 @@ import json
 from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.layout import Results, Run
 from evals import learning_curves
 from evals.learning_curves import MEASURES
-from evals.stats import compare
 from evals.tree import Tree
 from report import convergence
 from tests.report import synthetic
@@ -106,23 +104,6 @@ def test_rollouts_after_a_collapse_count_as_reward_0(tree: Tree) -> None:
     assert found.why["to_80"] == "never reached"
     assert found.values["grad_norm"] == pytest.approx(2.0 + 1.0)  # of the rollouts trained
     assert found.values["entropy_end"] == pytest.approx(0.3)
-
-
-def over_seeds(tree: Tree, method: str, measure: str) -> dict[str, Any]:
-    """The row of a method and measure in convergence_methods.csv."""
-    rows = convergence.over_methods(tree, [learning_curves.measure_run(tree, run) for run in tree.runs])
-    (row,) = (row for row in rows if (row["method"], row["measure"]) == (method, measure))
-    return row
-
-
-def test_a_seed_that_never_reaches_a_target_leaves_no_mean_over_those_that_did(tree: Tree) -> None:
-    write_run(tree.root / "runs", "tepo", 2, [0.1] * 6)
-    found = over_seeds(tree, "tepo", "to_50")
-    assert (found["value"], found["how"]) == (None, "seed 2: never reached")
-    found = over_seeds(tree, "tepo", "area")
-    areas = {seed: value(tree, "tepo", seed, "area") for seed in (1, 2)}
-    expected = compare.over_seeds(areas)
-    assert [found[name] for name in ("value", "low", "high")] == [expected.value, expected.low, expected.high]
 
 
 def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from evals.tree import MANIFEST, Tree
 from report import manifest, verify
 from tests.core.test_digests import flip
 from tests.report.conftest import Command
-from tests.report.finished import cut, edit, replace
+from tests.report.finished import cut, edit
 
 TEPO, GRPO = (Checkpoint(Run("tiny_qwen2", method, 1), 12) for method in ("tepo", "grpo"))
 RUN = f"runs/{TEPO.run.path.as_posix()}"
@@ -36,19 +36,6 @@ def broken(listed: Tree, tmp_path: Path) -> Path:
     return Path(shutil.copytree(listed.root.parent, tmp_path / "results")) / "quick"
 
 
-def swap(root: Path) -> None:
-    for kind in ("samples", "grades"):
-        one, two = (root / kind / at.path for at in (TEPO, GRPO))
-        one.rename(root / "aside")
-        two.rename(one)
-        (root / "aside").rename(two)
-
-
-def edit_a_score(root: Path) -> None:
-    pattern = r"(tiny_qwen2,tepo,1,12,avg_macro,(?:[^,]*,){4}0\.\d\d)(\d)"
-    replace(root / "scores.csv", pattern, lambda m: m[1] + str(9 - int(m[2])))
-
-
 BROKEN: dict[str, tuple[Callable[[Path], object], list[str]]] = {
     "a bit flipped": (
         lambda root: flip(root / RUN / "curve.csv", 0.9),
@@ -68,21 +55,9 @@ BROKEN: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda root: (root.parent / "cache/models/invented/config.json").write_text("other"),
         ["models/invented: not the configuration and tokenizer that "],
     ),
-    "an average edited": (edit_a_score, [r"tepo/seed1/step12 avg_macro: score is 0\.\d+, the grades give 0\.\d+"]),
-    "samples and grades of two checkpoints swapped": (
-        swap,
-        [
-            r"tepo/seed1/step12/samples\.json: model: drawn from .*grpo.*, expected .*tepo/seed1/checkpoints/step12",
-            f"{RUN}/checkpoints/step12: not the weights that .*samples.json lists",
-        ],
-    ),
     "samples of another base model": (
         lambda root: edit(root / BASE, weights_sha256="b" * 64),
         [f"invented: not the weights that .*{BASE} lists"],
-    ),
-    "a row for something that was not graded": (
-        lambda root: shutil.rmtree(root / "grades" / TEPO.path),
-        [r"tepo/seed1/step12: scored, but nothing was graded"],
     ),
 }
 

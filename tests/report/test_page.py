@@ -65,7 +65,7 @@ def test_every_number_of_the_tables_is_in_the_tidy_csv(reported: Tree) -> None:
     assert {name for name, shown in cells.items() if re.search(r"\d", shown)} == measured
     for name in measured:
         assert cells[name].replace("−", "-").lstrip("+") == f"{100 * float(tidy[name]['value']):.2f}"
-    for words in ("Invented CPU, 2 cores", "commit 0123456789ab", "torch 2.13.0", "ratio: token → sequence"):
+    for words in ("Invented CPU, 2 cores", "commit 0123456789ab", "torch 2.13.0"):
         assert words in text
 
 
@@ -85,9 +85,6 @@ WARNED = {
         "GSPO, seed 1, step 12 (collapsed, 5 rollouts made)",  # what was evaluated is the policy at the collapse
     ),
     "no update": (lambda r: r.update(no_update="no update: 9 % truncated"), "gspo/seed1: no update: 9 % truncated."),
-    "other settings": (lambda r: r["spec"]["training"].update(learning_rate=1.0), "runs differ in training settings"),
-    "other prompts": (lambda r: r["inputs"].update(prompts="f" * 64), "runs differ in prompts"),
-    "other weights": (lambda r: r["inputs"].update(base="f" * 64), "runs differ in base weights"),
     "other code": (lambda r: r["inputs"].update(code="f" * 12), "code of trl runs: 2 kinds"),
     "other versions": (lambda r: r["environment"]["packages"].update(torch="1"), "packages of runs: 2 kinds"),
     "edited code": (
@@ -126,14 +123,12 @@ def test_what_a_reader_should_know_is_a_warning(copy: Tree) -> None:
 
 def test_the_page_of_published_results_shows_fresh_seeds_first() -> None:
     text = build(ROOT / "results/reference/tuned")
-    shown = text[text.index('<section class="view" id="runs">') : text.index('<section class="view" id="samples">')]
-    assert shown.count('<tr><th scope="row">') == 14 + 4 * 14  # on fresh seeds at one rate, before at four
     table = text[text.index('id="tableruns"') :]
     assert re.findall('<th scope="col">([^<]+)', table)[:3] == ["Method", "Area under reward", "Avg. (pooled)"]
     data = json.loads(re.search('id="data">(.*?)</script>', text)[1])  # type: ignore[index]
     front = [data["dynamics"]["lines"][place] for place in data["dynamics"]["front"]]
-    # at the rates that were chosen, on the seeds that chose nothing; then a method of no table and the largest area
-    assert [line["method"] for line in front] == ["grpo", "tepo", "grpo+high=none+low=none", "tepo_nokl"]
+    # at the rates that were chosen, on the seeds that chose nothing
+    assert [line["method"] for line in front] == ["grpo", "tepo", "gspo", "tepo_nokl"]
     assert {line["settings"] for line in front} == {"fresh"}
     assert all(line["title"].endswith(", learning rate 0.0002") for line in front)
     for line in front:
@@ -168,7 +163,6 @@ def test_only_verdicts_of_runs_are_what_the_runs_decide(copy: Tree) -> None:
 DAMAGED = {
     "tables/table1.tidy.csv": "python -m report.tables --results {root} --table 1",
     "figures/figure2.json": "python -m report.figures --results {root} --figure figure2",
-    "figures/convergence.csv": "python -m report.convergence --results {root}",
     "figures/convergence_bands.csv": "python -m report.convergence --results {root}",
     "claims.csv": "python -m paper.claims --results {root}",
     "scores.csv": "",

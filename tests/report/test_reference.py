@@ -59,7 +59,7 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
     tree = Tree(made)
     assert (tree.kept, tree.root.name) == (made, "quick")
     inside = {path.relative_to(tree.root).as_posix() for path in tree.root.rglob("*") if path.is_file()}
-    assert inside >= {"matrix.json", "scores.csv", "tables/table1.csv", "figures/figure2.svg", "responses.parquet"}
+    assert inside >= {"matrix.json", "scores.csv", "tables/table1.tidy.csv", "figures/figure2.svg", "responses.parquet"}
     assert not [name for name in inside if name.startswith(("samples/", "grades/")) or name.endswith((".pdf", ".tex"))]
     for name in inside - {"manifest.json", "responses.parquet"}:
         assert name.startswith("runs/") or (tree.root / name).read_bytes() == (whole.root / name).read_bytes()
@@ -71,7 +71,6 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
         assert ours == pytest.approx(theirs, rel=1e-12)
     content = read_manifest(tree.root)
     assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]
-    assert content["checkpoints"]["tiny_qwen2/tepo/seed1/step12"]["samples"]["syn_as3"]
     assert verify.problems(tree) == []
     # The same problems of every checkpoint, the first responses to each, with verdicts as in the grades.
     asked = set()
@@ -151,7 +150,7 @@ def test_every_command_of_a_kept_readme_works_as_typed_and_leaves_the_reference_
     assert "everything stands" in out
 
 
-def test_doubtful_trees_only_when_told_to(source: Path, tmp_path: Path, command: Command) -> None:
+def test_doubtful_trees_are_refused(source: Path, tmp_path: Path, command: Command) -> None:
     shutil.rmtree(source / "grades/tiny_qwen2/tepo")
     replace(source / "scores.csv", r"(?:tiny_qwen2,tepo,.*\n)+", "")
     replace(source / "runs/tiny_qwen2/tepo/seed1/run.json", '"dirty": false', '"dirty": true')
@@ -160,8 +159,6 @@ def test_doubtful_trees_only_when_told_to(source: Path, tmp_path: Path, command:
     words = "made with uncommitted changes; 1 checkpoints missing, first tiny_qwen2/tepo/seed1"
     code, _, err = command(reference.main, *arguments)
     assert (code, words in err, arguments[-1].exists()) == (2, True, False), err
-    assert command(reference.main, *arguments, "--partial")[0] == 0
-    assert f"**Not a complete run of committed code: {words}" in (arguments[-1] / "README.md").read_text()
 
 
 def test_what_should_not_be_published_is_refused(source: Path, tmp_path: Path, command: Command) -> None:
@@ -169,7 +166,7 @@ def test_what_should_not_be_published_is_refused(source: Path, tmp_path: Path, c
     replace(source / "tables/table1.md", "^", f"made in {source.parent.parent}/here\n")
     anew(source)
     for words in ("table1.md: contains a path of this machine", "differs: matrix.json"):
-        code, _, err = command(reference.main, "--results", source, "--out", out / "quick", "--partial")
+        code, _, err = command(reference.main, "--results", source, "--out", out / "quick")
         assert (code, words in err) == (2, True), err
         assert not out.exists() or not any(out.iterdir())
         edit(source / "matrix.json", title="edited after the manifest")

@@ -61,7 +61,7 @@ rule table:
         # The table of all runs also has columns of the learning curves.
         runs=lambda wc: RUNS if wc.number == "runs" else [],
     output:
-        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".tidy.csv", ".md", ".tex"),
+        multiext(f"{RESULTS.tables}/table{{number}}", ".tidy.csv", ".md", ".tex"),
     log:
         f"{LOGS}/table{{number}}.log",
     wildcard_constraints:
@@ -129,7 +129,7 @@ rule convergence:
         matrix=RESULTS.matrix,
         runs=RUNS,
     output:
-        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv"),
+        multiext(f"{RESULTS.figures}/convergence", ".csv", "_bands.csv"),
     log:
         f"{LOGS}/convergence.log",
     params:
