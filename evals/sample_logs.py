@@ -232,10 +232,16 @@ def inspect(path: Path) -> Log:
                 f"{path}: sample {number}: error: {_short(_value(sample, 'error.message'))}, the response is "
                 "incomplete; type inspect eval-retry LOG and adopt the new log"
             )
-    fields = {"response": "output.completion", "gold": "target", "id": "id", "sample": "epoch", "problem": "input"}
-    names: dict[str, Sequence[str]] = {role: (name,) for role, name in fields.items()} | {"prompt": ("input",)}
     scores = samples[0].get("scores")
-    names["correct"] = [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else ()
+    names = {
+        "response": ("output.completion",),
+        "gold": ("target",),
+        "id": ("id",),
+        "sample": ("epoch",),
+        "problem": ("input",),
+        "prompt": ("input",),
+        "correct": [f"scores.{name}.value" for name in scores] if isinstance(scores, dict) else (),
+    }
     return Log(path, str(run.get("model")), str(run.get("task")), samples, names)
 
 
