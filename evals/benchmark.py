@@ -63,18 +63,6 @@ class Item:
     facts: Row = field(default_factory=dict)  # further fields of the source (level, difficulty), never checked
 
 
-class Source(Declared):
-    """A JSONL file of a public git repository, or of a data set on the Hugging Face hub."""
-
-    repository: str
-    path: str
-    revision: str | None = None  # commit; None, on the hub: the newest, whose content's sha256 decides
-    hub: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.repository}{' (hub)' * self.hub}: {self.path}"
-
-
 class Benchmark(Declared):
     """One benchmark, with the keys of an entry."""
 
@@ -85,7 +73,7 @@ class Benchmark(Declared):
     licence: str
     prompt: Template  # how a problem becomes a prompt (reading E3)
     decoding: Decoding
-    sources: Tuple[Source] = ()  # tried in order; none: generated or adopted
+    sources: Tuple[str] = ()  # addresses of a JSONL file, tried in order; none: generated or adopted
     fields: dict[str, str] | None = None  # name in a row of the source, by ours; None: the same
     boxed: bool = False  # whether the answer is the last box in that field
     cells: dict[str, dict[int, int]] | None = None  # problems to generate, by family and difficulty
@@ -109,12 +97,12 @@ class Benchmark(Declared):
 
     @property
     def origin(self) -> str:
-        """Source and commit, as messages show them."""
+        """Where the problems are from, as messages show it."""
         if self.file is not None:
             return self.file
         if self.cells is not None:
             return f"evals.{self.prompt}: {self.cells}, seed {SEED}"
-        return "".join(f"{source} @ {str(source.revision)[:8]}" for source in self.sources[:1])
+        return "".join(self.sources[:1])
 
     @property
     def responses(self) -> int:
