@@ -170,8 +170,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--endpoint", metavar="URL", help="backend openai: the server's address, up to /v1; key: OPENAI_API_KEY")
     add("--tokenizer", metavar="FOLDER", help="backend openai: builds prompts here and sends token ids")
     add("--chat", action="store_true", help="backend openai: chat endpoint, the server's own template")
-    limit = real(least=0, most=1)
-    add("--empty-limit", type=limit, default=0.05, metavar="SHARE", help="backend openai: most responses without text")
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of the engine")
 
 

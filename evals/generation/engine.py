@@ -46,7 +46,6 @@ class Settings:
     endpoint: str | None = None  # openai only: the server's address
     tokenizer: str | None = None  # openai only: a folder
     chat: bool = False  # openai only: the server applies its own chat template
-    empty_limit: float = 0.05  # openai only: largest share of empty responses in a benchmark
     more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # further arguments of the engine
 
 

@@ -21,7 +21,7 @@ import aiohttp
 
 from core import digests
 from core.declared import check
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
+from core.errors import ConfigError, CorruptInputError, MissingInputError
 from core.files import locked, parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
@@ -34,6 +34,7 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
+MOST_EMPTY = 0.5  # share of the responses; a reasoning model that is cut off leaves some
 FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LIST_SECONDS = 10  # for the list of models
 ATTEMPTS = 6  # of a request; the waits between them add up to half a minute
@@ -42,7 +43,7 @@ LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
 LINE = {"item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str}
-Kept = dict[tuple[str, int], dict[str, Any]]  # responses by item and sample, as in `LINE`
+Kept = dict[tuple[str, int], Drawn]  # responses by item and sample
 
 
 def read_journal(path: Path) -> Kept:
@@ -54,18 +55,13 @@ def read_journal(path: Path) -> Kept:
     for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
         where = f"{path}: line {number}"
         try:
-            line = parse_json(text.decode(), where)
-            check(line, LINE, where)
+            check(line := parse_json(text.decode(), where), LINE, where)
             if line["stop"] not in STOPS:
-                raise unknown(where, "stop", line["stop"], STOPS)
-            kept[line["item_id"], line["sample"]] = {"tokens": None} | line
-        except (BenchError, UnicodeDecodeError) as error:
+                raise ValueError(f"stop: {line['stop']!r}")
+            kept[line["item_id"], line["sample"]] = Drawn(line["text"], line.get("tokens"), line["stop"])
+        except ValueError as error:
             print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
     return kept
-
-
-def empty_in(kept: Kept) -> int:
-    return sum(not line["text"].strip() for line in kept.values())
 
 
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
@@ -144,39 +140,43 @@ class Endpoint(Engine):
     ) -> Sequence[Drawn]:
         """Return all responses.
 
-        Raises BusyError; MissingInputError for missing or too many empty ones; CorruptInputError for copies of one.
+        Raises BusyError; MissingInputError for missing ones; CorruptInputError for copies of one, or mostly empty ones.
         """
         path = folder / JOURNAL
         with locked(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             kept = read_journal(path)
-            # where the previous call ended with too many empty ones, they are requested again
-            if empty_in(kept) > self.settings.empty_limit * len(requests):
-                kept = {key: line for key, line in kept.items() if line["text"].strip()}
-            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+            lines = (json.dumps({"item_id": id, "sample": k, **one._asdict()}) + "\n" for (id, k), one in kept.items())
+            write_text(path, "".join(lines))  # without damaged ones
             progress.start = len(kept)
             asyncio.run(self._fill(path, kept, requests, decoding, progress))
-        lines = [kept[request.item_id, request.sample] for request in requests]
-        texts = {(line["item_id"], line["text"]) for line in lines}
-        if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):
-            path.unlink()  # the next call would find the same copies
-            raise CorruptInputError(
-                f"{self.url}: all samples of every item are equal: the server draws each with one seed; start it"
-                " without a seed, or set --samples 1 if the model always gives one answer"
+        found = [kept[request.item_id, request.sample] for request in requests]
+        texts = {(request.item_id, one.text) for request, one in zip(requests, found, strict=True)}
+        empty, reason = sum(not one.text.strip() for one in found), ""
+        if empty > MOST_EMPTY * len(found):
+            reason = (
+                f"{empty} of {len(found)} responses are empty; look whether it puts the text into reasoning_content"
             )
-        return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
+        elif decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(found):
+            reason = (
+                "all samples of every item are equal: the server draws each with one seed; start it without a seed, or "
+                "set --samples 1 if the model always gives one answer"
+            )
+        if reason:
+            path.unlink()  # the next call would find the same ones
+            raise CorruptInputError(f"{self.url}: {reason}")
+        return found
 
     async def _fill(
         self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
     ) -> None:
         """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
-        failures, empty, most_empty = Counter[str](), empty_in(kept), self.settings.empty_limit * len(requests)
+        failures = Counter[str]()
         missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
             """Send requests one after another until the first failure: where a server refuses some of many,
             fewer stay in flight; where one prompt always fails, the others still get their responses."""
-            nonlocal empty
-            while missing and empty <= most_empty:
+            while missing:
                 request = missing.popleft()
                 found = await self._response(session, self._body(request, decoding))
                 if isinstance(found, str):
@@ -185,23 +185,16 @@ class Endpoint(Engine):
                 line = {"item_id": request.item_id, "sample": request.sample, **found._asdict()}
                 with open(path, "ab") as stream:
                     stream.write(json.dumps(line).encode() + b"\n")
-                kept[request.item_id, request.sample] = line
-                empty += not found.text.strip()
+                kept[request.item_id, request.sample] = found
                 progress.update(len(kept))
 
         async with self._session(TIMEOUT) as session:
             await asyncio.gather(*(send(session) for _ in range(self.batch_size)))
-        count = f"{len(requests) - len(kept)} of {len(requests)} responses are missing"
-        rest = f"{len(kept)} are kept in {path}"
-        if empty > most_empty:
-            raise MissingInputError(
-                f"{self.url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
-                f" {rest}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
-                " command to go on; else set --empty-limit to 1"
-            )
         if failures:
-            why = failures.most_common(1)[0][0]
-            raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
+            raise MissingInputError(
+                f"{self.url}: {len(requests) - len(kept)} of {len(requests)} responses are missing "
+                f"({failures.most_common(1)[0][0]}); {len(kept)} are kept in {path}; run the same command to go on"
+            )
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.

@@ -136,25 +136,6 @@ def test_a_server_that_is_not_there_is_one_line_at_once(drawn: Drawn, tmp_path: 
         drawn(tmp_path, limit=2, endpoint="http://127.0.0.1:9/v1")
 
 
-def test_more_than_5_percent_empty_is_an_error_before_the_rest_is_paid_for(
-    server: Server, drawn: Drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few_empty = [completion(content) for content in (None, "", " \n", None, "")]
-    server.answer = lambda body, number: few_empty[number] if number < 5 else echo(body, number)
-    assert sum(not row.response.strip() for row in drawn(tmp_path / "5")) == 5
-    assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
-
-    server.asked = []
-    server.answer = lambda body, number: completion(None if number < 10 else "text")
-    with pytest.raises(MissingInputError, match=r"6 responses are empty, more than 5%.* --empty-limit to 1$"):
-        drawn(tmp_path / "6", batch_size=1)
-    assert len(server.asked) == 6
-    assert len(drawn(tmp_path / "kept", batch_size=1, empty_limit=1.0)) == 100
-    server.answer = echo
-    assert all(row.response.strip() for row in drawn(tmp_path / "6"))
-    assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
-
-
 def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay_for_one_benchmark(
     server: Server, drawn: Drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,10 +181,16 @@ def test_responses_of_another_model_of_the_same_name_are_not_mixed(
     assert counts == [30, 10, 0, 30]
 
 
-def test_copies_of_one_draw_are_not_kept(server: Server, drawn: Drawn, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("yes", "all samples of every item are equal"), (None, "12 of 12 responses are empty; .* reasoning_content$")],
+)
+def test_copies_of_one_draw_and_empty_ones_are_not_kept(
+    server: Server, drawn: Drawn, tmp_path: Path, content: str | None, message: str
+) -> None:
     """Otherwise the same command would find them again after the server is repaired."""
-    server.answer = lambda body, _: completion(f"{body['messages'][-1]['content']} {body['temperature']}")
-    with pytest.raises(CorruptInputError, match="all samples of every item are equal"):
+    server.answer = lambda body, _: completion(content)
+    with pytest.raises(CorruptInputError, match=message):
         drawn(tmp_path, SAMPLED, limit=3)
     assert journals(tmp_path) == []
     server.answer = echo
