@@ -78,9 +78,9 @@ class Benchmark(Declared):
     boxed: bool = False  # whether the answer is the last box in that field
     cells: dict[str, dict[int, int]] | None = None  # problems to generate, by family and difficulty
     stands_for: str | None = None  # the paper's set that this one replaces in tables
-    # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique:
-    # only the copy whose id sorts first stays. keep: every row counts everywhere.
-    duplicates: Literal["paper", "unique", "keep"] = "paper"
+    # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. keep:
+    # every row counts everywhere.
+    duplicates: Literal["paper", "keep"] = "paper"
     file: str | None = None  # a user's own problems, in place of sources
     files: Tuple[str] = ()  # other names under which a mirror may hold the file
     meant: str = ""  # needed to check an answer but not stated in the problem: "modulo 10"

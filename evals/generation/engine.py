@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import inspect
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from core import digests
-from core.errors import MissingInputError, unknown
+from core.errors import ConfigError, MissingInputError, unknown
 from core.progress import Progress
 from core.provenance import version
 from evals.benchmark import Decoding
@@ -230,14 +229,12 @@ def construct(observed: type[LM], owner: Local, **own: Any) -> LM:
     Raises ConfigError for an argument that is already set here, or that neither lm-eval nor its library accepts.
     """
     more = owner.settings.more
-    wrong = next((name for name in more if name in own), None)
+    reason = "".join(f"{name} is set by another option" for name in [*(more.keys() & own.keys())][:1])
     try:
-        if wrong is None:
+        if not reason:
             return observed(owner, **own, **more)
     except TypeError as error:
-        named = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-        if named is None or named[1] not in more:
+        if not any(f"'{name}'" in str(error) for name in more):
             raise
-        wrong = named[1]
-    names = inspect.signature(observed.__mro__[1]).parameters  # of lm-eval's class
-    raise unknown("generate", "--engine", wrong, names.keys() - own.keys() - {"kwargs"})
+        reason = str(error)
+    raise ConfigError(f"generate: --engine: {reason}")

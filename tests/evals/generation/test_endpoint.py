@@ -220,7 +220,7 @@ def test_wrong_settings_are_one_line_without_the_secret(tiny: Path, monkeypatch:
         engine("openai", settings)
     for name in ("device", "dtyp"):  # of hf: ours, and one that neither lm-eval nor transformers has
         hf = Settings(str(tiny), 1, device="cpu", more={name: "x"})
-        with pytest.raises(ConfigError, match=f"^generate: --engine: unknown value '{name}'; allowed: [^\n]*$"):
+        with pytest.raises(ConfigError, match=f"^generate: --engine: [^\n]*{name}[^\n]*$"):
             engine("hf", hf).open(64)
     engine("hf", Settings(str(tiny), 1, device="cpu", more={"attn_implementation": "eager"})).open(64)
 
