@@ -199,7 +199,6 @@ def main() -> int:
     add("--model", metavar="NAME", help="default: as the log or its file name has it")
     add("--benchmark", metavar="KEY", help="a registered one, or any name; default: the log's task")
     add("--fields", metavar="ROLE=FIELD,...", help=f"roles: {', '.join(ROLES)}; sample={ORDER}; correct= for none")
-    add("--filter", metavar="NAME", help="lm-eval: rows of this filter")
     add("--data", type=Path, metavar="DIR", help="items of registered benchmarks (python -m evals.fetch)")
     grade.add_thoughts(parser)
     args: argparse.Namespace = parser.parse_args()
@@ -207,17 +206,16 @@ def main() -> int:
         raise unknown("command line", "--from", args.tool, FORMATS)
     given = fields_of(args.fields)
     surveys = [
-        survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given, args.filter), given)
+        survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given), given)
         for log in map(FORMATS[args.tool], args.files)
     ]
     path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data, thoughts=args.thoughts)
-    print(run.table(path))
     for one in surveys:
         verdicts = list(one.rows["tool_correct"])
         named = {"correct": True, "wrong": False, "unknown": None}
         counts = ", ".join(f"{name} {verdicts.count(verdict)}" for name, verdict in named.items())
         print(f"{one.model.run.model} {one.key}: verdicts of {args.tool}: {counts}")
-    print(run.next_steps(path, args.out))
+    run.show(path, args.out)
     return 0
 
 

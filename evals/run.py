@@ -149,14 +149,13 @@ def table(path: Path) -> str:
     return "\n".join(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}" for a, b, c, d, e, f in lines)
 
 
-def next_steps(scores: Path, out: Path) -> str:
-    """Return the path of the scores, and the commands that show more of the tree `out`."""
+def show(scores: Path, out: Path) -> None:
+    """Print the scores of the tree `out`, and the commands that show more of it."""
     quoted = quote(str(out))
-    return (
-        f"scores: {scores}\n"
-        f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}\n"
-        f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}"
-    )
+    print(table(scores))
+    print(f"scores: {scores}")
+    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}")
+    print(f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}")
 
 
 def main() -> int:
@@ -170,9 +169,7 @@ def main() -> int:
     benchmarks, options, model = data.select(args.benchmarks), generate.request_options(args), generate.engine_of(args)
     _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    path = evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options)
-    print(table(path))
-    print(next_steps(path, args.out))
+    show(evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options), args.out)
     return 0
 
 

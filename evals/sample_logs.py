@@ -7,7 +7,7 @@ as `doc.answer`. Errors name file and row.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -41,18 +41,18 @@ class Log:
     names: Mapping[str, Sequence[str]]  # usual field names by role, the likeliest first
     strict: bool = False  # several usual names in one row are ambiguous
 
-    def frame(self, given: Mapping[str, str], chosen_filter: str | None = None) -> pd.DataFrame:
+    def frame(self, given: Mapping[str, str]) -> pd.DataFrame:
         """Return the responses in file order. given: field by role, from `--fields`.
 
         Columns: where (file and row), id, sample (as numbered in the log), problem, prompt, gold, response, correct
         (the tool's verdict; None: unknown). Raises ConfigError, naming the option to set, for ambiguous fields;
         CorruptInputError for a bad row.
         """
-        rows = list(self._one_filter(chosen_filter))
-        names = self._fields(*rows[0], given)
+        names = self._fields(self.rows[0], given)
         counts: Counter[str] = Counter()
         found = []
-        for where, row in rows:
+        for number, row in enumerate(self.rows, 1):
+            where = f"{self.path}: row {number}"
             value = {role: _value(row, name) for role, name in names.items() if name != ORDER}
             problem = _text(value["problem"], where, "problem")
             id = _text(value["id"], where, "id") if "id" in value else problem
@@ -80,21 +80,9 @@ class Log:
                 found.append((where, id, sample, problem, prompt, gold, response, known))
         return pd.DataFrame(found, columns=COLUMNS, dtype=object)
 
-    def _one_filter(self, chosen: str | None) -> Iterator[tuple[str, Row]]:
-        """Yield file and row, and the rows of one filter of lm-eval, which writes each document once per filter."""
-        names = [row.get("filter") if "filtered_resps" in row else None for row in self.rows]
-        if chosen is not None and chosen not in names:
-            raise unknown(str(self.path), "--filter", chosen, {str(name) for name in names})
-        for number, (row, name) in enumerate(zip(self.rows, names, strict=True), 1):
-            where = f"{self.path}: row {number}"
-            if chosen is None and name != names[0]:
-                raise ConfigError(f"{where}: filter {name!r}, before {names[0]!r}; set --filter {name} or {names[0]}")
-            if chosen in (None, name):
-                yield where, row
-
-    def _fields(self, where: str, row: Row, given: Mapping[str, str]) -> dict[str, str]:
+    def _fields(self, row: Row, given: Mapping[str, str]) -> dict[str, str]:
         """Return the field of each role, decided by the first row."""
-        chosen: dict[str, str] = {}
+        where, chosen = f"{self.path}: row 1", dict[str, str]()
         for role in ROLES:
             present = [name for name in self.names.get(role, ()) if _value(row, name, absent=...) is not ...]
             if role in given:
@@ -197,9 +185,10 @@ def _lines(path: Path) -> list[Row]:
 
 def lm_eval(path: Path) -> Log:
     """Read `<model>/samples_<task>_<date>.jsonl`, which `--log_samples` writes (lm_eval/loggers/evaluation_tracker.py);
-    the responses are those before lm-eval's filters."""
+    the responses are those before lm-eval's filters, the verdicts those of its first one."""
     name = re.fullmatch(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?", path.stem)
     rows, prompt = _lines(path), "arguments.gen_args_0.arg_0"
+    rows = [row for row in rows if row.get("filter") == rows[0].get("filter")]  # each document once per filter
     metrics = rows[0].get("metrics")
     names = {
         "response": ("resps.0",),
