@@ -6,7 +6,7 @@ to all others; an entry with `of` begins with the fields of that one.
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -60,7 +60,6 @@ class Item:
     multiple: bool = False  # `answer` is a comma-separated list of values, all required
     tolerance: str | None = None  # absolute, stated by the item
     unit: str | None = None
-    facts: Row = field(default_factory=dict)  # further fields of the source (level, difficulty), never checked
 
 
 class Benchmark(Declared):
@@ -113,7 +112,7 @@ class Benchmark(Declared):
         """Generate the rows of `cells`, all from the held-out part."""
         module = importlib.import_module(f"evals.{self.prompt}")
         return [
-            {"problem": one.prompt, "answer": one.answer, "family": family, "k": k}
+            {"problem": one.prompt, "answer": one.answer}
             for family, sizes in (self.cells or {}).items()
             for k, n in sizes.items()
             for one in module.held_out(family, k, n, SEED)

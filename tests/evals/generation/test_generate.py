@@ -185,24 +185,16 @@ def test_figures_of_samples(tiny: Path, tmp_path: Path) -> None:
 # Plans and prompts
 
 
-POSITIONS = (  # of the model, most tokens asked for, tokens of a response, prompts cut
-    (None, 64, 64, 0), (73, 64, 64, 0), (72, 64, 63, 0), (16, 64, 8, 20), (12, 4, 4, 20),
-)  # fmt: skip
-
-
-def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, quick_data: Path) -> None:
-    """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
+def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need(tiny: Path, quick_data: Path) -> None:
     items = data.load(few(SAMPLED), quick_data)
     asked = engine("hf", Settings(str(tiny), seed=1))
-    for positions, most, response, cut in POSITIONS:
+    for positions, response in ((None, 64), (73, 64), (72, 63), (10, 1)):  # the longest prompt has 9 tokens
         vars(asked)["positions"] = positions
-        found = draw.make_plan(asked, few(SAMPLED), items, changes={"max_tokens": most})
+        found = draw.make_plan(asked, few(SAMPLED), items)
         assert found.decoding.max_tokens == response, positions
-        assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
-        assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
-    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1], changes={"max_tokens": 4}).task_hash
-    vars(asked)["positions"] = 1
-    with pytest.raises(ConfigError, match="no room"):
+    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1]).task_hash
+    vars(asked)["positions"] = 9
+    with pytest.raises(ConfigError, match="syn_mix3: a prompt of 9 tokens, the model has 9 positions"):
         draw.make_plan(asked, few(SAMPLED), items)
 
 
