@@ -97,11 +97,7 @@ class Benchmark(Declared):
     @property
     def origin(self) -> str:
         """Where the problems are from, as messages show it."""
-        if self.file is not None:
-            return self.file
-        if self.cells is not None:
-            return f"evals.{self.prompt}: {self.cells}, seed {SEED}"
-        return "".join(self.sources[:1])
+        return self.file or "".join(self.sources[:1]) or f"evals.{self.prompt}"
 
     @property
     def responses(self) -> int:

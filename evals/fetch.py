@@ -23,7 +23,6 @@ from evals.grading.boxes import last_box
 
 # At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
 INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."
-MEGABYTES_PER_ITEM = 0.0014  # upstream files carry solutions; measured: 6.2 MB for all 4411 items
 
 
 def fetch(benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None = None) -> Path:
@@ -155,15 +154,6 @@ def from_hub(
             f"{repository}@{revision}: cannot be fetched ({reason}); set --from to a copy made where there is a network"
         ) from error
     return commit
-
-
-def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
-    """Describe what a download would fetch: one line per set, and where it would be stored."""
-    lines = [f"{'set':<14} {'items':>5} {'responses':>9}  licence; source"]
-    lines += [f"{b.key:<14} {b.n:>5} {b.responses:>9}  {b.licence}; {b.origin}" for b in benchmarks]
-    items = sum(b.n for b in benchmarks if not b.local)
-    lines.append(f"To {folder}: {items} items downloaded, about {items * MEGABYTES_PER_ITEM:.0f} MB.")
-    return "\n".join(lines)
 
 
 def main() -> int:

@@ -4,8 +4,8 @@
 
 Writes `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
 intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
-Another model or benchmark adds to OUT. Without --data it prints what would have to be downloaded; --download
-downloads it. After an interruption, run it again: finished parts are kept.
+Another model or benchmark adds to OUT. Nothing is downloaded without --download. After an interruption, run it again:
+finished parts are kept.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals import data, generate, grade, score, store
 from evals.benchmark import Benchmark, defined, definition
-from evals.fetch import explain, fetch
+from evals.fetch import fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
 
@@ -47,10 +47,10 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
         raise MissingInputError(f"--data: {mirror}: no folder there")
     absent = [b for b in benchmarks if not b.local and data.path_in(folder, b) is None]
     if absent and mirror is None and not download:
-        print(explain(absent, folder))
+        names = ", ".join(entry.key for entry in absent)
         raise MissingInputError(
-            "no --data: nothing was downloaded; add --download to get the sets above from their sources,"
-            " or --data DIR for a folder that holds them"
+            f"no --data: {names}: add --download to get them from their sources (licences: docs/evaluation.md), or "
+            "--data DIR for a folder that holds them"
         )
     for entry in benchmarks:
         if definition(folder, entry.key).is_file() and defined(entry.key, folder).sha256 != entry.sha256:
