@@ -6,7 +6,7 @@ to all others; an entry with `of` begins with the fields of that one.
 
 import importlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -60,19 +60,6 @@ class Item:
     multiple: bool = False  # `answer` is a comma-separated list of values, all required
     tolerance: str | None = None  # absolute, stated by the item
     unit: str | None = None
-    facts: Row = field(default_factory=dict)  # further fields of the source (level, difficulty), never checked
-
-
-class Source(Declared):
-    """A JSONL file of a public git repository, or of a data set on the Hugging Face hub."""
-
-    repository: str
-    path: str
-    revision: str | None = None  # commit; None, on the hub: the newest, whose content's sha256 decides
-    hub: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.repository}{' (hub)' * self.hub}: {self.path}"
 
 
 class Benchmark(Declared):
@@ -85,14 +72,14 @@ class Benchmark(Declared):
     licence: str
     prompt: Template  # how a problem becomes a prompt (reading E3)
     decoding: Decoding
-    sources: Tuple[Source] = ()  # tried in order; none: generated or adopted
+    sources: Tuple[str] = ()  # addresses of a JSONL file, tried in order; none: generated or adopted
     fields: dict[str, str] | None = None  # name in a row of the source, by ours; None: the same
     boxed: bool = False  # whether the answer is the last box in that field
     cells: dict[str, dict[int, int]] | None = None  # problems to generate, by family and difficulty
     stands_for: str | None = None  # the paper's set that this one replaces in tables
-    # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. unique:
-    # only the copy whose id sorts first stays. keep: every row counts everywhere.
-    duplicates: Literal["paper", "unique", "keep"] = "paper"
+    # Copies of a problem (reading E2). paper: problems that occur twice leave the column and stay in the pool. keep:
+    # every row counts everywhere.
+    duplicates: Literal["paper", "keep"] = "paper"
     file: str | None = None  # a user's own problems, in place of sources
     files: Tuple[str] = ()  # other names under which a mirror may hold the file
     meant: str = ""  # needed to check an answer but not stated in the problem: "modulo 10"
@@ -109,12 +96,8 @@ class Benchmark(Declared):
 
     @property
     def origin(self) -> str:
-        """Source and commit, as messages show them."""
-        if self.file is not None:
-            return self.file
-        if self.cells is not None:
-            return f"evals.{self.prompt}: {self.cells}, seed {SEED}"
-        return "".join(f"{source} @ {str(source.revision)[:8]}" for source in self.sources[:1])
+        """Where the problems are from, as messages show it."""
+        return self.file or "".join(self.sources[:1]) or f"evals.{self.prompt}"
 
     @property
     def responses(self) -> int:
@@ -125,7 +108,7 @@ class Benchmark(Declared):
         """Generate the rows of `cells`, all from the held-out part."""
         module = importlib.import_module(f"evals.{self.prompt}")
         return [
-            {"problem": one.prompt, "answer": one.answer, "family": family, "k": k}
+            {"problem": one.prompt, "answer": one.answer}
             for family, sizes in (self.cells or {}).items()
             for k, n in sizes.items()
             for one in module.held_out(family, k, n, SEED)

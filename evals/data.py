@@ -1,7 +1,7 @@
 """Items of a benchmark: identity, content hash, reading and verification.
 
 A data folder holds `<key>.jsonl`, one object per line: item_id, problem, answer, and where they apply multiple,
-tolerance, unit; further fields (level, difficulty, ...) are kept as facts. `python -m evals.fetch` writes it.
+tolerance, unit. `python -m evals.fetch` writes it.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from evals.benchmark import OWN, PAPER, Benchmark, Decoding, Item, Row, benchmar
 from evals.scores import AVERAGES
 
 # Field names used by mirrors of other evaluation code, and ours for them.
-_OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance", "id": "upstream_id"}
+_OLD_NAMES = {"is_multiple_answer": "multiple", "tol": "tolerance"}
 _GRADED = ("problem", "answer", "multiple", "tolerance", "unit")  # the fields that affect responses and verdicts
 
 
@@ -61,7 +61,6 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
                 multiple=bool(row.get("multiple")),
                 tolerance=None if tolerance is None else str(tolerance),
                 unit=row.get("unit"),
-                facts={key: value for key, value in row.items() if key not in _GRADED},
             )
         )
     return found
@@ -72,7 +71,7 @@ def text(items: Iterable[Item]) -> str:
     lines = []
     for item in items:
         graded = {name: value for name in _GRADED if (value := getattr(item, name)) not in (None, False)}
-        lines.append(json.dumps({"item_id": item.item_id, **graded, **item.facts}, ensure_ascii=False) + "\n")
+        lines.append(json.dumps({"item_id": item.item_id, **graded}, ensure_ascii=False) + "\n")
     return "".join(lines)
 
 

@@ -1,42 +1,35 @@
 """Get the items of benchmarks: download, copy from a mirror, or generate; verify; write `<data>/<key>.jsonl`.
 
     python -m evals.fetch --benchmarks all --data data                       download
-    python -m evals.fetch --benchmarks math500 --data data --mirror FOLDER   offline, from a folder of files
-    python -m evals.fetch --benchmarks math500 --data data --from FILE       offline, one set from one file
-    python -m evals.fetch --benchmarks all --explain                         print what would be downloaded, then stop
+    python -m evals.fetch --benchmarks math500 --data data --mirror FOLDER   offline, from FOLDER/math500.jsonl
     python -m evals.fetch --describe FILE                                    n and sha256 for a new benchmark's file
 
 No source is trusted: nothing is written unless the content's sha256 and the row count are the registered ones.
 """
 
-import os
 import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 from core import errors
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_jsonl, write_json, write_text
 from evals import data
-from evals.benchmark import Benchmark, Item, Row, Source, definition
+from evals.benchmark import Benchmark, Item, Row, definition
 from evals.grading.boxes import last_box
 
 # At the end of every problem in the upstream files of AIME; removed, because the prompt is our choice (reading E3).
 INSTRUCTION = "\nPlease reason step by step, and put your final answer within \\boxed{}."
-MEGABYTES_PER_ITEM = 0.0014  # upstream files carry solutions; measured: 6.2 MB for all 4411 items
 
 
-def fetch(
-    benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None = None, file: Path | str | None = None
-) -> Path:
+def fetch(benchmark: Benchmark, folder: Path | str, *, mirror: Path | str | None = None) -> Path:
     """Write the verified items of a benchmark to `folder`; keep a file that is already there and correct.
 
-    mirror: a folder to take the file from instead of the network; file: the file itself. Raises MissingInputError when
-    the items cannot be obtained, CorruptInputError when they are not the registered ones; nothing is then written.
+    mirror: a folder to take the file from instead of the network. Raises MissingInputError when the items cannot be
+    obtained, CorruptInputError when they are not the registered ones; nothing is then written.
     """
     target = Path(folder) / f"{benchmark.key}.jsonl"
     if benchmark.file is not None:
@@ -50,8 +43,12 @@ def fetch(
     if benchmark.synthetic:
         items = data.items(benchmark.make(), benchmark.origin)
         data.verify(benchmark, items, benchmark.origin)
-    elif given := benchmark.file or file or (mirror and _in_mirror(benchmark, Path(mirror))):
-        items = _read(benchmark, Path(given))
+    elif benchmark.file is not None:
+        items = _read(benchmark, Path(benchmark.file))
+    elif mirror is not None:
+        if (found := data.path_in(mirror, benchmark)) is None:
+            raise MissingInputError(f"{mirror}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl")
+        items = _read(benchmark, found)
     else:
         items = _download(benchmark)
     write_text(target, data.text(items))
@@ -81,68 +78,43 @@ def _read(benchmark: Benchmark, path: Path, where: str = "") -> list[Item]:
     return items
 
 
-def _in_mirror(benchmark: Benchmark, folder: Path) -> Path:
-    """Return `<key>.jsonl`, another known name, or the path in the upstream repository, inside the mirror."""
-    upstream = folder / benchmark.sources[0].repository / benchmark.sources[0].path
-    if found := data.path_in(folder, benchmark) or (upstream if upstream.is_file() else None):
-        return found
-    raise MissingInputError(f"{folder}: no file for {benchmark.key}; looked for: {benchmark.key}.jsonl, {upstream}")
-
-
 def _download(benchmark: Benchmark) -> list[Item]:
     """Return the items from the first source that has the registered content."""
     failures: list[BenchError] = []
     for source in benchmark.sources:
         try:
             with tempfile.TemporaryDirectory(prefix="tepo-fetch-") as folder:
-                return _read(benchmark, download(source, Path(folder)), str(source))
+                return _read(benchmark, download(source, Path(folder)), source)
         except BenchError as error:
             failures.append(error)
     # The main source decides the kind of error: a failing alternative adds nothing to the cause.
     kind = CorruptInputError if isinstance(failures[0], CorruptInputError) else MissingInputError
     raise kind(
-        f"{benchmark.key}: not fetched: {'; '.join(map(str, failures))}. Get the file on another machine and run:"
-        f" python -m evals.fetch --benchmarks {benchmark.key} --data DIR --from FILE"
+        f"{benchmark.key}: not fetched: {'; '.join(map(str, failures))}. Get the file elsewhere, as "
+        f"FOLDER/{benchmark.key}.jsonl, and run: python -m evals.fetch --benchmarks {benchmark.key} --data DIR "
+        "--mirror FOLDER"
     )
 
 
-# Downloads of any content, also for `models.fetch` and `models.training_data`.
-#
-# huggingface_hub resolves the hub's address (`HF_ENDPOINT`, `HF_HUB_OFFLINE`). For files of public git repositories,
-# REPOSITORY_FILE is the only place that names a host; the environment variable `TEPO_REPOSITORY_FILE` replaces it.
-
-REPOSITORY_FILE = "https://raw.githubusercontent.com/{repository}/{revision}/{path}"
 TIMEOUT_SECONDS = 60  # without a byte, not of the whole download
 COMMIT = re.compile(r"[0-9a-f]{40}")
 Kind = Literal["model", "dataset"]
 
 
-def download(source: Source, folder: Path) -> Path:
-    """Download a file into `folder` and return its path. Raises MissingInputError with address and reason, ConfigError
-    when `TEPO_REPOSITORY_FILE` is not a template of an http(s) address.
-    """
-    if source.hub:
-        from_hub(source.repository, source.revision or "main", folder, [source.path], kind="dataset")
-        return folder / source.path
+def download(address: str, folder: Path) -> Path:
+    """Download a file into `folder` and return its path. Raises MissingInputError with address and reason."""
     import httpx
 
-    template = os.environ.get("TEPO_REPOSITORY_FILE", REPOSITORY_FILE)
-    parts = {"repository": source.repository, "revision": str(source.revision), "path": source.path}
+    target = folder / "file.jsonl"
     try:
-        url = template.format(**{name: quote(part) for name, part in parts.items()})
-        target = folder / "file.jsonl"
         with (
-            httpx.stream("GET", url, timeout=TIMEOUT_SECONDS, follow_redirects=True) as answer,
+            httpx.stream("GET", address, timeout=TIMEOUT_SECONDS, follow_redirects=True) as answer,
             open(target, "wb") as stream,
         ):
             for part in answer.raise_for_status().iter_bytes():
                 stream.write(part)
-    except (KeyError, IndexError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise ConfigError(
-            f"TEPO_REPOSITORY_FILE: {template!r}; set an http(s) address with {{repository}}, {{revision}}, {{path}}"
-        ) from error
-    except httpx.HTTPError as error:
-        raise MissingInputError(f"{url}: cannot be downloaded ({str(error).partition(chr(10))[0]})") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise MissingInputError(f"{address}: cannot be downloaded ({str(error).partition(chr(10))[0]})") from error
     return target
 
 
@@ -184,41 +156,22 @@ def from_hub(
     return commit
 
 
-def explain(benchmarks: Sequence[Benchmark], folder: Path | str) -> str:
-    """Describe what a download would fetch: one line per set, and where it would be stored."""
-    lines = [f"{'set':<14} {'items':>5} {'responses':>9}  licence; source"]
-    lines += [f"{b.key:<14} {b.n:>5} {b.responses:>9}  {b.licence}; {b.origin}" for b in benchmarks]
-    items = sum(b.n for b in benchmarks if not b.local)
-    lines.append(f"To {folder}: {items} items downloaded, about {items * MEGABYTES_PER_ITEM:.0f} MB.")
-    return "\n".join(lines)
-
-
 def main() -> int:
     parser = Parser()
     parser.add_argument("--data", metavar="DIR", help="where <key>.jsonl is written")
     parser.add_argument("--benchmarks", nargs="+", metavar="KEY", help="keys, or: all (the paper's seven)")
-    source = parser.add_mutually_exclusive_group()
-    source.add_argument("--mirror", metavar="DIR", help="take the files from this folder, use no network")
-    source.add_argument("--from", dest="file", metavar="FILE", help="take one benchmark from this JSONL file")
-    source.add_argument("--describe", metavar="FILE", help="print n and sha256 of {problem, answer} rows, and stop")
-    source.add_argument("--explain", action="store_true", help="print what would be downloaded, and stop")
+    parser.add_argument("--mirror", metavar="DIR", help="take the files from this folder, use no network")
+    parser.add_argument("--describe", metavar="FILE", help="print n and sha256 of {problem, answer} rows, and stop")
     args = parser.parse_args()
     if args.describe:
         items = data.items(read_jsonl(args.describe, "the file to describe"), args.describe)
         print(f"n={len(items)}\nsha256={data.content_sha256(items)}")
         return 0
     benchmarks = data.select(args.benchmarks or ())
-    if args.explain:
-        print(explain(benchmarks, args.data or "--data DIR"))
-        return 0
     if args.data is None:
         raise ConfigError("fetch: --data: missing; set it to the folder where the files are written")
-    if args.file and len(benchmarks) > 1:
-        raise ConfigError(
-            f"fetch: --from: one file is one benchmark, got {len(benchmarks)}; for several: --mirror FOLDER"
-        )
     for benchmark in benchmarks:
-        path = fetch(benchmark, args.data, mirror=args.mirror, file=args.file)
+        path = fetch(benchmark, args.data, mirror=args.mirror)
         print(f"{benchmark.key}: {benchmark.n} items in {path}, sha256 as registered")
     return 0
 

@@ -80,15 +80,8 @@ class Curve:
 
 
 def read_curve(path: Path | str) -> Curve:
-    """Read the curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
+    """Read the curve at `path`; rollouts must run 1, 2, 3, ... without a gap."""
     rows = read_csv(path, "the learning curve", ("rollout",))
-    if "updates" not in rows[0]:  # a curve in a kept tree has it, and a row per rollout
-        for column in INDEX:
-            if column not in rows[0]:
-                raise unknown(str(path), "column wanted", column, rows[0])
-        for number, row in enumerate(rows):
-            if row["update"] != str(number):
-                raise CorruptInputError(f"{path}: line {number + 2}: update is {row['update']!r}, expected {number}")
     rollouts = []
     for number, (rollout, group) in enumerate(groupby(rows, key=lambda row: row["rollout"]), 1):
         if rollout != str(number):
@@ -113,19 +106,15 @@ MEASURES: Mapping[str, str] = {
     "final": "reward",  # running mean at the last planned rollout
     "grad_norm": "norm before clipping",
     "clip_tokens": "fraction of tokens",  # that the surrogate clips
-    "clip_sequences": "fraction of sequences",
-    "ratio_spread": "sd of the log weight",
     "movement": "nats per token, a rollout",  # KL to the policy before a rollout, of the policy after it
     "movement_first": "nats per token",  # of the first rollout, which all methods begin from the same weights
     "entropy_end": "nats per token",  # mean over the updates of the last rollout trained
-    "seconds_per_step": "seconds",  # wall: depends on the machine and its other load
-    "cpu_seconds_per_step": "seconds",  # of the run, its start included
 }
 
 
 def top(measure: str) -> float:
     """Return the largest possible value; the smallest is 0."""
-    return 1.0 if measure in ("area", "final", "clip_tokens", "clip_sequences") else math.inf
+    return 1.0 if measure in ("area", "final", "clip_tokens") else math.inf
 
 
 @dataclass(frozen=True)
@@ -150,9 +139,7 @@ def running_mean(reward: Sequence[float]) -> list[float]:
     return [math.fsum(reward[n - WINDOW : n]) / WINDOW for n in range(WINDOW, len(reward) + 1)]
 
 
-def _figures(
-    reward: Sequence[float], curve: Curve, target: float | str, cpu_seconds: float | None
-) -> dict[str, float | str]:
+def _figures(reward: Sequence[float], curve: Curve, target: float | str) -> dict[str, float | str]:
     """Return every measure of a finished run, or why it has none. reward: over the planned rollouts; curve: up to the
     last one trained; target: the last running mean of GRPO/DAPO's run, or why there is none."""
 
@@ -160,8 +147,8 @@ def _figures(
         """Return the first rollout (1-based) whose running mean is at least `share`."""
         return next((n for n, mean in enumerate(means, WINDOW) if mean >= share - ROUNDING), "never reached")
 
-    def mean(*columns: str, aggregate: str = "mean") -> float | str:
-        values = curve.known(*columns, aggregate=aggregate)
+    def mean(column: str) -> float | str:
+        values = [value for value in curve.series([column]) if value is not None]
         return AGGREGATES["mean"](values) if values else UNDEFINED
 
     def movement(rollouts: slice) -> float | str:
@@ -180,13 +167,9 @@ def _figures(
         "final": means[-1] if means else FEW,
         "grad_norm": mean("grad_norm"),
         "clip_tokens": mean("clip_fraction_tokens"),
-        "clip_sequences": mean("clip_fraction_sequences"),
-        "ratio_spread": mean("ratio_spread"),
         "movement": movement(slice(None)),
         "movement_first": movement(slice(1)),
         "entropy_end": UNDEFINED if entropy is None else entropy,
-        "seconds_per_step": mean(*SECONDS, aggregate="sum"),
-        "cpu_seconds_per_step": "not recorded" if cpu_seconds is None else cpu_seconds / len(curve.rollouts),
     }
 
 
@@ -197,7 +180,7 @@ def measure_run(tree: Tree, run: Run) -> RunMeasures:
         nothing = dict.fromkeys(MEASURES)
         return RunMeasures(run, title, None, None, None, nothing, dict.fromkeys(MEASURES, "not finished"))
     reward, curve = _rewards(tree, run)
-    figures = _figures(reward, curve, _target(tree, run), record.get("cpu_seconds"))
+    figures = _figures(reward, curve, _target(tree, run))
     values = {key: None if isinstance(value, str) else value for key, value in figures.items()}
     why = {key: value for key, value in figures.items() if isinstance(value, str)}
     return RunMeasures(run, title, len(reward), len(curve.rollouts), record.get("collapsed_at"), values, why)

@@ -4,8 +4,8 @@
 
 Writes `OUT/{data, samples, grades, scores.csv, matrix.json}` laid out like `results/<scale>`, and prints scores with
 intervals; `python -m report.page --results OUT --data OUT/data` makes a page of scores and responses.
-Another model or benchmark adds to OUT. Without --data it prints what would have to be downloaded; --download
-downloads it. After an interruption, run it again: finished parts are kept.
+Another model or benchmark adds to OUT. Nothing is downloaded without --download. After an interruption, run it again:
+finished parts are kept.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from core.files import read_json, write_json
 from core.layout import BASE, Checkpoint, Results, Run
 from evals import data, generate, grade, score, store
 from evals.benchmark import Benchmark, defined, definition
-from evals.fetch import explain, fetch
+from evals.fetch import fetch
 from evals.generation.engine import Engine
 from evals.scores import read_rows, write_scores
 
@@ -47,10 +47,10 @@ def collect(benchmarks: Sequence[Benchmark], folder: Path, mirror: Path | str | 
         raise MissingInputError(f"--data: {mirror}: no folder there")
     absent = [b for b in benchmarks if not b.local and data.path_in(folder, b) is None]
     if absent and mirror is None and not download:
-        print(explain(absent, folder))
+        names = ", ".join(entry.key for entry in absent)
         raise MissingInputError(
-            "no --data: nothing was downloaded; add --download to get the sets above from their sources,"
-            " or --data DIR for a folder that holds them"
+            f"no --data: {names}: add --download to get them from their sources (licences: docs/evaluation.md), or "
+            "--data DIR for a folder that holds them"
         )
     for entry in benchmarks:
         if definition(folder, entry.key).is_file() and defined(entry.key, folder).sha256 != entry.sha256:
@@ -149,14 +149,13 @@ def table(path: Path) -> str:
     return "\n".join(f"{a:<{width}} {b:<26} {c:>5} {d:>9} {e:>7}  {f}" for a, b, c, d, e, f in lines)
 
 
-def next_steps(scores: Path, out: Path) -> str:
-    """Return the path of the scores, and the commands that show more of the tree `out`."""
+def show(scores: Path, out: Path) -> None:
+    """Print the scores of the tree `out`, and the commands that show more of it."""
     quoted = quote(str(out))
-    return (
-        f"scores: {scores}\n"
-        f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}\n"
-        f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}"
-    )
+    print(table(scores))
+    print(f"scores: {scores}")
+    print(f"pass@k, maj@k, lengths, truncation: python -m report.show details --results {quoted}")
+    print(f"a page of the responses: python -m report.page --results {quoted} --data {quote(str(out / 'data'))}")
 
 
 def main() -> int:
@@ -170,9 +169,7 @@ def main() -> int:
     benchmarks, options, model = data.select(args.benchmarks), generate.request_options(args), generate.engine_of(args)
     _ = model.identity  # raises for a model that is missing or damaged, before any download
     collect(benchmarks, args.out / "data", args.data, args.download)
-    path = evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options)
-    print(table(path))
-    print(next_steps(path, args.out))
+    show(evaluate(model, benchmarks, args.out, thoughts=args.thoughts, **options), args.out)
     return 0
 
 

@@ -70,11 +70,6 @@ def read_rows(path: Path | str) -> list[dict[str, Any]]:
         needed += ["score"] if row["how"] != NOT_RUN and row["benchmark"] != MACRO else []
         if empty := [name for name in needed if row[name] is None]:
             raise CorruptInputError(f"{path}: row {number}: {empty[0]} is empty")
-        value, low, high = row["score"], row["low"], row["high"]
-        if (low is None) != (high is None) or (low is not None and (value is None or not low <= value <= high)):
-            raise CorruptInputError(f"{path}: row {number}: score {value} is not inside its interval, {low} to {high}")
-        if value is not None and not row["responses"]:
-            raise CorruptInputError(f"{path}: row {number}: score {value} of {row['responses']} responses")
         present = benchmarks["{model}/{method}/seed{seed}/step{step}".format_map(row)]
         if row["benchmark"] in present:
             raise CorruptInputError(f"{path}: row {number}: this checkpoint has two rows for {row['benchmark']}")
@@ -95,8 +90,7 @@ def _value(at: str, name: str, cell: str) -> Any:
         value = int(cell) if name in INTEGERS else float(cell)
     except ValueError:
         raise CorruptInputError(f"{at}: {cell!r} is not a number") from None
-    if not 0 <= value < math.inf:
+    share = name not in (*INTEGERS, "response_tokens")
+    if not 0 <= value < math.inf or (share and value > 1):
         raise CorruptInputError(f"{at}: {cell} is out of range")
-    if name not in INTEGERS and name != "response_tokens" and value > 1:
-        raise CorruptInputError(f"{at}: {cell} is not a fraction of 1")
     return value

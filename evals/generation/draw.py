@@ -68,10 +68,11 @@ def make_plan(
     built = [prompt_of(item.problem, PROMPT_LIMIT) for item in items]
     # A prompt that was cut, or whose length only the server can count, gets the whole limit.
     longest = max(PROMPT_LIMIT if prompt.cut or prompt.tokens is None else prompt.tokens for prompt in built)
-    limit, drawn = room(decoding(benchmark, changes or {}), longest, engine.positions)
-    for place, prompt in enumerate(built):
-        if (prompt.tokens or 0) > limit:
-            built[place] = prompt_of(items[place].problem, limit)
+    drawn, positions = decoding(benchmark, changes or {}), engine.positions
+    if positions is not None and longest + drawn.max_tokens > positions:
+        if longest >= positions:
+            raise ConfigError(f"{benchmark.key}: a prompt of {longest} tokens, the model has {positions} positions")
+        drawn = dataclasses.replace(drawn, max_tokens=positions - longest)
     return Plan(benchmark, tuple(items), tuple(built), drawn, engine.settings.seed, engine.chat)
 
 
@@ -81,22 +82,6 @@ def decoding(benchmark: Benchmark, changes: Mapping[str, Any]) -> Decoding:
         return dataclasses.replace(benchmark.decoding, **changes)
     except ConfigError as error:
         raise ConfigError(f"{benchmark.key}: {error}; set --samples 1, or --temperature above 0") from error
-
-
-def room(decoding: Decoding, longest: int, positions: int | None) -> tuple[int, Decoding]:
-    """Return prompt limit and decoding for a model with `positions` positions (None: as many as needed).
-
-    longest: tokens of the longest prompt. Where the model cannot hold it and the response, it stays whole if at least
-    half of the positions remain for the response; else prompt and response get half each. Raises ConfigError when no
-    token is left for one of them.
-    """
-    if positions is None or longest + decoding.max_tokens <= positions:
-        return longest, decoding
-    most = max(positions - longest, positions // 2)
-    if most < 1 or positions - most < 1:
-        raise ConfigError(f"model: {positions} positions leave no room for a prompt and a response")
-    tokens = min(decoding.max_tokens, most)
-    return min(longest, positions - tokens), dataclasses.replace(decoding, max_tokens=tokens)
 
 
 def draw(engine: Engine, plan: Plan, folder: Path, label: str = "generate") -> list[Row]:

@@ -282,75 +282,17 @@ def _mean_over(by_seed: Mapping[int, float], clusters: Clusters) -> tuple[interv
     return mean, n, ONE_SEED if n < 2 else EQUAL_SEEDS if mean.se < ROUNDING else ""
 
 
-# Several methods, or one method at several values.
+# One method at several values.
 
 CHOICES = 4_000  # resamples of a choice: the Monte Carlo error of a share is then at most 0.008
-DRAWS = 20_000  # the Monte Carlo error of a probability is then at most 0.0035
-
-Scores = Mapping[str, Mapping[int, float]]  # by method and seed
-
-
-def chances_of_being_best(by_name: Scores, clusters: Clusters = None) -> tuple[dict[str, float], str]:
-    """Return each method's probability that its mean over clean models is the highest, and how that was computed.
-
-    The means' joint distribution is that of the paired t test: observed means plus a Student-t multiple (S - 1 degrees
-    of freedom, one for all methods) of a random combination of the deviations of S clean models (`by_clean_model`), so
-    that effects common to the seeds cancel. For two methods the probability is 1 - p/2, p that of `compare_seeds`.
-    Resampling the seeds themselves would be overconfident with few: two have three resamples. Tied methods share.
-
-    Only seeds that all methods have count. Zero or one methods, or fewer than two common seeds: no probabilities.
-    """
-    drawn_DM = _means_drawn(by_name, clusters)
-    if drawn_DM is None:
-        return {}, "fewer than two methods, or than two seeds in common"
-    best_DM = drawn_DM >= drawn_DM.max(1, keepdims=True) - ROUNDING
-    share_M = (best_DM / best_DM.sum(1, keepdims=True)).mean(0)
-    seeds = units(set.intersection(*map(set, by_name.values())), clusters)
-    how = f"highest of {len(by_name)} means over {seeds} in common, in {DRAWS:,} draws of their paired t distribution"
-    return dict(zip(by_name, map(float, share_M), strict=True)), how
-
-
-def ranks(by_name: Scores, clusters: Clusters = None) -> dict[str, tuple[float, float]]:
-    """Return the 95 % interval of each method's rank (1: the highest mean) in the draws of `chances_of_being_best`.
-    Tied methods get the better rank. Empty where there are no probabilities.
-    """
-    drawn_DM = _means_drawn(by_name, clusters)
-    if drawn_DM is None:
-        return {}
-    place_DM = 1 + (drawn_DM[:, None, :] > drawn_DM[:, :, None] + ROUNDING).sum(2)
-    tail = (1 - intervals.CONFIDENCE) / 2
-    low_M, high_M = np.quantile(place_DM, (tail, 1 - tail), axis=0)
-    return {name: (float(low), float(high)) for name, low, high in zip(by_name, low_M, high_M, strict=True)}
-
-
-def _common(by_name: Iterable[Mapping[int, float]], clusters: Clusters) -> intervals.Array:
-    """Return (methods, clean models): the values of each method for the seeds that all have."""
-    sides = list(by_name)
-    seeds = set.intersection(*map(set, sides)) if sides else set()
-    return np.array([list(by_clean_model({s: side[s] for s in seeds}, clusters).values()) for side in sides], float)
-
-
-def _means_drawn(by_name: Scores, clusters: Clusters) -> intervals.Array | None:
-    """Return (D, M): the methods' means, drawn from their joint paired t distribution. D: draws, M: methods, S: units.
-
-    None for fewer than two methods or units.
-    """
-    value_MS = _common(by_name.values(), clusters)
-    if min(value_MS.shape) < 2 or value_MS.ndim < 2:
-        return None
-    mean_M, n = value_MS.mean(1), value_MS.shape[1]
-    generator = np.random.default_rng(0)  # fixed: equal scores give equal probabilities
-    normal_DS = generator.standard_normal((DRAWS, n))
-    scale_D = np.sqrt((n - 1) / generator.chisquare(n - 1, DRAWS))
-    # cov of deviation @ normal is the sum of squares: over S (S - 1) it is the squared standard error of the mean
-    moved_DM = normal_DS @ (value_MS - mean_M[:, None]).T / math.sqrt(n * (n - 1))
-    return np.asarray(mean_M + scale_D[:, None] * moved_DM)
 
 
 def chosen_again(by_value: Sequence[Mapping[int, float]], clusters: Clusters = None) -> intervals.Array:
     """Return (D,) which value has the highest mean in bootstrap resamples of the units that all have; of equal ones
     the first. Values on the same seeds get the same resamples, so that methods may be compared draw by draw."""
-    value_VS = _common(by_value, clusters)
+    seeds = set.intersection(*map(set, by_value))
+    means = [list(by_clean_model({seed: of[seed] for seed in seeds}, clusters).values()) for of in by_value]
+    value_VS = np.array(means, float)
     n = value_VS.shape[1]
     drawn_DS = np.random.default_rng(0).integers(0, n, (CHOICES, n))
     return np.asarray(value_VS[:, drawn_DS].mean(2).argmax(0))

@@ -73,13 +73,6 @@ class Samples:
     right: NDArray[np.bool_]  # (rows, k)
     problems: tuple[str, ...]  # one label per row, equal for copies of one problem
 
-    def _at(self, rows: Sequence[int]) -> Self:
-        """Return these rows."""
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, value in values.items():
-            values[name] = value[rows] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows)
-        return replace(self, **values)
-
     @property
     def k(self) -> int:
         """Samples per row."""
@@ -112,17 +105,14 @@ class Samples:
     def column(self, policy: str) -> Self:
         """Return the rows of the benchmark's own column under a policy for copies (`Benchmark.duplicates`)."""
         if policy != "paper":
-            return self.pool(policy)
+            return self
         rows = np.flatnonzero(self.rows_per_problem[self.problem_of_row] == 1).tolist()
         if not rows:
             raise CorruptInputError("samples: every problem occurs more than once, nothing is left for the column")
-        return self._at(rows)
-
-    def pool(self, policy: str) -> Self:
-        """Return the rows of the pooled average under a policy for copies."""
-        if policy != "unique":
-            return self
-        return self._at(np.unique(self.problem_of_row, return_index=True)[1].tolist())
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name, value in values.items():
+            values[name] = value[rows] if isinstance(value, np.ndarray) else tuple(value[row] for row in rows)
+        return replace(self, **values)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -169,7 +159,7 @@ def read_graded(results: Results, checkpoint: Checkpoint, benchmarks: Sequence[s
     if run.method != BASE and model.parts[-len(end) :] != end:
         raise CorruptInputError(f"{path}: model: drawn from {model}, expected a folder that ends in {'/'.join(end)}")
     policy = policies(results, benchmarks)
-    return {key: Cell(each.column(policy[key]), each.pool(policy[key])) for key, each in graded.items()}
+    return {key: Cell(each.column(policy[key]), each) for key, each in graded.items()}
 
 
 def _graded(results: Results, checkpoint: Checkpoint, key: str) -> Graded:

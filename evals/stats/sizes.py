@@ -1,4 +1,4 @@
-"""Two scores over problems: their difference, its detectable size, and the problems or samples needed to decide it.
+"""Two scores over problems: their difference, its detectable size, and the problems needed to decide it.
 
 A checkpoint solves problem i with chance p_i. The difference of two scores over n problems has the variance of
 p_i - q_i between problems, which only more problems reduce, and on each side the mean of p_i(1 - p_i) over k samples.
@@ -31,26 +31,19 @@ class Score(NamedTuple):
         From answers, unbiased: s^2/k = mean y(1 - y)/(k - 1). Else for difficulties that are Beta-distributed with
         a + b = `spread`; a small one is all-or-nothing.
         """
-        if self.is_measured:
-            y, k = self.rows["share"], self.rows["samples"]  # type: ignore[index]
+        if self.rows is not None and len(self.rows) > 1 and self.rows["samples"].min() > 1:
+            y, k = self.rows["share"], self.rows["samples"]
             sampled = float((y * (1 - y) / (k - 1)).mean())
             return max(0.0, float(y.var()) - sampled), sampled
         whole = self.value * (1 - self.value) / (1 + spread)
         return whole, whole * spread / self.samples
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether the answers determine both parts: at least two problems with two samples each."""
-        return self.rows is not None and len(self.rows) > 1 and self.rows["samples"].min() > 1
-
 
 class Case(NamedTuple):
-    """A comparison under one variance; fields that need a t test are None without one."""
+    """A comparison under one variance."""
 
     comparison: Comparison
-    floor: float | None  # squared SE that remains with any number of samples; None: unknown
-    problems: int | None  # that find the observed difference in 80 % of repetitions; of two sets, in the smaller
-    samples: float | None  # factor on those of a problem that finds it on the same problems; infinity: none does
+    problems: int | None  # that find the observed difference in 80 % of repetitions; None without a t test
 
 
 def of_answers(rows: pd.DataFrame) -> Score:
@@ -70,8 +63,8 @@ def compare_scores(
     if a.rows is None or b.rows is None:
         n, gap = min(a.problems, b.problems), a.value - b.value
         errors = score_errors(a, b, spread, correlation)
-        found = [compare.of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores") for total, _ in errors]
-        return (a, b), tuple(_case(c, floor) for c, (_, floor) in zip(found, errors, strict=True))
+        found = [compare.of_problems(gap, math.sqrt(total), n - 1.0, n, "printed scores") for total in errors]
+        return (a, b), tuple(map(_case, found))
     rows_a, rows_b = a.rows.sort_index().align(b.rows, join="inner", axis=0)
     if rows_a.empty:
         raise CorruptInputError(f"no problem in common: the first are {a.rows.index[0]!r} and {b.rows.index[0]!r}")
@@ -79,30 +72,20 @@ def compare_scores(
     if (other := copies != rows_b["copies"]).any():
         raise CorruptInputError(f"{other.idxmax()!r} has copies on one side only")
     comparison = compare.of_gaps((rows_a["share"] - rows_b["share"]) * copies, copies)
-    x, y = of_answers(rows_a), of_answers(rows_b)
-    sampled = sum(score.parts(0)[1] / comparison.n for score in (x, y))
-    floor = max(0.0, (comparison.se or 0.0) ** 2 - sampled) if x.is_measured and y.is_measured else None
-    return (x, y), (_case(comparison, floor),)
+    return (of_answers(rows_a), of_answers(rows_b)), (_case(comparison),)
 
 
 def together(weights: Mapping[str, float], found: Mapping[str, Sequence[Case]]) -> tuple[Case, ...]:
     """Return the cases of several benchmarks, weighted."""
     cases = []
     for which in range(max(map(len, found.values()))):
-        parts = {key: each[which % len(each)] for key, each in found.items()}
-        comparison = compare.combined(weights, {key: case.comparison for key, case in parts.items()}, "all responses")
-        # Where no two problems differ, the bound replaces both parts of the variance.
-        floors = [floor if c.se or c.low is None else compare.spread_of(c) ** 2 for c, floor, *_ in parts.values()]
-        known = [weights[key] ** 2 * floor for key, floor in zip(parts, floors, strict=True) if floor is not None]
-        cases.append(_case(comparison, sum(known) if len(known) == len(parts) else None))
+        parts = {key: each[which % len(each)].comparison for key, each in found.items()}
+        cases.append(_case(compare.combined(weights, parts, "all responses")))
     return tuple(cases)
 
 
-def _case(c: Comparison, floor: float | None) -> Case:
-    if c.se is None or c.df is None or c.difference is None:
-        return Case(c, floor, None, None)
-    samples = samples_needed(c.se**2, floor, c.difference, c.df) if c.difference else None
-    return Case(c, floor, units_needed(c.se * math.sqrt(c.n), c.difference), samples)
+def _case(c: Comparison) -> Case:
+    return Case(c, None if c.se is None else units_needed(c.se * math.sqrt(c.n), c.difference or 0.0))
 
 
 def units_needed(sd: float, effect: float) -> int | None:
@@ -121,17 +104,8 @@ def units_needed(sd: float, effect: float) -> int | None:
     return n
 
 
-def samples_needed(total: float, floor: float | None, effect: float, df: float) -> float | None:
-    """Return the factor on the samples of each problem that makes `effect` detectable on the same problems; infinity:
-    no number does; None: unknown. total, floor: squared SE now, and with any number of samples."""
-    if floor is None:
-        return None
-    left = (effect / compare.detectable(1.0, df)) ** 2 - floor
-    return max(0.0, total - floor) / left if left > 0 else math.inf
-
-
-def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[tuple[float, float]]:
-    """Return least, assumed and greatest possible squared SE of a - b, each with the part that samples cannot reduce.
+def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[float]:
+    """Return least, assumed and greatest possible squared SE of a - b.
 
     Equal numbers of problems are taken as the same problems; `correlation` is then that of p_i and q_i, and else 0.
     The bounds hold for all p_i, q_i in [0, 1] with means p, q. On the same problems
@@ -154,7 +128,7 @@ def score_errors(a: Score, b: Score, spread: float, correlation: float) -> list[
         most = p * (1 - p) / n + q * (1 - q) / m
     # Not every correlation is possible: the sum is clipped to the bound that it exceeds.
     total = min(max(floor + sampled_a / n + sampled_b / m, least), most)
-    return [(least, 0.0), (total, min(floor, total)), (most, most)]
+    return [least, total, most]
 
 
 def contrast(

@@ -68,13 +68,9 @@ BY_HAND: dict[str, tuple[str, float]] = {
     "final": ("grpo", 2.5 / 3),
     "grad_norm": ("grpo", 2.0 + 2.5),
     "clip_tokens": ("grpo", 0.005),
-    "clip_sequences": ("grpo", 0.5),
-    "ratio_spread": ("grpo", 0.2),
     "movement": ("grpo", (0.09 + 0.16) / 2),  # the median of six rollouts: 0.01, 0.04, .. 0.36
     "movement_first": ("grpo", 0.01),
     "entropy_end": ("grpo", 0.15),
-    "seconds_per_step": ("grpo", 1.5),
-    "cpu_seconds_per_step": ("grpo", 2.0),
 }
 
 

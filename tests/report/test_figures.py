@@ -133,6 +133,28 @@ def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lack
         filled("2", tree)
 
 
+def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_a_gap(tmp_path: Path) -> None:
+    tree = quick(tmp_path / "quick", "grpo")
+    path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
+    whole = path.read_text().splitlines(keepends=True)
+    column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
+    for lines, words in (
+        (
+            [*whole[:4], ",".join([*line[:column], "oops", *line[column + 1 :]]), *whole[5:]],
+            "line 5: grad_norm is 'oops'",
+        ),
+        (whole[:-8], "has rewards of 3 rollouts, its run.json has 4"),
+    ):
+        path.write_text("".join(lines))
+        with pytest.raises(BenchError, match=re.escape(words)) as error:
+            learning_curves.measure_run(tree, Run("tiny_qwen2", "grpo", 1))
+        assert str(error.value).startswith(str(path))
+    path.write_text("".join(whole))
+    rewrite(path, lambda row: row | {"ratio_spread": ""})
+    (spread,) = (one for one in filled("entropy", tree)[0] if one.panel == "spread")
+    assert {(row["value"], row["seeds"]) for row in spread.rows} == {(None, 0)}
+
+
 def test_a_collapsed_seed_ends_its_lines_mean_and_is_noted(collapsed: Tree) -> None:
     found, notes = filled("3", collapsed)
     line = next(line for line in found if line.name == "tepo")

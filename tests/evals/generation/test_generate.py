@@ -185,24 +185,16 @@ def test_figures_of_samples(tiny: Path, tmp_path: Path) -> None:
 # Plans and prompts
 
 
-POSITIONS = (  # of the model, most tokens asked for, tokens of a response, prompts cut
-    (None, 64, 64, 0), (73, 64, 64, 0), (72, 64, 63, 0), (16, 64, 8, 20), (12, 4, 4, 20),
-)  # fmt: skip
-
-
-def test_a_short_model_reserves_its_longest_prompt_and_no_more(tiny: Path, quick_data: Path) -> None:
-    """Not the limit of 2,048 tokens, and at most half of its positions where the response could use the others."""
+def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need(tiny: Path, quick_data: Path) -> None:
     items = data.load(few(SAMPLED), quick_data)
     asked = engine("hf", Settings(str(tiny), seed=1))
-    for positions, most, response, cut in POSITIONS:
+    for positions, response in ((None, 64), (73, 64), (72, 63), (10, 1)):  # the longest prompt has 9 tokens
         vars(asked)["positions"] = positions
-        found = draw.make_plan(asked, few(SAMPLED), items, changes={"max_tokens": most})
+        found = draw.make_plan(asked, few(SAMPLED), items)
         assert found.decoding.max_tokens == response, positions
-        assert max(prompt.tokens or 0 for prompt in found.prompts) == (8 if cut else 9), positions
-        assert sum(prompt.cut > 0 for prompt in found.prompts) == cut, positions
-    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1], changes={"max_tokens": 4}).task_hash
-    vars(asked)["positions"] = 1
-    with pytest.raises(ConfigError, match="no room"):
+    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1]).task_hash
+    vars(asked)["positions"] = 9
+    with pytest.raises(ConfigError, match="syn_mix3: a prompt of 9 tokens, the model has 9 positions"):
         draw.make_plan(asked, few(SAMPLED), items)
 
 
@@ -322,7 +314,7 @@ MISTAKES = (  # model, benchmark, options, error
     ("EMPTY", GREEDY, "", "no weights there"),
     ("served", GREEDY, "--backend openai --endpoint http://127.0.0.1:9/v1 --chat", "set --prompt system, user or none"),
     ("Qwen/Qwen2.5-0.5B", "all", "", "python -m models.fetch --hub Qwen/Qwen2.5-0.5B"),
-    ("TINY", "all", "", "no --data: nothing was downloaded; add --download"),
+    ("TINY", "aime24,amc", "", "no --data: aime24, amc: add --download to get them"),
     ("TINY", GREEDY, "--data no/such/folder", "--data: no/such/folder: no folder"),
     ("TINY", GREEDY, "--backend vlm", "allowed: hf, openai, vllm; nearest: vllm"),
     ("TINY", GREEDY, "--engine x", "expected NAME=VALUE"),
@@ -330,16 +322,10 @@ MISTAKES = (  # model, benchmark, options, error
 )
 
 
-def test_a_users_mistake_is_named_and_nothing_written(
-    tiny: Path, tmp_path: Path, call: Call, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_users_mistake_is_named_and_nothing_written(tiny: Path, tmp_path: Path, call: Call) -> None:
     write_text(tmp_path / "empty/config.json", "")
     for model, key, options, message in MISTAKES:
         with pytest.raises(BenchError, match=message) as caught:
             call(model.replace("TINY", str(tiny)).replace("EMPTY", str(tmp_path / "empty")), key, options)
         assert "\n" not in str(caught.value)
         assert not (tmp_path / OUT).exists(), options
-    printed = capsys.readouterr().out.splitlines()  # what would be downloaded
-    for found in map(benchmark.benchmark, benchmark.PAPER):
-        (line,) = (line for line in printed if line.startswith(f"{found.key} "))
-        assert line.endswith(f"  {found.licence}; {found.origin}")
