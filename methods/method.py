@@ -113,13 +113,10 @@ class Method:
         # the mask applies to the surrogate only: each penalty has a separate mask
         if parts.mask is not None:
             objective = objective * parts.mask(t).to(objective.dtype)
-        weight = parts.correction
-        if weight is not None and weight.settings["on"] == "surrogate":
-            objective = objective * weight(t)
+        if parts.correction is not None:
+            objective = objective * parts.correction(t)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
-        if weight is not None and weight.settings["on"] == "objective":
-            objective = objective * weight(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
         # checked here, because an optimiser step on a NaN or infinite loss silently destroys the weights
         if not math.isfinite(value := float(loss.detach())):

@@ -134,35 +134,7 @@ CORRECTION = (
            choices=("none", *corrections.KINDS)),
     CAP,
     FLOOR,
-    Option("correction-on", "surrogate", why="TRL's, and verl's for a KL loss of its own",
-           original="objective, verl, where a penalty is part of the policy loss", choices=("surrogate", "objective")),
 )  # fmt: skip
-# A second correction with weight 1 or 0: verl's rollout_is with a rollout_rs, OpenRLHF's seq-mask-tis.
-REJECTION = (
-    Option("rejection", "none", why="the paper has none", original="none, TRL and verl",
-           choices=("none", *corrections.REJECTIONS)),
-    CAP.with_(name="rejection-cap"),
-    FLOOR.with_(name="rejection-floor"),
-)  # fmt: skip
-
-
-def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
-    """Return option -> default bound for the kinds of correction and rejection in these settings."""
-    bounds: dict[str, Value] = {}
-    for name in ("correction", "rejection"):
-        if (found := corrections.KINDS.get(str(settings.get(name)))) is not None:
-            bounds |= {f"{name}-cap": found[2], f"{name}-floor": found[3]}
-    return bounds
-
-
-def correction_part(values: Mapping[str, Any]) -> Part | None:
-    """Return the part for the values of `CORRECTION` and `REJECTION`."""
-
-    def of(option: str, **more: Any) -> Part | None:
-        ends = {end: values[f"{option}-{end}"] for end in ("cap", "floor")}
-        return corrections.correction(kind=values[option], option=option, **ends, **more)
-
-    return of("correction", on=values["correction-on"], rejection=of("rejection"))
 
 
 def clipped_loss(
@@ -211,30 +183,30 @@ class CatalogEntry:
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """Return the method with these options set and all others at their defaults."""
-        options = (*self.options, *CORRECTION, *REJECTION)
+        options = (*self.options, *CORRECTION)
         if unfit := [name for name in settings if name not in {o.name for o in options}]:
             raise unknown("method", self.key, unfit[0], [o.name for o in options])
-        bounds = kind_bounds(settings)
-        values = {
+        bounds: dict[str, Value] = {}  # defaults of this kind of correction
+        if (kind := corrections.KINDS.get(str(settings.get("correction")))) is not None:
+            bounds = {"correction-cap": kind[2], "correction-floor": kind[3]}
+        values: dict[str, Any] = {
             o.name: o.parse(settings.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
         }
-        for switch, group in (("rejection", REJECTION), ("correction", (*CORRECTION, *REJECTION))):
-            if values[switch] == "none":
-                if idle := [o.name for o in group if o.name in settings and values[o.name] != o.default]:
-                    raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
-                options = tuple(o for o in options if o not in group)
+        if values["correction"] == "none":
+            if idle := [o.name for o in CORRECTION if o.name in settings and values[o.name] != o.default]:
+                raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with correction=none")
+            options = self.options
         # only values that differ from the default are in the key: two spellings of a method share one results folder
         named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
         changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
-        parts = self.parts(values)
-        if values["correction-on"] == "objective" and not parts.penalties:
-            raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
+        cap, floor = values["correction-cap"], values["correction-floor"]
+        correction = corrections.correction(kind=values["correction"], cap=cap, floor=floor)
         own = [o for o in options if o.name == o.reading]  # a reading decided by several options is in `params`
         return Method(
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
             source=self.source,
-            parts=replace(parts, correction=correction_part(values)),
+            parts=replace(self.parts(values), correction=correction),
             # a reading's choice of words is recorded once, among the readings
             params={o.name: values[o.name] for o in options if not (o.choices and o in own)},
             readings={o.name: o.spell(values[o.name]) for o in own},

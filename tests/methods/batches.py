@@ -162,10 +162,8 @@ def refused(text: str) -> bool:
 
 
 def corrections() -> tuple[str, ...]:
-    """Every rollout correction on a method of token and one of sequence scope, and with each kind of penalty."""
-    # the mean over a few noisy tokens never stays within verl's .001 of 1
-    # and no ratio of our batches reaches icepop's 5
-    narrow = {"geo-rs": "geo-rs+correction-cap=1.2+correction-floor=0.85", "icepop": "icepop+correction-cap=1.5"}
+    """Every rollout correction on a method of token and one of sequence scope, and with other bounds."""
+    narrow = {"icepop": "icepop+correction-cap=1.5"}  # no ratio of our batches reaches its 5
     kinds = [narrow.get(kind, kind) for kind in options.CORRECTION[0].choices[1:]]
     some = [f"{key}+correction={kind}" for key in ("grpo", "gspo") for kind in kinds]
     more = [
@@ -173,13 +171,8 @@ def corrections() -> tuple[str, ...]:
         "tis+correction-floor=0.6",
         "seq-mis+correction-cap=none+correction-floor=0.5",
         "tis+correction-cap=none",
-        "tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
-        "seq-tis+rejection=token-rs",
-        "token-rs+rejection=seq-rs+rejection-floor=none",
     ]
-    some += [f"grpo+correction={text}" for text in more]
-    some.append("tepo+correction=tis+rejection=seq-rs+correction-on=objective")
-    return (*some, *(f"{key}+correction=tis+correction-on=objective" for key in ("tepo", "kl_cov", "tepo_maxent")))
+    return (*some, *(f"grpo+correction={text}" for text in more))
 
 
 @cache

@@ -119,21 +119,10 @@ def _clip_cov(fields: Fields) -> Answer:
         return oracles.verl("clip_cov", fields, low=1.0, high=1.0)
 
 
-def _rejecting(fields: Fields, *, kind: str, bounds: str, **weights: Any) -> Answer:
-    """verl's vanilla loss after rejection of 1/rho, over all tokens: its own mean is over those that are left."""
-    given = {"rollout_rs": kind, "rollout_rs_threshold": bounds, **weights}
-    return oracles.verl("vanilla", fields, correction=given, totals={"batch_num_tokens": int(fields["mask"].sum())})
-
-
 ICEPOP = {"rollout_is": "token", "rollout_is_threshold": "0.5_1.5"}
 PAIRS: dict[str, Callable[[Fields], Answer]] = {
     "grpo+correction=icepop+correction-cap=1.5+correction-floor=0.5": partial(
         oracles.verl, "vanilla", correction=ICEPOP
-    ),
-    "grpo+correction=token-rs+correction-floor=0.5": partial(_rejecting, kind="token_k1", bounds="0.5_2.0"),
-    # with verl's own bounds no response of these batches is left
-    "grpo+correction=tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85": partial(
-        _rejecting, kind="seq_mean_k1", bounds=f"{1 / 1.2}_{1 / 0.85}", rollout_is="token"
     ),
     "gpg": partial(oracles.verl, "gpg"),
     "clip_cov": _clip_cov,

@@ -133,8 +133,6 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
         # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
         if rollouts.collapsed(run.curve.rewards, run.start.rollout, run.extremes):
             return Outcome(len(run.curve.rows), True, run.start.rollout)
-        if start is not None:
-            checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():
             dataset.write_parquet(prompts, reward.text, run.state / PROMPTS)
             resume = None if start is None else checkpoint.step_of(start)

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,27 +23,13 @@ def step_of(state: Path) -> Path:
     return folders[0]
 
 
-def check_world_size(state: Path, ranks: int) -> None:
-    """Raise unless the state was written by this many processes: verl can read it only with the same number."""
-    saved_by = _ranks(step_of(state) / "actor")
-    if saved_by != ranks:
-        raise ConfigError(
-            f"{state}: was saved by {saved_by} processes; training.nodes x gpus_per_node = {ranks} cannot go on from "
-            f"it; set them to {saved_by} in all, or remove {state.parent}"
-        )
-
-
-def _ranks(actor: Path) -> int:
-    return int(json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
-
-
 def merged(actor: Path) -> dict[str, Tensor]:
     """Return whole weights by name, in the precision of training."""
     # Not verl.model_merger: it rounds every weight to bfloat16, but the evaluated weights must be the trained ones.
     import torch
     from torch.distributed.tensor import DTensor
 
-    ranks = _ranks(actor)
+    ranks = int(json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
     # weights_only=False: shards are DTensors, which require full unpickling; the files were written by this run
     shards: list[dict[str, Any]] = [
         torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
