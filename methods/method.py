@@ -75,7 +75,7 @@ class Method:
 
         Empty for methods without such a statistic. A trainer that splits the minibatch calls this once, with the
         log-probs of the policy before the update. It passes each micro-batch its rows of every tensor. The losses of
-        the micro-batches then add up to the minibatch's. `full_logp` is not read. Raises the same errors as `loss`.
+        the micro-batches then add up to the minibatch's. Raises the same errors as `loss`.
         """
         import torch
 
@@ -93,7 +93,7 @@ class Method:
         generator: Generator | None = None,
         selected: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return the scalar to minimise. Gradient flows to `logp`, and to `entropy` or `full_logp` if they carry one.
+        """Return the scalar to minimise. Gradient flows to `logp`, and to `entropy` if it carries one.
 
         tokens, sequences: counts of the update minibatch if `batch` is a micro-batch of it. If they are counted over
         all ranks and gradients are averaged over ranks (DDP, FSDP), divide the counts by the number of ranks.

@@ -116,7 +116,7 @@ BETA = Option(
     why="Qwen2.5-7B's; Table 2 states none", printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
 )  # fmt: skip
 KL_ANCHOR = of_reading("kl-anchor", "old", "ref", printed="old, eq. 4", original="ref, GRPO")
-KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is", "full", original="k3, GRPO")
+KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is", original="k3, GRPO")
 # most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 takes effect first.
 KL_CLAMP = of_reading("kl-clamp", blank="none", most=1e8, original="10, verl")
 DH_DEF = of_reading("dh-def", "entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")

@@ -180,7 +180,7 @@ def test_truncated_and_unscored_responses_are_left_out(key: str, monkeypatch: py
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "GRPOConfig: loss_type: 'bnpo' is not for grpo": ("grpo", {"loss_type": "bnpo"}),
     "GRPOConfig: beta: 0.0 is not for grpo_2024; allowed: 1.0": ("grpo_2024", {"beta": 0.0}),
-    "method: grpo+agg-scope=group: needs whole distributions or whole": ("grpo+agg-scope=group", {}),
+    "method: grpo+agg-scope=group: needs whole": ("grpo+agg-scope=group", {}),
 }
 
 

@@ -34,8 +34,7 @@ def grpo(s: Settings) -> Parts:
         options.DUAL_CLIP,
         Option("beta", 0.04, why="the original's", original="0.04"),
         options.KL_ANCHOR.with_(default="ref", printed="-", why="the original's"),
-        # without `full`: the reference's whole distribution is not available
-        options.KL_ESTIMATOR.with_(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
+        options.KL_ESTIMATOR.with_(why="the original's"),
         options.KL_CLAMP,
     ),
 )

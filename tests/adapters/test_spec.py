@@ -47,10 +47,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # its name; the changes of a
         GPUS | {"method": BY_MICRO_BATCH, "gpus_per_node": 8},
         r"grpo.* divides by the tokens of a micro-batch, and 8 GPUs would split the minibatch; allowed: microbatch",
     ),
-    "whole distributions": (
-        {"trainer": "verl", "method": "tepo+kl-estimator=full"},
-        r"spec: method: tepo\+kl-estimator=full needs the whole distribution",
-    ),
     "a placebo": (
         {"trainer": "verl", "placebo": "evals.placebo:coin"},
         r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true",

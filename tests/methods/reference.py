@@ -54,7 +54,7 @@ def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[
     given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}  # perhaps advantages
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
-    names = {"old": "old", "ref": "ref", "sampler": "sampling", "full": "full", "old_full": "old_full"}
+    names = {"old": "old", "ref": "ref", "sampler": "sampling"}
     given |= {short: given[f"{name}_logp"] for short, name in names.items()}
     given |= {name: given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group")}
     totals = {"tokens": None, "sequences": None} | more
@@ -152,8 +152,6 @@ def weighted_log_likelihood(c: Case, w: Tensor, low: float, high: float) -> Tens
 # ---- divergences of the current policy from an anchor; d = log pi - log pi_anchor ----
 def divergence(c: Case) -> Tensor:
     kind = c.get("kl-estimator", "k3")
-    if kind == "full":
-        return (c.full.exp() * (c.full - c.old_full)).sum(1)
     d = c.logp - {"old": c.old, "ref": c.ref}[c.get("kl-anchor", "old")]
     k3 = (-d).exp() - 1 + d
     if c.get("kl-clamp") is not None:

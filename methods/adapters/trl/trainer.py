@@ -285,12 +285,12 @@ class MethodTrainer(GRPOTrainer):
         inputs = model, input_ids, attention_mask, logits_to_keep
         return super()._get_per_token_logps_and_entropies(*inputs, *args, **kwargs)
 
-    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
+    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probs and entropies, (n, C) each."""
         ids, mask, width = rows.inputs
         # entropies for every method: the diagnostics read them even if the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
+        return logp, entropy
 
     def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
         """Return (n, C, V) at the sampling temperature; an extra pass, because TRL's head never has full logits."""
@@ -309,13 +309,13 @@ class MethodTrainer(GRPOTrainer):
             # There is no informative group for this micro-batch. TRL's loop needs a differentiable loss; the zero
             # gradient is removed before the step (Recorder.on_pre_optimizer_step).
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
-        logp, entropy, full = self._score(model, inputs.rows)
+        logp, entropy = self._score(model, inputs.rows)
         t = self.training_sizes
         half = t.precision if t.precision != "float32" else None
-        batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
+        batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, half)
         if inputs.rows.old_logp is None:  # computed by the current policy: kept for the rollout's later passes
             parts = self.present.parts
-            parts[self._step % len(parts)] = inputs.with_old(batch.old_logp, batch.old_entropy, batch.old_full_logp)
+            parts[self._step % len(parts)] = inputs.with_old(batch.old_logp, batch.old_entropy)
         # The loss is not divided for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches are
         # normalised by their minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
@@ -346,7 +346,7 @@ class MethodTrainer(GRPOTrainer):
             for part in self.present.parts:
                 if part.minibatch == inputs.minibatch and len(part.rows):
                     with torch.no_grad():
-                        scored = self._score(model, part.rows)[:2]
+                        scored = self._score(model, part.rows)
                     batches.append(part.batch(*scored, self.method.key, t.max_completion_tokens))
             self.present.selected = update, self.method.select(rollouts.together(batches), self._selection_generator())
         rows = torch.arange(inputs.start, inputs.start + len(inputs.rows), device=logp.device)

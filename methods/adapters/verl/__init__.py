@@ -31,11 +31,6 @@ def check(t: Training, method: Method) -> None:
     parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
     split = t.gpus > 1 or t.micro_batches > 1
     for refused, problem in (
-        (
-            "full_logp" in method.needs,
-            f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
-            "loss; allowed: another kl-estimator, or trainer: trl",
-        ),
         (t.kl_target is not None, f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null"),
         (t.sampler is not None, f"training.sampler: {t.sampler}: verl samples with an engine of its own; set null"),
         (t.shared_prefix, "training.shared_prefix: True: verl's engine scores whole rows; allowed: False"),
