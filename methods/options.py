@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from core.errors import ConfigError, unknown
 from methods.method import Method
-from methods.parts import Part, Parts, advantages, corrections, objective, penalties
+from methods.parts import Part, Parts, advantages, objective, penalties
 from methods.parts.objective import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # value of an option
@@ -131,7 +131,7 @@ FLOOR = CAP.with_(name="correction-floor", default=None, least=0.0, most=1.0)
 # correction is on. Bounds of a kind that differ from the defaults here are always in the key, hence in folder names.
 CORRECTION = (
     Option("correction", "none", why="the paper has none", original="seq-mis, TRL; none, verl",
-           choices=("none", *corrections.KINDS)),
+           choices=("none", *objective.KINDS)),
     CAP,
     FLOOR,
 )  # fmt: skip
@@ -187,7 +187,7 @@ class CatalogEntry:
         if unfit := [name for name in settings if name not in {o.name for o in options}]:
             raise unknown("method", self.key, unfit[0], [o.name for o in options])
         bounds: dict[str, Value] = {}  # defaults of this kind of correction
-        if (kind := corrections.KINDS.get(str(settings.get("correction")))) is not None:
+        if (kind := objective.KINDS.get(str(settings.get("correction")))) is not None:
             bounds = {"correction-cap": kind[2], "correction-floor": kind[3]}
         values: dict[str, Any] = {
             o.name: o.parse(settings.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
@@ -200,7 +200,7 @@ class CatalogEntry:
         named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
         changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
         cap, floor = values["correction-cap"], values["correction-floor"]
-        correction = corrections.correction(kind=values["correction"], cap=cap, floor=floor)
+        correction = objective.correction(kind=values["correction"], cap=cap, floor=floor)
         own = [o for o in options if o.name == o.reading]  # a reading decided by several options is in `params`
         return Method(
             key="+".join([self.key, *changed]),

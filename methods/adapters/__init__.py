@@ -148,12 +148,3 @@ def checked(
         if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
             raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
     return [None if value is None else float(value) for value in values]
-
-
-def late(names: Sequence[str], seconds: float, responses: Sequence[str]) -> str:
-    """Return the error of a reward that took longer than its limit."""
-    # Here, because this module is in no hash of code, so that a changed wording does not cause retraining.
-    return (
-        f"reward {', '.join(names)}: did not return within {seconds:g} s (first of {len(responses)} responses "
-        f"{responses[0][:60]!r}); correct it or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the same command"
-    )

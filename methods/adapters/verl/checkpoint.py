@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 def step_of(state: Path) -> Path:
     """Return verl's `global_step_<rollout>` in a state."""
-    folders = list(state.glob("global_step_*"))
-    if len(folders) != 1:
-        raise CorruptInputError(f"{state}: holds {len(folders)} folders global_step_*, expected 1; remove {state}")
-    return folders[0]
+    (folder,) = state.glob("global_step_*")
+    return folder
 
 
 def merged(actor: Path) -> dict[str, Tensor]:
@@ -46,18 +44,15 @@ def merged(actor: Path) -> dict[str, Tensor]:
 
 def write_model(actor: Path, base: Path, folder: Path) -> None:
     """Write `folder` as an ordinary model folder: merged weights; configs and tokenizer of the base."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     weights = merged(actor)
-    config = AutoConfig.from_pretrained(str(base))
-    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype=next(iter(weights.values())).dtype)
     # Not strict: a weight tied to another (the output layer to the embedding) may be listed under one name only.
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:
         wrong = [*unexpected, *sorted(set(missing) - tied)]
         raise CorruptInputError(f"{actor}: weights do not fit {base}: {', '.join(wrong[:3])}")
-    if (base / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(str(base))
     model.save_pretrained(str(folder))
     AutoTokenizer.from_pretrained(str(base), padding_side="left").save_pretrained(str(folder))
