@@ -144,19 +144,6 @@ def test_a_wait_without_end_is_ended() -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the timer still runs"
 
 
-def test_a_wait_that_no_signal_ends_is_ended_with_a_traceback() -> None:
-    """Also a clean-up that hangs, as Ray's shutdown can."""
-    program = (
-        "import threading; from methods.adapters.verl import processes; processes.LAST_SECONDS = 0.2\n"
-        "wait = lambda: threading.Event().wait(60)\n"
-        "with processes.Watchdog(0.2).watching():\n    try: wait()\n    finally: wait()"
-    )
-    line = [sys.executable, "-c", program]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert "Timeout (0:00:00.400000)!" in done.stderr
-
-
 VERSIONS: dict[str, tuple[str | None, str, type[BenchError], str]] = {
     "verl": ("0.9.2", "cpu", ConfigError, "environment: verl: version '0.9.2' is .*needs 0.9.1"),
     "trl": ("1.17.0", "cpu", ConfigError, "environment: trl: version '1.17.0' is .*needs 1.16.0"),

@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,7 @@ from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import check_unchanged
-from methods.options import READINGS
-from methods.parts import Terms, masks
 from methods.parts.entropy import logp_and_entropy
-from tests.methods import methods_page
 from tests.methods.batches import random_fields, variants
 
 
@@ -58,9 +55,8 @@ def refused(*words: str, error: type[BenchError] = BenchError) -> Iterator[None]
 
 def test_the_catalog_needs_no_torch() -> None:
     code = (
-        "import sys; from methods import catalog; from tests.methods import methods_page; "
-        "[catalog.parse(k) for k in catalog.keys()]; "
-        "methods_page.page(); sys.exit('torch' in sys.modules)"
+        "import sys; from methods import catalog; "
+        "[catalog.parse(k) for k in catalog.keys()]; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
@@ -137,13 +133,15 @@ def test_a_catalog_file_of_ones_own_that_is_wrong_is_one_line(
 # ---- options, pages ----
 
 
-def test_every_reading_of_a_method_is_in_its_place_on_the_page_of_readings() -> None:
-    page = (ROOT / "docs/notebook/readings.md").read_text("utf-8")
-    assert [name for name, number in READINGS.items() if f"### {number} {name}\n" not in page] == []
-
-
-def test_the_page_of_methods_is_up_to_date() -> None:
-    assert methods_page.PAGE.read_text("utf-8") == methods_page.page(), "run: python -m tests.methods.methods_page"
+def test_the_page_of_methods_has_every_method_with_its_options() -> None:
+    page = (ROOT / "docs/methods.md").read_text("utf-8")
+    sections = dict(section.split("\n", 1) for section in page.split("\n## ")[1:])
+    for key, entry in catalog.entries().items():
+        for option in entry.options:
+            default = re.escape(option.spell(option.default))
+            found = rf"- .*`{option.name}`.* = `{default}`|[ `]{option.name}={default}[ `]"
+            assert re.search(found, sections[key]), f"docs/methods.md: {key}: {option.name} = {default}"
+            assert [word for word in option.choices if f"`{word}`" not in page] == []
 
 
 # ---- bad input ----
@@ -401,16 +399,3 @@ def test_the_tolerance_of_the_entropy_change_follows_the_dtype_and_the_passes(
     before = torch.zeros(2, 3, dtype=dtype)
     batch = whole(before - 1, entropy=before - change, old_entropy=before, precision=precision)
     assert catalog.parse("tepo").diagnostics(batch)["mask_fraction"] == float(inside)
-
-
-def test_the_share_of_top_entropy_tokens_is_exact_arithmetic() -> None:
-    """The rounding in `masks.top_entropy`: (1 - 0.2) * 10 may come out above 8, and a token more would be lost."""
-    parts = catalog.parse("top_entropy").parts
-    for tokens in (*range(1, 61), 199):
-        entropy = torch.randperm(tokens, generator=torch.Generator().manual_seed(tokens)).double()[None]
-        terms = Terms(whole(-torch.ones_like(entropy), entropy=entropy), parts)
-        for share in (Fraction(n, 20) for n in range(1, 21)):
-            wanted = tokens - math.ceil((1 - share) * (tokens - 1))
-            chosen = masks.top_entropy(share=float(share))(terms)
-            assert int(chosen.sum()) == wanted, (tokens, share)
-            assert bool((entropy[chosen] >= tokens - wanted).all())
