@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError
 
@@ -116,6 +116,12 @@ class Batch:
         names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "precision", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
+    def detached(self) -> Batch:
+        """Return the batch on the CPU, without gradient."""
+        tensors = {f.name: x for f in fields(self) if hasattr(x := getattr(self, f.name), "detach")}
+        moved: dict[str, Any] = {name: x.detach().cpu() for name, x in tensors.items()}
+        return replace(self, **moved)
+
     def _error(self, name: str, problem: str) -> CorruptInputError:
         return CorruptInputError(f"{self.label}: {name}: {problem}")
 
@@ -145,8 +151,6 @@ class Batch:
             row = int(wrong.nonzero()[0])
             state = "has no token; mark it in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
-        if self.groups is not None and self.groups < 0:
-            raise self._error("groups", f"got {self.groups}, expected the minibatch's number of groups")
         if self.max_tokens is not None and bool((self.lengths_B > self.max_tokens).any()):
             row, most = int(self.lengths_B.argmax()), int(self.lengths_B.max())
             raise self._error("mask", f"row {row} has {most} tokens, max_tokens is {self.max_tokens}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError, CorruptInputError
@@ -143,9 +143,7 @@ class Method:
         import torch
 
         # on the CPU: elsewhere a sum's last bits may differ between two calls
-        found = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        tensors: Any = {name: x.detach().cpu() for name, x in found.items() if isinstance(x, torch.Tensor)}
-        batch = replace(batch, **tensors)
+        batch = batch.detached()
         # In between, another input: a running mean of equal values stays where it is.
         other = replace(batch, logp=1.1 * batch.logp, advantage=-batch.advantage)
         kept = batch.lengths_B > 0  # without rows that only fill a batch

@@ -76,12 +76,7 @@ def entropy_adv(s: Settings) -> Parts:
     key="top_entropy",
     title="Top-entropy tokens (80/20)",
     source="arXiv 2506.01939",
-    options=(
-        options.ADV_STD,
-        *options.TOKEN_CLIP,
-        Option("share", 0.2, least=1e-6, most=1.0),
-        options.AGG_SCOPE,
-    ),
+    options=(options.ADV_STD, *options.TOKEN_CLIP, Option("share", 0.2, least=1e-6, most=1.0), options.AGG_SCOPE),
 )
 def top_entropy(s: Settings) -> Parts:
     """Mask the surrogate; the divisor still counts all tokens."""

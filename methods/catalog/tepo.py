@@ -18,7 +18,6 @@ NO_KL = (options.ADV_STD, *options.SEQUENCE_CLIP, options.GRADIENT, options.AGG_
 SHARED = (*NO_KL, options.SEQUENCE_RATIO)
 COEFFICIENT = Option("coefficient", 1e-3)
 
-
 without_kl = partial(options.clipped_loss, level="sequence")  # `ratio` is an option of Panel B
 
 
@@ -26,12 +25,7 @@ def entropy_change(s: Settings) -> Part:
     return masks.entropy_change(s["dh-def"], tolerance=s["dh-tol"])
 
 
-@method(
-    key="tepo_nokl",
-    title="TEPO without KL",
-    source="arXiv 2604.12736v1",
-    options=NO_KL,
-)
+@method(key="tepo_nokl", title="TEPO without KL", source="arXiv 2604.12736v1", options=NO_KL)
 def tepo_nokl(s: Settings) -> Parts:
     return without_kl(s)
 
@@ -57,10 +51,7 @@ def with_entropy(s: Settings, coefficient: float, mask: Part) -> Parts:
 
 
 @method(
-    key="tepo_maxent",
-    title="TEPO without KL, max-entropy",
-    source="arXiv 2604.12736v1",
-    options=(*SHARED, COEFFICIENT),
+    key="tepo_maxent", title="TEPO without KL, max-entropy", source="arXiv 2604.12736v1", options=(*SHARED, COEFFICIENT)
 )
 def tepo_maxent(s: Settings) -> Parts:
     # penalties are subtracted, so a negative one rewards entropy
@@ -102,12 +93,7 @@ STEER = (
 )  # fmt: skip
 
 
-@method(
-    key="tepo_steer",
-    title="TEPO without KL, STEER",
-    source="arXiv 2510.10150",
-    options=(*SHARED, *STEER),
-)
+@method(key="tepo_steer", title="TEPO without KL, STEER", source="arXiv 2510.10150", options=(*SHARED, *STEER))
 def tepo_steer(s: Settings) -> Parts:
     """Return STEER, which the paper calls "STEEL"."""
     return replace(without_kl(s), mask=masks.steer(least=s["lambda-min"], map=s["map"], omega=s["omega"]))

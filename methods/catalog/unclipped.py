@@ -10,12 +10,7 @@ from methods.parts import Part, Parts, advantages, masks, objective
     key="cispo",
     title="CISPO",
     source="arXiv 2506.13585",
-    options=(
-        options.ADV_STD,
-        options.LOW.with_(default=None),
-        options.HIGH,
-        options.AGG_SCOPE,
-    ),
+    options=(options.ADV_STD, options.LOW.with_(default=None), options.HIGH, options.AGG_SCOPE),
 )
 def cispo(s: Settings) -> Parts:
     return Parts(

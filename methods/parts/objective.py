@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from core.errors import ConfigError, CorruptInputError
-from methods.parts import Part, Scope, part, pick
+from methods.parts import Part, Scope, part
 from methods.parts.advantages import by_group
 
 if TYPE_CHECKING:
@@ -73,18 +73,18 @@ def prefix(t: Terms, *, gradient: str = "through") -> Tensor:
     # t counts valid tokens, so holes in the mask do not lengthen a prefix; at least 1 before the first valid token
     log_weight = t.log_ratio_BT.cumsum(1) / t.batch.mask.cumsum(1).clamp(min=1)
     choices = {"through": lambda: log_weight, "stop": lambda: log_weight}
-    return pick(choices | {"own_token": lambda: _own_path(t, log_weight, 1.0)}, "prefix-grad", gradient)()
+    return (choices | {"own_token": lambda: _own_path(t, log_weight, 1.0)})[gradient]()
 
 
 def at_level(level: str, *, gradient: str = "autograd") -> Part:
     """Return the weight `token` or `sequence`, for methods whose level the paper leaves open (R18, R19)."""
-    return pick({"token": token, "sequence": sequence}, "ratio", level)(gradient=gradient)
+    return {"token": token, "sequence": sequence}[level](gradient=gradient)
 
 
 def _with_gradient(t: Terms, log_weight: Tensor, gradient: str) -> Tensor:
     """Return the weight with its gradient, or with only the token's own part of a mean (Algorithm 1, line 21)."""
     choices = {"autograd": lambda: log_weight, "alg1_line21": lambda: _own_path(t, log_weight, t.lengths_B1)}
-    return pick(choices, "gradient", gradient)()
+    return choices[gradient]()
 
 
 def _own_path(t: Terms, log_weight: Tensor, count: Tensor | float) -> Tensor:
@@ -113,7 +113,7 @@ def correction(*, kind: str, cap: float | None, floor: float | None) -> Part | N
     """Return the correction `kind`, None for "none"; raise `ConfigError` for bounds that exclude each other."""
     if kind == "none":
         return None
-    level, action, *_ = pick(KINDS, "correction", kind)
+    level, action, *_ = KINDS[kind]
     if cap is not None and floor is not None and floor >= cap:
         raise ConfigError(f"correction-floor: {floor} is not below correction-cap={cap}")
     settings = {"level": level, "action": action, "cap": cap, "floor": floor}
@@ -266,7 +266,7 @@ def row_sums(x: Tensor, batch: Batch) -> Tensor:
 def token_mean(*, scope: str) -> Part:
     """Return (1/N) sum_i sum_t x; `scope` (R20) selects N: of the minibatch, each prompt group or the micro-batch."""
     choices = {"minibatch": token_mean_minibatch, "group": token_mean_group, "microbatch": token_mean_microbatch}
-    return pick(choices, "agg-scope", scope)()
+    return choices[scope]()
 
 
 @part()

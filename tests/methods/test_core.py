@@ -172,7 +172,6 @@ CONSTANT = ("old_logp", "old_entropy", "ref_logp", "sampling_logp", "advantage")
         ({"mask": torch.tensor([[1, 1, 1], [0, 0, 0], [1, 0, 0], [1, 1, 1]]).bool()}, ["mask", "row 1", "dropped"]),
         ({"dropped": torch.tensor([True, False, False, False])}, ["mask", "row 0", "has tokens"]),
         ({"max_tokens": 2}, ["mask", "row 0", "3 tokens", "max_tokens is 2"]),
-        ({"groups": -1}, ["groups", "-1"]),
         *(
             (with_value(name, (3, 2), bad), [name, "[3, 2]"])
             for name in ("logp", *TOKENS[:-1])
