@@ -103,7 +103,7 @@ check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests examples setup.py
 	ruff check $(PACKAGES) tests examples setup.py
 	mypy
-	mypy examples/*.py examples/trainer/direct.py
+	mypy examples/*.py
 	snakefmt --line-length 120 --check Snakefile workflow/rules
 	snakemake --lint --quiet
 	snakemake --configfile $(QUICK) --lint --quiet

@@ -58,8 +58,8 @@ class CatalogTrainer(GRPOTrainer):
         for name, value in allowed.items():
             if (found := getattr(args, name)) != value:
                 raise tepo_bench.ConfigError(f"GRPOConfig: {name}: {found!r} is not for {key}; allowed: {value!r}")
-        if "full_logp" in needs or self.method.parts.reduce.name == "token_mean_group":
-            raise tepo_bench.ConfigError(f"method: {key}: needs whole distributions or whole groups, which TRL has not")
+        if self.method.parts.reduce.name == "token_mean_group":
+            raise tepo_bench.ConfigError(f"method: {key}: needs whole groups, which TRL has not")
 
     # --- TRL's hooks: private methods, which TRL recommends overriding ---
 

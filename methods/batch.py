@@ -6,24 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.errors import CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Fields by shape: (B, T), (B,) and (B, T, V); B rows, T columns with padding, V words in the vocabulary.
+# Fields of shape (B, T): B rows, T columns with padding.
 LOG_PROBS = ("logp", "old_logp", "ref_logp", "sampling_logp")
 PER_TOKEN = (*LOG_PROBS, "entropy", "old_entropy")
-VOCABULARY = ("full_logp", "old_full_logp")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
 WIDE = ("float64", "float32")
 FLOATS = (*WIDE, "bfloat16", "float16")
 REQUIRED = ("logp", "old_logp", "advantage", "mask", "group")
 NUMBERS = (*FLOATS, *INTEGERS, "bool")  # allowed dtypes of a reward
 DTYPES = {
-    **dict.fromkeys((*LOG_PROBS, *VOCABULARY), WIDE),  # in half precision a ratio of 1.01 rounds to 1
+    **dict.fromkeys(LOG_PROBS, WIDE),  # in half precision a ratio of 1.01 rounds to 1
     **dict.fromkeys(("entropy", "old_entropy", "advantage"), FLOATS),
     **dict.fromkeys(("mask", "dropped"), ("bool",)),
     "group": INTEGERS,
@@ -32,7 +31,7 @@ DTYPES = {
 # A log-prob may exceed 0 by this much: in float32, with logits near 1000, logit minus logsumexp is accurate to 1e-4.
 ABOVE_ZERO = 1e-3
 # Fields that must not carry gradient: the loss would also train whatever produced them.
-CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "old_full_logp", "sampling_logp")
+CONSTANT = ("old_logp", "advantage", "old_entropy", "ref_logp", "sampling_logp")
 
 
 def check_tensor(name: str, x: object, shape: Sequence[int | str], dtypes: Sequence[str]) -> None:
@@ -68,8 +67,6 @@ class Batch:
     old_entropy: Tensor | None = None  # (B, T)
     ref_logp: Tensor | None = None  # (B, T) under the frozen initial model
     sampling_logp: Tensor | None = None  # (B, T) as computed by the sampler, for a rollout correction; None: unknown
-    full_logp: Tensor | None = None  # (B, T, V) of the current policy, for kl-estimator=full
-    old_full_logp: Tensor | None = None  # (B, T, V) of the policy that sampled
     dropped: Tensor | None = None  # (B,) bool: rows left out on purpose; these and only these have an empty mask
     group_tokens: Tensor | None = None  # (B,) tokens of the row's group in the whole minibatch, for agg-scope=group
     groups: int | None = None  # groups in the whole minibatch, for agg-scope=group
@@ -119,6 +116,12 @@ class Batch:
         names = [f.name for f in fields(self) if f.name not in ("groups", "max_tokens", "precision", "label")]
         return replace(self, **{n: getattr(self, n)[index] for n in names if getattr(self, n) is not None})
 
+    def detached(self) -> Batch:
+        """Return the batch on the CPU, without gradient."""
+        tensors = {f.name: x for f in fields(self) if hasattr(x := getattr(self, f.name), "detach")}
+        moved: dict[str, Any] = {name: x.detach().cpu() for name, x in tensors.items()}
+        return replace(self, **moved)
+
     def _error(self, name: str, problem: str) -> CorruptInputError:
         return CorruptInputError(f"{self.label}: {name}: {problem}")
 
@@ -127,13 +130,10 @@ class Batch:
 
         check_tensor(f"{self.label}: logp", self.logp, ("B", "T"), DTYPES["logp"])
         rows, width = self.logp.shape
-        shapes: dict[str, tuple[int | str, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*PER_TOKEN, "mask"), (rows, width))
         shapes |= dict.fromkeys(("advantage", "group", "dropped", "group_tokens"), (rows,))
-        shapes |= dict.fromkeys(VOCABULARY, (rows, width, "V"))
         if getattr(self.advantage, "ndim", 1) == 2:
             shapes["advantage"] = (rows, width)
-        if self.full_logp is not None and self.old_full_logp is not None:
-            shapes["old_full_logp"] = tuple(self.full_logp.shape)
         for name, shape in shapes.items():
             x = getattr(self, name)
             if x is None and name not in REQUIRED:
@@ -151,8 +151,6 @@ class Batch:
             row = int(wrong.nonzero()[0])
             state = "has no token; mark it in `dropped`" if empty[row] else "is in `dropped` but has tokens"
             raise self._error("mask", f"row {row} {state}")
-        if self.groups is not None and self.groups < 0:
-            raise self._error("groups", f"got {self.groups}, expected the minibatch's number of groups")
         if self.max_tokens is not None and bool((self.lengths_B > self.max_tokens).any()):
             row, most = int(self.lengths_B.argmax()), int(self.lengths_B.max())
             raise self._error("mask", f"row {row} has {most} tokens, max_tokens is {self.max_tokens}")
@@ -181,16 +179,15 @@ class Batch:
 
     def _check_values(self) -> None:
         """Raise the error for the first bad element that is not at padding, where any value is allowed."""
-        # `_summary` does not cover the (B, T, V) tensors, so they are always checked element by element
-        finite = VOCABULARY if self._clean else (*PER_TOKEN, "advantage", *VOCABULARY)
+        finite = () if self._clean else (*PER_TOKEN, "advantage")
         negative = () if self._summary[1] <= ABOVE_ZERO else LOG_PROBS  # NaN as well
         for name in (*finite, *negative):
             if (x := getattr(self, name)) is None:
                 continue
             x, expected = x.detach(), ", expected a log-prob, at most 0" if name in negative else ""
             bad = ~x.isfinite() | (x > ABOVE_ZERO) if name in negative else ~x.isfinite()
-            if bad.ndim > 1:
-                bad = bad & self.mask.view(*self.mask.shape, *[1] * (bad.ndim - 2))
+            if bad.ndim == 2:
+                bad = bad & self.mask
             if bool(bad.any()):
                 index = tuple(bad.nonzero()[0].tolist())
                 raise self._error(name, f"{float(x[index])} at {list(index)}{expected}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError, CorruptInputError
@@ -75,7 +75,7 @@ class Method:
 
         Empty for methods without such a statistic. A trainer that splits the minibatch calls this once, with the
         log-probs of the policy before the update. It passes each micro-batch its rows of every tensor. The losses of
-        the micro-batches then add up to the minibatch's. `full_logp` is not read. Raises the same errors as `loss`.
+        the micro-batches then add up to the minibatch's. Raises the same errors as `loss`.
         """
         import torch
 
@@ -93,7 +93,7 @@ class Method:
         generator: Generator | None = None,
         selected: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Return the scalar to minimise. Gradient flows to `logp`, and to `entropy` or `full_logp` if they carry one.
+        """Return the scalar to minimise. Gradient flows to `logp`, and to `entropy` if it carries one.
 
         tokens, sequences: counts of the update minibatch if `batch` is a micro-batch of it. If they are counted over
         all ranks and gradients are averaged over ranks (DDP, FSDP), divide the counts by the number of ranks.
@@ -113,13 +113,10 @@ class Method:
         # the mask applies to the surrogate only: each penalty has a separate mask
         if parts.mask is not None:
             objective = objective * parts.mask(t).to(objective.dtype)
-        weight = parts.correction
-        if weight is not None and weight.settings["on"] == "surrogate":
-            objective = objective * weight(t)
+        if parts.correction is not None:
+            objective = objective * parts.correction(t)
         for penalty in parts.penalties:
             objective = objective - penalty(t)
-        if weight is not None and weight.settings["on"] == "objective":
-            objective = objective * weight(t)
         loss = -parts.reduce(objective, batch, tokens, sequences)
         # checked here, because an optimiser step on a NaN or infinite loss silently destroys the weights
         if not math.isfinite(value := float(loss.detach())):
@@ -146,9 +143,7 @@ class Method:
         import torch
 
         # on the CPU: elsewhere a sum's last bits may differ between two calls
-        found = {f.name: getattr(batch, f.name) for f in fields(batch)}
-        tensors: Any = {name: x.detach().cpu() for name, x in found.items() if isinstance(x, torch.Tensor)}
-        batch = replace(batch, **tensors)
+        batch = batch.detached()
         # In between, another input: a running mean of equal values stays where it is.
         other = replace(batch, logp=1.1 * batch.logp, advantage=-batch.advantage)
         kept = batch.lengths_B > 0  # without rows that only fill a batch

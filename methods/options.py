@@ -1,7 +1,8 @@
 """Catalog entries and their options: what a key such as `tepo+beta=1+kl-estimator=k1` may set, and its spelling.
 
 A catalog file puts `@method(key=..., title=..., ...)` on a function that composes parts. Options shared by several
-entries are defined here; an option of a single entry is defined in that entry's file.
+entries are defined here; an option of a single entry is defined in that entry's file. docs/methods.md has the equations
+and the sources of the defaults.
 """
 
 from __future__ import annotations
@@ -13,21 +14,11 @@ from typing import Any, TypeAlias
 
 from core.errors import ConfigError, unknown
 from methods.method import Method
-from methods.parts import Part, Parts, advantages, corrections, objective, penalties
+from methods.parts import Part, Parts, advantages, objective, penalties
 from methods.parts.objective import CLIP_HIGHER
 
 Value: TypeAlias = float | str | None  # value of an option
 Settings: TypeAlias = Mapping[str, Any]  # option name -> value, for every option of an entry
-
-
-# Choices that the paper leaves open and a method makes: name -> number in docs/notebook/readings.md.
-READINGS = {
-    "clip-form": "R1", "gradient": "R2", "kl-anchor": "R3", "kl-estimator": "R4", "dh-def": "R5", "dh-tol": "R6",
-    "mask-norm": "R7", "prefix-grad": "R8", "seq-eps": "R9", "beta": "R10", "adv-std": "R11", "entropy-alpha": "R12",
-    "gpg-scale": "R13", "cov-clip": "R14", "cispo": "R16", "ent-coef": "R17", "panel-b-base": "R18", "steer": "R19",
-    "agg-scope": "R20", "dual-clip": "R21", "reward": "R28", "gmpo-eps": "R31", "dppo-cap": "R32", "kl-clamp": "R33",
-    "entropy-of": "R35", "dppo-anchor": "R36", "whiten-std": "R37",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,11 +28,8 @@ class Option:
     name: str  # in keys and in the settings that a catalog function reads
     default: Value
     _: KW_ONLY
-    why: str = ""  # why this default; empty: as explained by its reading
-    printed: str = "-"  # value in the TEPO paper, and where
-    original: str = "-"  # value in the method's original paper or code
     choices: tuple[str, ...] = ()  # allowed words; empty for a number
-    reading: str | None = None  # the entry of `READINGS` that it decides, alone or with other options
+    reading: bool = False  # whether the paper leaves it open: a run records it apart (docs/notebook/readings.md)
     least: float = 0.0
     most: float = math.inf
     blank: str | None = None  # the word for None, such as `off`; without it None is not allowed
@@ -73,96 +61,46 @@ class Option:
         return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
     def with_(self, **changes: Any) -> Option:
-        """Return this option with some fields changed, such as the default and the reason for it."""
+        """Return this option with some fields changed, such as the default."""
         return replace(self, **changes)
 
 
 def of_reading(name: str, *choices: str, **more: Any) -> Option:
     """Return the option that decides the reading `name`: a word of `choices` (default: the first), else a number."""
-    return Option(name, choices[0] if choices else None, choices=choices, reading=name, **more)
+    return Option(name, choices[0] if choices else None, choices=choices, reading=True, **more)
 
 
-LOW = Option("low", CLIP_HIGHER[0], why="printed", printed="0.2, section 4.1", original="0.2, DAPO", blank="none")
-HIGH = Option("high", CLIP_HIGHER[1], why="printed", printed="0.28, section 4.1", original="0.28, DAPO", blank="none")
-# The sequence-level methods share TEPO's bounds: GSPO's row also appears as Panel D's ablation of the reducer.
-SEQ_LOW, SEQ_HIGH = (
-    bound.with_(printed="epsilon, eq. 4", original=gspo, why="Clip-Higher for all, section 4.1", reading="seq-eps")
-    for bound, gspo in ((LOW, "3e-4, GSPO"), (HIGH, "4e-4, GSPO"))
-)
-COV_LOW = LOW.with_(printed="-", original="1 Clip-Cov, none KL-Cov", why="the official scripts", reading="cov-clip")
-COV_HIGH = COV_LOW.with_(name="high")
+LOW = Option("low", CLIP_HIGHER[0], blank="none")
+HIGH = Option("high", CLIP_HIGHER[1], blank="none")
 # least=1: the weight of an on-policy token is 1, and a smaller bound would clip it.
-DUAL_CLIP = of_reading("dual-clip", blank="off", least=1.0, original="3, verl; 10, DAPO's script")
-CLIP_FORM = of_reading("clip-form", "ppo", "eq4", "none", printed="eq4, eq. 4; none, Algorithm 1", original="ppo, GSPO")
+DUAL_CLIP = of_reading("dual-clip", blank="off", least=1.0)
+CLIP_FORM = of_reading("clip-form", "ppo", "eq4", "none")
 TOKEN_CLIP = (LOW, HIGH, DUAL_CLIP)
-SEQUENCE_CLIP = (SEQ_LOW, SEQ_HIGH, DUAL_CLIP, CLIP_FORM)
+# The sequence-level methods share TEPO's bounds: GSPO's row also appears as Panel D's ablation of the reducer.
+SEQUENCE_CLIP = (*TOKEN_CLIP, CLIP_FORM)
 
-ADV_STD = of_reading("adv-std", "unbiased", "biased", "unbiased-1e-4", printed="std, eq. 9, no eps")
-AGG_SCOPE = of_reading(
-    "agg-scope", "minibatch", "group", "microbatch",
-    printed="group, eq. 4", original="minibatch, verl and TRL; micro-batch, lineage",
-)  # fmt: skip
-GRADIENT = of_reading(
-    "gradient", "autograd", "alg1_line21",
-    printed="alg1_line21, Algorithm 1; autograd, eq. 4", original="autograd, GSPO",
-)  # fmt: skip
-TOKEN_RATIO = Option(
-    "ratio", "token", why="the row is Table 1's, digit for digit", choices=("token", "sequence"), reading="panel-b-base"
-)
-SEQUENCE_RATIO = TOKEN_RATIO.with_(default="sequence", why="Panel B is said to be on TEPO without KL")
+ADV_STD = of_reading("adv-std", "unbiased", "biased", "unbiased-1e-4")
+AGG_SCOPE = of_reading("agg-scope", "minibatch", "group", "microbatch")
+GRADIENT = of_reading("gradient", "autograd", "alg1_line21")
+TOKEN_RATIO = Option("ratio", "token", choices=("token", "sequence"))
+SEQUENCE_RATIO = TOKEN_RATIO.with_(default="sequence")
 
-BETA = Option(
-    "beta", 0.001, reading="beta",
-    why="Qwen2.5-7B's; Table 2 states none", printed="0.001 for Qwen2.5-7B, 1 for Qwen3-14B, section 4.1",
-)  # fmt: skip
-KL_ANCHOR = of_reading("kl-anchor", "old", "ref", printed="old, eq. 4", original="ref, GRPO")
-KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is", "full", original="k3, GRPO")
+BETA = Option("beta", 0.001, reading=True)
+KL_ANCHOR = of_reading("kl-anchor", "old", "ref")
+KL_ESTIMATOR = of_reading("kl-estimator", "k3", "abs", "k1", "k2", "k3_is")
 # most: below k3 at d = -20, where d is bounded as well, so that the bound on k3 takes effect first.
-KL_CLAMP = of_reading("kl-clamp", blank="none", most=1e8, original="10, verl")
+KL_CLAMP = of_reading("kl-clamp", blank="none", most=1e8)
 DH_DEF = of_reading("dh-def", "entropy_diff", "cov_sign", "first_order", "theorem", "surprise_diff", "positions")
 DH_TOL = of_reading("dh-tol", blank="auto")  # nats; auto: by the dtype of the entropies
-MASK_NORM = of_reading("mask-norm", "tokens", "masked", printed="tokens, eq. 4")
+MASK_NORM = of_reading("mask-norm", "tokens", "masked")
 MASKED_KL = (BETA, KL_ANCHOR, KL_ESTIMATOR, KL_CLAMP, DH_DEF, DH_TOL, MASK_NORM)
 
 # least, most: rho is 1 if the sampler equals the old policy, and a bound beyond 1 would reject that.
-CAP = Option("correction-cap", 2.0, why="by kind, above", original="by kind, above", blank="none", least=1.0)
+CAP = Option("correction-cap", 2.0, blank="none", least=1.0)
 FLOOR = CAP.with_(name="correction-floor", default=None, least=0.0, most=1.0)
 # Options of every method, besides those of the entry. They are part of a key and of a run's record only when a
 # correction is on. Bounds of a kind that differ from the defaults here are always in the key, hence in folder names.
-CORRECTION = (
-    Option("correction", "none", why="the paper has none", original="seq-mis, TRL; none, verl",
-           choices=("none", *corrections.KINDS)),
-    CAP,
-    FLOOR,
-    Option("correction-on", "surrogate", why="TRL's, and verl's for a KL loss of its own",
-           original="objective, verl, where a penalty is part of the policy loss", choices=("surrogate", "objective")),
-)  # fmt: skip
-# A second correction with weight 1 or 0: verl's rollout_is with a rollout_rs, OpenRLHF's seq-mask-tis.
-REJECTION = (
-    Option("rejection", "none", why="the paper has none", original="none, TRL and verl",
-           choices=("none", *corrections.REJECTIONS)),
-    CAP.with_(name="rejection-cap"),
-    FLOOR.with_(name="rejection-floor"),
-)  # fmt: skip
-
-
-def kind_bounds(settings: Mapping[str, object]) -> dict[str, Value]:
-    """Return option -> default bound for the kinds of correction and rejection in these settings."""
-    bounds: dict[str, Value] = {}
-    for name in ("correction", "rejection"):
-        if (found := corrections.KINDS.get(str(settings.get(name)))) is not None:
-            bounds |= {f"{name}-cap": found[2], f"{name}-floor": found[3]}
-    return bounds
-
-
-def correction_part(values: Mapping[str, Any]) -> Part | None:
-    """Return the part for the values of `CORRECTION` and `REJECTION`."""
-
-    def of(option: str, **more: Any) -> Part | None:
-        ends = {end: values[f"{option}-{end}"] for end in ("cap", "floor")}
-        return corrections.correction(kind=values[option], option=option, **ends, **more)
-
-    return of("correction", on=values["correction-on"], rejection=of("rejection"))
+CORRECTION = (Option("correction", "none", choices=("none", *objective.KINDS)), CAP, FLOOR)
 
 
 def clipped_loss(
@@ -201,9 +139,6 @@ class CatalogEntry:
     aliases: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)  # other name -> settings that it implies
     title: str  # name in tables
     source: str  # the paper that proposed it
-    equation: str  # the objective J, maximised
-    differs_from_grpo: str  # difference from GRPO/DAPO, in a sentence
-    paper_rows: tuple[str, ...] = ()  # the rows of the TEPO paper's tables that this method trains
 
     def __call__(self, settings: Settings) -> Parts:
         """Return the parts, so that another entry can replace a slot: `replace(grpo(s), ratio=...)`."""
@@ -211,30 +146,30 @@ class CatalogEntry:
 
     def method(self, settings: Mapping[str, object]) -> Method:
         """Return the method with these options set and all others at their defaults."""
-        options = (*self.options, *CORRECTION, *REJECTION)
+        options = (*self.options, *CORRECTION)
         if unfit := [name for name in settings if name not in {o.name for o in options}]:
             raise unknown("method", self.key, unfit[0], [o.name for o in options])
-        bounds = kind_bounds(settings)
-        values = {
+        bounds: dict[str, Value] = {}  # defaults of this kind of correction
+        if (kind := objective.KINDS.get(str(settings.get("correction")))) is not None:
+            bounds = {"correction-cap": kind[2], "correction-floor": kind[3]}
+        values: dict[str, Any] = {
             o.name: o.parse(settings.get(o.name, bounds.get(o.name, o.default)), f"method {self.key}") for o in options
         }
-        for switch, group in (("rejection", REJECTION), ("correction", (*CORRECTION, *REJECTION))):
-            if values[switch] == "none":
-                if idle := [o.name for o in group if o.name in settings and values[o.name] != o.default]:
-                    raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with {switch}=none")
-                options = tuple(o for o in options if o not in group)
+        if values["correction"] == "none":
+            if idle := [o.name for o in CORRECTION if o.name in settings and values[o.name] != o.default]:
+                raise ConfigError(f"method {self.key}: {idle[0]}: has no meaning with correction=none")
+            options = self.options
         # only values that differ from the default are in the key: two spellings of a method share one results folder
         named = [o for o in options if not values[o.name] == bounds.get(o.name, o.default) == o.default]
         changed = sorted(f"{o.name}={o.spell(values[o.name])}" for o in named)
-        parts = self.parts(values)
-        if values["correction-on"] == "objective" and not parts.penalties:
-            raise ConfigError(f"method {self.key}: correction-on: has no meaning in a loss without a penalty")
-        own = [o for o in options if o.name == o.reading]  # a reading decided by several options is in `params`
+        cap, floor = values["correction-cap"], values["correction-floor"]
+        correction = objective.correction(kind=values["correction"], cap=cap, floor=floor)
+        own = [o for o in options if o.reading]  # a reading decided by several options is in `params`
         return Method(
             key="+".join([self.key, *changed]),
             title=", ".join([self.title, *(c.replace("=", " ") for c in changed)]),
             source=self.source,
-            parts=replace(parts, correction=correction_part(values)),
+            parts=replace(self.parts(values), correction=correction),
             # a reading's choice of words is recorded once, among the readings
             params={o.name: values[o.name] for o in options if not (o.choices and o in own)},
             readings={o.name: o.spell(values[o.name]) for o in own},

@@ -27,7 +27,7 @@ def losses(fields):
     results = {}
     for key in tepo_bench.catalog.keys():
         given = {name: value.clone() for name, value in fields.items()}
-        leaves = [given[name].requires_grad_() for name in ("logp", "entropy", "full_logp")]
+        leaves = [given[name].requires_grad_() for name in ("logp", "entropy")]
         method = tepo_bench.parse(key)
         given["advantage"] = method.advantage(given["advantage"], given["group"], given["mask"].sum(1))
         batch = tepo_bench.Batch(**given, max_tokens=17)

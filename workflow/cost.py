@@ -20,7 +20,7 @@ from core.layout import Checkpoint
 from evals import benchmark as benchmarks
 from methods import catalog
 from methods.adapters import adapter
-from methods.adapters.trl import vllm
+from methods.adapters.trl import check_vllm
 from methods.adapters.verl import config as verl
 from methods.method import Method
 from methods.training import spec
@@ -234,7 +234,7 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
         method = catalog.parse(run.method)
         adapter(run.trainer).check(run.training, method)
         if run.training.sampler == "vllm" and shutil.which("sinfo") is None:  # else the job's environment has it
-            vllm.check()
+            check_vllm()
         if run.trainer != "verl" or run.training.device != "cuda":
             return None
         need = asked.need(planned)

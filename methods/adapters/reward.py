@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from core.errors import BenchError, ConfigError, CorruptInputError
-from methods.adapters import checked, late, resolved
+from methods.adapters import checked, resolved
 
 _PRINTED: set[tuple[type[BaseException], str]] = set()  # errors of this process
 COLUMNS = ("prompts", "completions", "answer")  # arguments with TRL's names
@@ -103,7 +103,12 @@ class Reward:
             faulthandler.cancel_dump_traceback_later()
 
     def late(self, responses: Sequence[str]) -> str:
-        return late(self.names, self.seconds, responses)
+        """Return the error of a call that took longer than the limit."""
+        return (
+            f"reward {', '.join(self.names)}: did not return within {self.seconds:g} s (first of {len(responses)} "
+            f"responses {responses[0][:60]!r}); correct it or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the "
+            "same command"
+        )
 
     @property
     def text(self) -> str:

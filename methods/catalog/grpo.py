@@ -9,9 +9,6 @@ from methods.parts import Parts, masks, objective
     key="grpo",
     title="GRPO/DAPO",
     source="arXiv 2402.03300, arXiv 2503.14476",
-    paper_rows=("Table 1, 2, 4: GRPO/DAPO", "Table 3, Panel C: GRPO/DAPO (token-level)"),
-    differs_from_grpo="Nothing: this is the baseline.",
-    equation="J = (1/N) sum_i sum_t min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i),  r_t = pi(y_t) / pi_old(y_t)",
     options=(options.ADV_STD, *options.TOKEN_CLIP, options.AGG_SCOPE),
     aliases={"dapo": {}},  # its loss; its dynamic sampling is the trainers' filter, its overlong penalty is R22
 )
@@ -23,19 +20,14 @@ def grpo(s: Settings) -> Parts:
     key="grpo_2024",
     title="GRPO as first published",
     source="arXiv 2402.03300",
-    differs_from_grpo="A symmetric clip, a KL to the initial model on every token, and every sequence counts the same. "
-    "The paper trains no such row; it is here for comparison with other frameworks.",
-    equation="J = (1/B) sum_i (1/|y_i|) sum_t { min(r_t A_i, clip(r_t, 1 - low, 1 + high) A_i) - beta KL_t }\n"
-    "KL_t = k3(pi || pi_ref)",
     options=(
         options.ADV_STD,
-        options.LOW.with_(printed="-", original="eps, not stated", why="PPO's"),
-        options.HIGH.with_(default=0.2, printed="-", original="eps, not stated", why="PPO's"),
+        options.LOW,
+        options.HIGH.with_(default=0.2),
         options.DUAL_CLIP,
-        Option("beta", 0.04, why="the original's", original="0.04"),
-        options.KL_ANCHOR.with_(default="ref", printed="-", why="the original's"),
-        # without `full`: the reference's whole distribution is not available
-        options.KL_ESTIMATOR.with_(choices=("k3", "abs", "k1", "k2", "k3_is"), why="the original's"),
+        Option("beta", 0.04),
+        options.KL_ANCHOR.with_(default="ref"),
+        options.KL_ESTIMATOR,
         options.KL_CLAMP,
     ),
 )

@@ -10,16 +10,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-
-from core.errors import unknown
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from methods.batch import Batch
 
-T = TypeVar("T")
 Scope = Literal["token", "sequence", "batch"]
 SCOPES: tuple[Scope, ...] = ("token", "sequence", "batch")  # from narrow to wide
 ANCHORS = {"old": "old_logp", "ref": "ref_logp", "sampler": "sampling_logp"}  # policy -> its log-probs in a `Batch`
@@ -82,13 +79,6 @@ def part(
         return bind
 
     return factory
-
-
-def pick(choices: Mapping[str, T], setting: str, label: str) -> T:
-    """Return `choices[label]`; raise `ConfigError` with the allowed labels for an unknown one."""
-    if label not in choices:
-        raise unknown("methods.parts", setting, label, choices)
-    return choices[label]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError, CorruptInputError
-from methods.parts import part, pick
+from methods.parts import part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -164,7 +164,7 @@ def whitened(
 ENTROPY_OF = {"current": "entropy", "old": "old_entropy"}
 
 
-@part(also=lambda of, **_: pick(ENTROPY_OF, "entropy-of", of))
+@part(also=lambda of, **_: ENTROPY_OF[of])
 def entropy_bonus(batch: Batch, advantage_B1: Tensor, *, alpha: float, kappa: float, of: str) -> Tensor:
     """Return A'_t = A + min(alpha sg[H_t], |A|/kappa): never flips a sign for kappa > 1 (arXiv 2506.14758).
 

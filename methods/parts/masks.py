@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from methods.parts import ANCHORS, Part, objective, part, pick
+from methods.parts import ANCHORS, Part, objective, part
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,7 +49,7 @@ def entropy_change(definition: str, *, tolerance: float | None = None) -> Part:
         return DIFFERENCES[definition](tol=tolerance)
     if tolerance is not None:
         raise ConfigError(f"dh-tol: has no meaning with dh-def={definition}, which subtracts nothing of the old policy")
-    return pick(SIGNS, "dh-def", definition)()
+    return SIGNS[definition]()
 
 
 def _without_rounding(t: Terms, change_BT: Tensor, tol: float | None) -> Tensor:
@@ -192,7 +192,7 @@ def all_but(t: Terms, *, of: Part) -> Tensor:
 
 def _anchor(anchor: str, **_: object) -> str | None:
     """Return the field of the policy at the centre of DPPO's trust region (R36); None for the old one (required)."""
-    return None if (field := pick(ANCHORS, "anchor", anchor)) == "old_logp" else field
+    return None if anchor == "old" else ANCHORS[anchor]
 
 
 @part(also=_anchor)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from core.errors import ConfigError, CorruptInputError
-from methods.parts import Part, part, pick
+from methods.parts import Part, Scope, part
 from methods.parts.advantages import by_group
 
 if TYPE_CHECKING:
@@ -73,23 +73,66 @@ def prefix(t: Terms, *, gradient: str = "through") -> Tensor:
     # t counts valid tokens, so holes in the mask do not lengthen a prefix; at least 1 before the first valid token
     log_weight = t.log_ratio_BT.cumsum(1) / t.batch.mask.cumsum(1).clamp(min=1)
     choices = {"through": lambda: log_weight, "stop": lambda: log_weight}
-    return pick(choices | {"own_token": lambda: _own_path(t, log_weight, 1.0)}, "prefix-grad", gradient)()
+    return (choices | {"own_token": lambda: _own_path(t, log_weight, 1.0)})[gradient]()
 
 
 def at_level(level: str, *, gradient: str = "autograd") -> Part:
     """Return the weight `token` or `sequence`, for methods whose level the paper leaves open (R18, R19)."""
-    return pick({"token": token, "sequence": sequence}, "ratio", level)(gradient=gradient)
+    return {"token": token, "sequence": sequence}[level](gradient=gradient)
 
 
 def _with_gradient(t: Terms, log_weight: Tensor, gradient: str) -> Tensor:
     """Return the weight with its gradient, or with only the token's own part of a mean (Algorithm 1, line 21)."""
     choices = {"autograd": lambda: log_weight, "alg1_line21": lambda: _own_path(t, log_weight, t.lengths_B1)}
-    return pick(choices, "gradient", gradient)()
+    return choices[gradient]()
 
 
 def _own_path(t: Terms, log_weight: Tensor, count: Tensor | float) -> Tensor:
     """Return the value of the weight with the gradient of the own token's d_t / count only."""
     return log_weight.detach() + (t.log_ratio_BT - t.log_ratio_BT.detach()) / count
+
+
+# ---- rollout correction ----
+# A constant weight per token for the mismatch of the sampler and the trainer's old policy: an inference engine computes
+# other log-probs than the trainer, even with the same weights. rho = pi_old / pi_sampler of the token or of the whole
+# sequence. The weight multiplies the surrogate after its clip and its mask, as in TRL and verl; it is available for
+# every method (`methods.options.CORRECTION`).
+
+# option `correction` -> (level of rho, action outside [floor, cap], default cap, default floor)
+KINDS: dict[str, tuple[str, str, float, float | None]] = {
+    # truncated importance sampling; TRL token_truncate with cap 3, verl rollout_is=token, `decoupled_token_is`
+    "tis": ("token", "truncate", 2.0, None),
+    # TRL token_mask, verl rollout_is=token with two thresholds; IcePop's, and verl's `decoupled_token_icepop`
+    "icepop": ("token", "mask", 5.0, 0.5),
+    "seq-tis": ("sequence", "truncate", 2.0, None),  # TRL sequence_truncate with cap 3, verl's `decoupled_seq_is`
+    "seq-mis": ("sequence", "mask", 3.0, None),  # masked importance sampling; TRL sequence_mask, its default
+}
+
+
+def correction(*, kind: str, cap: float | None, floor: float | None) -> Part | None:
+    """Return the correction `kind`, None for "none"; raise `ConfigError` for bounds that exclude each other."""
+    if kind == "none":
+        return None
+    level, action, *_ = KINDS[kind]
+    if cap is not None and floor is not None and floor >= cap:
+        raise ConfigError(f"correction-floor: {floor} is not below correction-cap={cap}")
+    settings = {"level": level, "action": action, "cap": cap, "floor": floor}
+    scope: Scope = "token" if level == "token" else "sequence"
+    return Part(_correction, settings, frozenset({"sampling_logp"}), scope)
+
+
+def _correction(t: Terms, *, level: str, action: str, cap: float | None, floor: float | None) -> Tensor:
+    """Return rho clamped to [floor, cap] (truncate), or rho inside and 0 outside (mask); no gradient."""
+    batch = t.batch
+    assert batch.sampling_logp is not None
+    log_rho = batch.valid(batch.old_logp - batch.sampling_logp)
+    rho = (log_rho if level == "token" else log_rho.sum(1, keepdim=True)).exp()
+    if action == "truncate":
+        return rho if cap is None and floor is None else rho.clamp(floor, cap)
+    outside = rho > (math.inf if cap is None else cap)
+    if floor is not None:
+        outside = outside | (rho < floor)
+    return rho.masked_fill(outside, 0.0)
 
 
 # ---- the term per token, larger is better ----
@@ -223,7 +266,7 @@ def row_sums(x: Tensor, batch: Batch) -> Tensor:
 def token_mean(*, scope: str) -> Part:
     """Return (1/N) sum_i sum_t x; `scope` (R20) selects N: of the minibatch, each prompt group or the micro-batch."""
     choices = {"minibatch": token_mean_minibatch, "group": token_mean_group, "microbatch": token_mean_microbatch}
-    return pick(choices, "agg-scope", scope)()
+    return choices[scope]()
 
 
 @part()

@@ -32,10 +32,7 @@ def kl(
     """
     if clamp is not None and estimator != "k3":
         raise ConfigError(f"kl-clamp: bounds kl-estimator=k3, and has no meaning with kl-estimator={estimator}")
-    if estimator == "full" and anchor == "ref":
-        # no trainer keeps the reference's whole distribution, only its log-probs of the sampled tokens
-        raise ConfigError("kl-estimator=full: needs the whole old distribution; with kl-anchor=ref there is none")
-    needs = {"full_logp", "old_full_logp"} if estimator == "full" else {"ref_logp"} if anchor == "ref" else set()
+    needs = {"ref_logp"} if anchor == "ref" else set()
     by = per_masked(mask=mask) if norm == "masked" else norm
     settings = {"beta": beta, "estimator": estimator, "anchor": anchor, "mask": mask, "norm": by, "clamp": clamp}
     return Part(_kl, settings, frozenset(needs))
@@ -72,19 +69,10 @@ def _tokens(t: Terms, mask: Part) -> Tensor:
 def divergence(
     t: Terms, *, estimator: str, anchor: str, clamp: float | None = None, on_BT: Tensor | None = None
 ) -> Tensor:
-    """Return the divergence (B, T), zero at padding. k3_is = r k3, r = pi/pi_old: unbiased, gradient too; full: exact.
+    """Return the divergence (B, T), zero at padding. k3_is = r k3, r = pi/pi_old: unbiased, gradient too.
 
     clamp: upper bound of k3, beyond which it has no gradient. on_BT: 1 at the tokens that count, 0 elsewhere.
     """
-    batch = t.batch
-    if estimator == "full":
-        assert batch.full_logp is not None
-        assert batch.old_full_logp is not None
-        # filled before the difference: -inf - -inf at padding would be NaN, and so would NaN * 0 in the reducer
-        padding = batch.padding_BT.unsqueeze(2)
-        logp, old_logp = batch.full_logp.masked_fill(padding, 0.0), batch.old_full_logp.masked_fill(padding, 0.0)
-        exact_BT = (logp.exp() * (logp - old_logp)).sum(2)
-        return exact_BT if on_BT is None else exact_BT * on_BT
     d, log_ratio_BT = t.log_ratio_to(anchor), t.log_ratio_BT
     if on_BT is not None:
         # Masked before exp, because every estimator is 0 at d = 0. After exp, an overflow of exp(-d) (d < -88.7 in

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
@@ -15,7 +15,6 @@ from core.errors import ConfigError
 from core.files import parse_json, read_text
 
 Trainer = Literal["trl", "verl"]
-TRAINERS: tuple[str, ...] = get_args(Trainer)
 
 # Positive integers and positive numbers: the types of nearly all sizes and rates of a run.
 Count = Annotated[int, Field(gt=0)]

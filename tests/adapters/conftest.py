@@ -68,26 +68,19 @@ def trained(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def captured(train: Callable[..., int], tmp_path_factory: pytest.TempPathFactory) -> list[Batch]:
     """The minibatches of a real run, with every optional tensor any method reads, detached: 4 updates of 2 rollouts."""
-    import torch
 
     from methods.adapters.trl.trainer import MethodTrainer
 
-    seen: list[tuple[Batch, torch.Tensor]] = []
+    seen: list[Batch] = []
     original = MethodTrainer._compute_loss
 
     def spy(self: Any, model: Any, inputs: Any) -> Any:
-        logp, entropy, _ = self._score(model, inputs.rows)
-        full = self._full_logp(model, *inputs.rows.inputs)
-        seen.append((inputs.batch(logp, entropy, "captured", self.training_sizes.max_completion_tokens), full))
+        scored = self._score(model, inputs.rows)
+        seen.append(inputs.batch(*scored, "captured", self.training_sizes.max_completion_tokens))
         return original(self, model, inputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MethodTrainer, "_compute_loss", spy)
         out = tmp_path_factory.mktemp("captured") / "run"
         assert train(out, "tepo+kl-anchor=ref", filter="none", max_completion_tokens=6) == 0
-    made = []
-    for index, (batch, full) in enumerate(seen[:4]):
-        assert batch.entropy is not None
-        current = {"logp": batch.logp.detach(), "entropy": batch.entropy.detach(), "full_logp": full.detach()}
-        made.append(replace(batch, **current, old_full_logp=seen[index % 2][1].detach()))
-    return made
+    return [replace(batch, logp=batch.logp.detach(), entropy=batch.entropy.detach()) for batch in seen[:4]]

@@ -36,17 +36,14 @@ from tests.adapters.conftest import StopAfter
 ALL = (
     *catalog.keys(),
     "tepo+kl-anchor=ref",
-    "tepo+kl-estimator=full",
     "grpo+agg-scope=group",
     "tepo+agg-scope=group",
     "grpo+correction=icepop+correction-cap=1.0000001",
     "tepo+correction=seq-tis",
     "tepo+dh-def=cov_sign",
     "tepo+mask-norm=masked",
-    "tepo+kl-estimator=full+mask-norm=masked",
 )
-# verl hands no whole distributions to a loss
-KEYS = {"trl": ALL, "verl": tuple(key for key in ALL if "full_logp" not in catalog.parse(key).needs)}
+KEYS = {"trl": ALL, "verl": ALL}
 STATISTICS = tuple(key for key in ALL if catalog.parse(key).parts.statistics)
 CLOSE = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -60,7 +57,7 @@ def leaves(batch: Batch, double: bool) -> Batch:
         name: x.double() if double and isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for name, x in tensors.items()
     }
-    for name in ("logp", "entropy", "full_logp"):
+    for name in ("logp", "entropy"):
         if made[name] is not None:
             made[name] = made[name].detach().clone().requires_grad_()
     return Batch(**made)
@@ -77,7 +74,7 @@ def through(trainer: str | None, key: str, batch: Batch, *cut: int, **options: A
         loss = method.loss(batch, generator=torch.Generator().manual_seed(derive(0, "selection", 0)))
     else:
         loss = {"trl": through_trainer, "verl": through_workers}[trainer](method, batch, *cut, **options)
-    wanted = [x for x in (batch.logp, batch.entropy, batch.full_logp) if x is not None]
+    wanted = [x for x in (batch.logp, batch.entropy) if x is not None]
     return [loss.detach(), *torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)]
 
 
@@ -329,16 +326,16 @@ def test_every_method_and_cut_has_the_gradient_of_plain_rows(trainer: Any) -> No
 
     rows = trainer.present.kept
     with torch.no_grad():
-        trainer.method = catalog.parse("tepo+kl-estimator=full")
-        logp, entropy, full = trainer._score(trainer.model, rows)
-        trainer.old = replace(rows, old_logp=logp, old_entropy=entropy, old_full_logp=full)
+        logp, entropy = trainer._score(trainer.model, rows)
+        trainer.old = replace(rows, old_logp=logp, old_entropy=entropy)
         generator = torch.Generator().manual_seed(0)
         for p in trainer.model.parameters():
             p += 0.02 * torch.randn(p.shape, generator=generator)
         found = []
         for shared in (False, True):
             trainer.training_sizes = trainer.training_sizes.model_copy(update={"shared_prefix": shared})
-            found.append(trainer._score(trainer.model, rows))
+            whole = trainer._full_logp(trainer.model, *rows.inputs)
+            found.append((*trainer._score(trainer.model, rows), whole))
     valid = rows.completion_mask.bool()
     for plain, one_row in zip(*found, strict=True):
         torch.testing.assert_close(one_row[valid], plain[valid], rtol=1e-5, atol=1e-5)

@@ -37,7 +37,7 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1, whole: bool = 
         if not len(piece.advantage):
             continue
         none = torch.zeros(len(piece.mask), 1, dtype=torch.long)
-        same = ("group", "advantage", "ref_logp", "sampling_logp", "old_logp", "old_entropy", "old_full_logp")
+        same = ("group", "advantage", "ref_logp", "sampling_logp", "old_logp", "old_entropy")
         rows = Rows(
             none, none + 1, torch.zeros_like(piece.mask, dtype=torch.long), piece.mask.long(), reward=piece.advantage,
             **{name: getattr(piece, name) for name in same},
@@ -47,7 +47,7 @@ def through_trainer(method: Method, batch: Batch, parts: int = 1, whole: bool = 
         trainer.present.parts.append(MicroBatch(rows, *totals, start=at.start))
         pieces[id(rows)] = piece
     # the log-probs of each part, in place of a model's
-    trainer._score = lambda _, rows: tuple(getattr(pieces[id(rows)], name) for name in ("logp", "entropy", "full_logp"))
+    trainer._score = lambda _, rows: tuple(getattr(pieces[id(rows)], name) for name in ("logp", "entropy"))
     return sum((trainer._compute_loss(None, part) for part in trainer.present.parts), batch.logp.new_zeros(()))
 
 

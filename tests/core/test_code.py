@@ -59,7 +59,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/catalog/tepo.py", 'title="', 'title="Edited ', NOTHING),
     ("methods/catalog/tepo.py", 'source="', 'source="Edited ', NOTHING),
     ("methods/catalog/tepo.py", "", "\nEDITED = 1\n", NOTHING),
-    ("methods/options.py", "", "\nMINE = Option('mine', 1.0, why='edited')\n", NOTHING),
+    ("methods/options.py", "", "\nMINE = Option('mine', 1.0)\n", NOTHING),
     ("methods/options.py", "has no meaning", "means nothing", NOTHING),
     ("methods/parts/masks.py", "", "\n@part()\ndef mine(t: Terms) -> Tensor:\n    return t.batch.mask\n", NOTHING),
     ("methods/parts/masks.py", "def top_covariance(", "def top_covariance2(", NOTHING),
@@ -125,7 +125,7 @@ from methods.options import method
 from methods.parts import Part, Parts, advantages, objective, part
 {}
 
-@method(key="mine", title="Mine", source="none", equation="none", differs_from_grpo="in low", options=())
+@method(key="mine", title="Mine", source="none", options=())
 def mine(s):
     return Parts(
         advantage=advantages.group_zscore(std="std"),

@@ -24,9 +24,8 @@ Fields = dict[str, Tensor]
 Outcome = tuple[float, Fields]  # a loss and its gradient by each leaf
 
 TOKEN_FIELDS = ("logp", "old_logp", "entropy", "old_entropy", "ref_logp", "sampling_logp", "mask")
-VOCABULARY_FIELDS = ("full_logp", "old_full_logp")
 MAX_TOKENS = 17  # a trainer's limit on a response: above every length here, and no batch's width
-LEAVES = ("logp", "entropy", "full_logp")
+LEAVES = ("logp", "entropy")
 ALWAYS = ("logp", "old_logp", "advantage", "mask", "group")
 SPECIAL = {"fraction": 0.2, "high": 0.1, "low": 0.1, "kappa": 3.0, "dual-clip": 1.5, "dh-tol": 0.1}
 # several options at once, as a method's source or another framework has them
@@ -95,15 +94,12 @@ def random_fields(
         "ref_logp": pick(ref_full),
         "entropy": -(full.exp() * full).sum(-1),
         "old_entropy": -(old_full.exp() * old_full).sum(-1),
-        "full_logp": full,
-        "old_full_logp": old_full,
         # last, and from a generator of its own: the numbers above are older
         "sampling_logp": old + 0.5 * torch.randn(rows, width, generator=other, dtype=torch.float64),
     }
     fields["sampling_logp"].clamp_(max=0.0)
     for name, value in fields.items():
-        keep = mask if value.dim() == 2 else mask[..., None]
-        fields[name] = value.where(keep, 3 * normal(*value.shape)).to(dtype)
+        fields[name] = value.where(mask, 3 * normal(*value.shape)).to(dtype)
     # a prompt may have any number for a name, and its rows need not be neighbours
     group = 1000 - 7 * torch.arange(groups).repeat_interleave(per_group).roll(1)
     return fields | {"advantage": advantage.flatten().to(dtype), "mask": mask, "group": group}
@@ -118,9 +114,8 @@ def refill(fields: Fields, value: float) -> Fields:
     """The same responses with `value` in every padding cell."""
     mask = fields["mask"]
     out = dict(fields)
-    for name in (*TOKEN_FIELDS[:-1], *VOCABULARY_FIELDS):
-        keep = mask if fields[name].dim() == 2 else mask[..., None]
-        out[name] = fields[name].where(keep, torch.full_like(fields[name], value))
+    for name in TOKEN_FIELDS[:-1]:
+        out[name] = fields[name].where(mask, torch.full_like(fields[name], value))
     return out
 
 
@@ -162,10 +157,8 @@ def refused(text: str) -> bool:
 
 
 def corrections() -> tuple[str, ...]:
-    """Every rollout correction on a method of token and one of sequence scope, and with each kind of penalty."""
-    # the mean over a few noisy tokens never stays within verl's .001 of 1
-    # and no ratio of our batches reaches icepop's 5
-    narrow = {"geo-rs": "geo-rs+correction-cap=1.2+correction-floor=0.85", "icepop": "icepop+correction-cap=1.5"}
+    """Every rollout correction on a method of token and one of sequence scope, and with other bounds."""
+    narrow = {"icepop": "icepop+correction-cap=1.5"}  # no ratio of our batches reaches its 5
     kinds = [narrow.get(kind, kind) for kind in options.CORRECTION[0].choices[1:]]
     some = [f"{key}+correction={kind}" for key in ("grpo", "gspo") for kind in kinds]
     more = [
@@ -173,13 +166,8 @@ def corrections() -> tuple[str, ...]:
         "tis+correction-floor=0.6",
         "seq-mis+correction-cap=none+correction-floor=0.5",
         "tis+correction-cap=none",
-        "tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
-        "seq-tis+rejection=token-rs",
-        "token-rs+rejection=seq-rs+rejection-floor=none",
     ]
-    some += [f"grpo+correction={text}" for text in more]
-    some.append("tepo+correction=tis+rejection=seq-rs+correction-on=objective")
-    return (*some, *(f"{key}+correction=tis+correction-on=objective" for key in ("tepo", "kl_cov", "tepo_maxent")))
+    return (*some, *(f"grpo+correction={text}" for text in more))
 
 
 @cache

@@ -48,7 +48,7 @@ def verl(
     """verl's policy loss `name`, plus beta * its KL loss of kind `kl` to `anchor`, as its actor adds them.
 
     totals: `batch_num_tokens` / `global_batch_size` when `fields` is one micro-batch of a larger minibatch.
-    correction: `rollout_is`, `rollout_rs` and their thresholds, as in `algorithm.rollout_correction`.
+    correction: `rollout_is` and its threshold, as in `algorithm.rollout_correction`.
     """
     from verl.trainer.ppo import rollout_corr_helper as helper
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
@@ -75,8 +75,6 @@ def verl(
     if (kind := given.get("rollout_is")) is not None:
         bounds = given.get("rollout_is_threshold", 2.0)
         weights, _ = helper.compute_rollout_correction_weights(log_ratio, mask, kind, bounds)
-    if (kind := given.get("rollout_rs")) is not None:
-        mask, _ = helper.compute_rollout_rejection_mask(log_ratio, mask, kind, given["rollout_rs_threshold"])
     leaf = fields["logp"].detach().clone().requires_grad_()
     loss, _ = get_policy_loss_fn(name)(
         old_log_prob=fields["old_logp"],

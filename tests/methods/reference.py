@@ -54,7 +54,7 @@ def case(fields: Mapping[str, Any], text: str, **more: Any) -> tuple[Case, dict[
     given = {name: x[mask] for name, x in {**fields, **leaves}.items() if x.ndim > 1}  # perhaps advantages
     lengths = mask.sum(1)[mask.any(1)]
     row = torch.arange(len(lengths)).repeat_interleave(lengths)
-    names = {"old": "old", "ref": "ref", "sampler": "sampling", "full": "full", "old_full": "old_full"}
+    names = {"old": "old", "ref": "ref", "sampler": "sampling"}
     given |= {short: given[f"{name}_logp"] for short, name in names.items()}
     given |= {name: given.get(name, fields[name][mask.any(1)][row]) for name in ("advantage", "group")}
     totals = {"tokens": None, "sequences": None} | more
@@ -70,30 +70,18 @@ Advantage = Callable[[Tensor, Tensor, Tensor, Settings], Tensor]
 
 BOUNDS = {  # of each kind: at most, at least
     "tis": (2.0, None), "seq-tis": (2.0, None), "seq-mis": (3.0, None), "icepop": (5.0, 0.5),
-    "token-rs": (2.0, 0.5), "seq-rs": (2.0, 0.5), "geo-rs": (1.001, 0.999),
 }  # fmt: skip
 
 
 def correction(c: Case) -> Tensor:
-    """The weight for rho = pi_old / pi_sampler, times that of a rejection; 1 without a correction."""
-    weight = torch.ones_like(c.old)
-    for which in ("correction", "rejection"):
-        if (kind := c.get(which, "none")) == "none":
-            continue
-        d = c.old - c.sampler
-        if kind not in ("tis", "icepop", "token-rs"):
-            d = c.over_rows(d) / (c.length if kind == "geo-rs" else 1)
-        cap, floor = (c.get(f"{which}-{end}", b) for end, b in zip(("cap", "floor"), BOUNDS[kind], strict=True))
-        top, bottom = math.inf if cap is None else cap, 0.0 if floor is None else floor
-        inside = ((bottom <= d.exp()) & (d.exp() <= top)).double()
-        weight = weight * (
-            d.exp().clamp(bottom, top) if kind.endswith("tis") else inside if kind.endswith("rs") else d.exp() * inside
-        )
-    return weight
-
-
-def penalty_weight(c: Case) -> Tensor:
-    return correction(c) if c.get("correction-on") == "objective" else torch.ones_like(c.old)
+    """The weight for rho = pi_old / pi_sampler; 1 without a correction."""
+    if (kind := c.get("correction", "none")) == "none":
+        return torch.ones_like(c.old)
+    d = c.old - c.sampler
+    rho = (c.over_rows(d) if kind.startswith("seq") else d).exp()
+    cap, floor = (c.get(f"correction-{end}", b) for end, b in zip(("cap", "floor"), BOUNDS[kind], strict=True))
+    top, bottom = math.inf if cap is None else cap, 0.0 if floor is None else floor
+    return rho.clamp(bottom, top) if kind.endswith("tis") else rho * ((bottom <= rho) & (rho <= top))
 
 
 # ---- aggregation (Table 5, rows 14 to 16; scopes: reading agg-scope) ----
@@ -164,8 +152,6 @@ def weighted_log_likelihood(c: Case, w: Tensor, low: float, high: float) -> Tens
 # ---- divergences of the current policy from an anchor; d = log pi - log pi_anchor ----
 def divergence(c: Case) -> Tensor:
     kind = c.get("kl-estimator", "k3")
-    if kind == "full":
-        return (c.full.exp() * (c.full - c.old_full)).sum(1)
     d = c.logp - {"old": c.old, "ref": c.ref}[c.get("kl-anchor", "old")]
     k3 = (-d).exp() - 1 + d
     if c.get("kl-clamp") is not None:
@@ -217,7 +203,7 @@ def penalised(c: Case, x: Tensor, where: Tensor, reduce: Reducer = token_mean) -
 
     A micro-batch of a larger minibatch then weighs with its share of the tokens.
     """
-    penalty = c.get("beta") * divergence(c) * where * penalty_weight(c)
+    penalty = c.get("beta") * divergence(c) * where
     if c.get("mask-norm", "tokens") == "tokens":
         return -reduce(c, correction(c) * x - penalty)
     share = len(x) / (c.tokens or len(x))
@@ -280,7 +266,7 @@ def tepo(tokens: str, ratio: str = "sequence", reduce: Reducer = token_mean) -> 
 
 def tepo_entropy(coefficient: Value) -> Value:
     """Panel B: plus the entropy's token-mean, gradient on, times a coefficient."""
-    return lambda c: tepo_nokl(c) - token_mean(c, coefficient(c) * c.entropy * penalty_weight(c))
+    return lambda c: tepo_nokl(c) - token_mean(c, coefficient(c) * c.entropy)
 
 
 def tepo_steer(c: Case) -> Tensor:
@@ -459,5 +445,5 @@ def settings_of(text: str) -> Settings:
             settings[name] = float(value)
         except ValueError:
             words = ("none", "auto", "off")
-            settings[name] = None if value in words and name not in ("clip-form", "correction", "rejection") else value
+            settings[name] = None if value in words and name not in ("clip-form", "correction") else value
     return settings

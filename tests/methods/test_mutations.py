@@ -150,9 +150,7 @@ TIS = "grpo+correction=tis"
 CORRECTED = (
     "grpo+correction=icepop+correction-cap=1.5+correction-floor=0.6",
     "gspo+correction=seq-tis",
-    "kl_cov+correction=tis+correction-on=objective",
-    "grpo+correction=geo-rs+correction-cap=1.2+correction-floor=0.85",
-    f"{TIS}+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85",
+    "kl_cov+correction=tis",
 )
 CHECKS: tuple[Callable[[str], None], ...] = (
     test_reference.loss_and_gradient_equal,

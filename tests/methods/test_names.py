@@ -119,21 +119,10 @@ def _clip_cov(fields: Fields) -> Answer:
         return oracles.verl("clip_cov", fields, low=1.0, high=1.0)
 
 
-def _rejecting(fields: Fields, *, kind: str, bounds: str, **weights: Any) -> Answer:
-    """verl's vanilla loss after rejection of 1/rho, over all tokens: its own mean is over those that are left."""
-    given = {"rollout_rs": kind, "rollout_rs_threshold": bounds, **weights}
-    return oracles.verl("vanilla", fields, correction=given, totals={"batch_num_tokens": int(fields["mask"].sum())})
-
-
 ICEPOP = {"rollout_is": "token", "rollout_is_threshold": "0.5_1.5"}
 PAIRS: dict[str, Callable[[Fields], Answer]] = {
     "grpo+correction=icepop+correction-cap=1.5+correction-floor=0.5": partial(
         oracles.verl, "vanilla", correction=ICEPOP
-    ),
-    "grpo+correction=token-rs+correction-floor=0.5": partial(_rejecting, kind="token_k1", bounds="0.5_2.0"),
-    # with verl's own bounds no response of these batches is left
-    "grpo+correction=tis+rejection=geo-rs+rejection-cap=1.2+rejection-floor=0.85": partial(
-        _rejecting, kind="seq_mean_k1", bounds=f"{1 / 1.2}_{1 / 0.85}", rollout_is="token"
     ),
     "gpg": partial(oracles.verl, "gpg"),
     "clip_cov": _clip_cov,
@@ -153,24 +142,3 @@ def test_loss_and_gradient_equal_the_oracle(text: str) -> None:
     for name in ("ragged", "first", "far"):
         loss, gradient = PAIRS[text](BATCHES[name])
         assert_same(evaluate(catalog.parse(text), BATCHES[name]), (float(loss), {"logp": gradient}), torch.float64)
-
-
-REWARD = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1.0], dtype=torch.float64)
-REAL = torch.randn(8, generator=torch.Generator().manual_seed(4)).double()
-GROUP, LENGTHS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2]), torch.tensor([3, 1, 8, 2, 2, 9, 4, 1])
-# verl adds 1e-8 to the number of tokens in every mean over tokens: that much is granted where it takes such a mean.
-ADVANTAGES: list[tuple[str, str, tuple[Tensor, ...], float]] = [
-    ("grpo", "grpo", (REWARD, REAL), 0.0),
-    ("gpg", "gpg", (2 * REWARD - 1,), 0.0),  # verl's scale is 1 when no reward is 0
-    ("reinforce_pp", "reinforce_plus_plus", (REWARD, REAL), 1e-8),
-    ("reinforce_pp_baseline", "reinforce_plus_plus_baseline", (REWARD, REAL), 1e-8),
-    ("opo", "opo", (REWARD, REAL), 0.0),
-]
-
-
-@pytest.mark.parametrize(("text", "estimator", "rewards", "granted"), ADVANTAGES, ids=[a[0] for a in ADVANTAGES])
-def test_advantage_equals_verl(text: str, estimator: str, rewards: tuple[Tensor, ...], granted: float) -> None:
-    for reward in rewards:
-        wanted = oracles.verl_advantage(estimator, reward, GROUP, LENGTHS)
-        got = catalog.parse(text).advantage(reward, GROUP, LENGTHS)
-        assert float((got - wanted).abs().max()) <= (granted + 2e-15) * float(wanted.abs().max()), reward

@@ -180,7 +180,6 @@ def a_need_that_is_not_supplied_is_named(text: str) -> None:
                 call(lacking)
 
 
-FAR = random_fields(102, groups=4, per_group=4, longest=9, drift=1.2)
 LONG = random_fields(105, groups=10, per_group=10, longest=210, vocabulary=3)
 
 
@@ -234,18 +233,3 @@ def test_a_token_outside_the_mask_or_beyond_the_clamp_is_finite_however_far_it_i
 
 
 # ---- diagnostics ----
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("grpo", "grpo+dual-clip=3", "entropy_adv", "cispo", "clip_cov+lower=1000+upper=1000"),
-        *("gspo", "tepo_nokl+clip-form=eq4", "kl_cov+beta=0", "prefix_is+prefix-grad=own_token"),
-    ],
-)
-def test_the_clip_fraction_is_the_share_of_tokens_without_gradient(text: str) -> None:
-    method = catalog.parse(text)
-    got = method.diagnostics(batch_of(method, FAR))
-    silent = (evaluate(method, FAR)[1]["logp"] == 0) & FAR["mask"]
-    assert got["clip_fraction_tokens"] == pytest.approx(float(silent.sum() / FAR["mask"].sum()))
-    assert got["clip_fraction_sequences"] == pytest.approx(float((silent | ~FAR["mask"]).all(1).double().mean()))

@@ -43,8 +43,6 @@ def test_rows_are_those_of_the_run_list_and_name_methods_of_the_catalog() -> Non
     trained = [row.run for row in PAPER.values() if row.kind == "run" and row.run]
     assert (len(trained), len(set(trained))) == (48, 38)
     assert [run.method for run in trained if catalog.parse(run.method).key != run.method] == []
-    in_rows = {run.method.split("+")[0] for run in trained}
-    assert {key for key, entry in catalog.entries().items() if entry.paper_rows} == in_rows
 
 
 def in_percent(k: int, n: int) -> list[str]:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError
+from core.caches import engine_caches
+from core.errors import ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, loggers, mark_logged, temporary_folder
+from methods.adapters import TRL_VERSION, Outcome, loggers, temporary_folder
 from methods.adapters.reward import Reward
-from methods.adapters.trl import shared_prefix, vllm
+from methods.adapters.trl import shared_prefix
 from methods.method import Method
 from methods.training import rollouts
 from methods.training.spec import Spec, Training
@@ -65,7 +69,15 @@ def preflight(spec: Spec) -> None:
     if spec.training.shared_prefix:
         shared_prefix.check(spec.base)
     if spec.training.sampler == "vllm":
-        vllm.check()
+        check_vllm()
+
+
+def check_vllm() -> None:
+    """Raise `MissingInputError` where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise MissingInputError(
+            "spec: training.sampler: vllm: the package vllm is not installed here; set null, or see docs/scale.md"
+        )
 
 
 # Read once, when TRL and the hub client are imported. Without these variables TRL sends a ping.
@@ -88,8 +100,6 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder, responses = trainer.recorder, trainer.present.responses
-    if run.start.update == 0 and not recorder.stopped:  # the loggers have every row
-        mark_logged(run.folder, trainer.args.report_to, run.curve.text)
     unanswered = reward.unanswered(responses) if reward.unanswered and responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)
 
@@ -149,7 +159,7 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
     cpu, micro_batches = t.device == "cpu", t.minibatches * t.micro_batches
     report_to = loggers(folder.parent, spec)
     named = {"run_name": os.environ["WANDB_NAME"], "project": os.environ["WANDB_PROJECT"]} if report_to else {}
-    sampler = vllm.arguments(t) if t.sampler == "vllm" else {}
+    sampler = vllm_arguments(t) if t.sampler == "vllm" else {}
     return sampler | {
         "per_device_train_batch_size": prompts_drawn(t) * t.samples_per_prompt // micro_batches,
         "steps_per_generation": micro_batches,
@@ -194,4 +204,23 @@ def arguments(spec: Spec, method: Method, folder: Path) -> dict[str, Any]:
         "save_strategy": "no",
         "disable_tqdm": True,
         "dataloader_pin_memory": not cpu,
+    }
+
+
+def vllm_arguments(t: Training) -> dict[str, Any]:
+    """Prepare vLLM for import and return its arguments of `GRPOConfig`: TRL builds the engine in this process."""
+    os.environ.update(engine_caches(Path(tempfile.gettempdir())))  # a run's own folder, removed at its end
+    if t.device == "cpu":
+        from trl.generation import vllm_generation
+        from vllm import _custom_ops
+
+        # oneDNN computes with packed copies of the weights, which would stay those of the base model.
+        _custom_ops._supports_onednn = False
+        # TRL has no argument for these. Compiling takes minutes on a CPU, and `auto` would round float32 to bfloat16.
+        vllm_generation.LLM = partial(vllm_generation.LLM, enforce_eager=True, dtype=t.precision)
+    return {
+        "use_vllm": True,
+        "vllm_mode": "colocate",
+        "vllm_gpu_memory_utilization": t.rollout_memory,
+        "vllm_max_model_length": t.max_prompt_tokens + t.max_completion_tokens,
     }

@@ -34,7 +34,6 @@ class Rows:
     sampling_logp: Tensor | None = None  # (N, C) as generation computed them
     old_logp: Tensor | None = None  # (N, C)
     old_entropy: Tensor | None = None  # (N, C)
-    old_full_logp: Tensor | None = None  # (N, C, V)
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -81,38 +80,31 @@ class MicroBatch:
     minibatch: int = 0  # number in the pass
     start: int = 0  # position of the first row in the minibatch
 
-    def with_old(self, logp: Tensor, entropy: Tensor | None, full_logp: Tensor | None) -> MicroBatch:
+    def with_old(self, logp: Tensor, entropy: Tensor | None) -> MicroBatch:
         """Return a copy with values of the policy that sampled the rows."""
-        return replace(self, rows=replace(self.rows, old_logp=logp, old_entropy=entropy, old_full_logp=full_logp))
+        return replace(self, rows=replace(self.rows, old_logp=logp, old_entropy=entropy))
 
     def batch(
         self,
         logp: Tensor,
-        entropy: Tensor | None,
+        entropy: Tensor,
         label: str,
         max_tokens: int,
-        full_logp: Tensor | None = None,
         precision: str | None = None,
     ) -> Batch:
         """Return the loss's input. Without stored old values the current policy is the one that sampled."""
         rows, split = self.rows, self.parts > 1
         assert rows.advantage is not None
-        old = [rows.old_logp, rows.old_entropy, rows.old_full_logp]
-        now = [None if x is None else x.detach() for x in (logp, entropy, full_logp)]
-        old_logp, old_entropy, old_full = (b if a is None else a for a, b in zip(old, now, strict=True))
-        assert old_logp is not None
         return Batch(
             logp=logp,
-            old_logp=old_logp,
+            old_logp=logp.detach() if rows.old_logp is None else rows.old_logp,
             advantage=rows.advantage.to(logp.dtype),
             mask=rows.completion_mask.bool(),
             group=rows.group,
             entropy=entropy,
-            old_entropy=old_entropy,
+            old_entropy=entropy.detach() if rows.old_entropy is None else rows.old_entropy,
             ref_logp=rows.ref_logp,
             sampling_logp=None if rows.sampling_logp is None else rows.sampling_logp.to(logp.dtype),
-            full_logp=full_logp,
-            old_full_logp=old_full,
             # the loss counts the groups of an unsplit minibatch
             group_tokens=self.group_tokens if split else None,
             groups=self.groups if split else None,

@@ -33,7 +33,7 @@ from trl.trainer import utils as trl_utils
 
 from methods import sampling
 from methods.adapters import COLUMN, checked, resolved
-from methods.adapters.trl import shared_prefix, vllm
+from methods.adapters.trl import shared_prefix
 from methods.adapters.trl.microbatches import MicroBatch, Rows, join, micro_batches
 from methods.batch import Batch
 from methods.training import curve, movement, rollouts
@@ -75,6 +75,8 @@ class RolloutState:
 
 class MethodTrainer(GRPOTrainer):
     """Trainer of a specification's method that reports every rollout and update to `recorder`."""
+
+    _last_loaded_step: int  # TRL's: the update whose weights vLLM has
 
     def __init__(self, *, spec: Spec, recorder: "Recorder", prompts: list[dict[str, Any]], **trainer: Any):
         self.method, self.training_sizes, self.recorder = recorder.method, spec.training, recorder
@@ -162,7 +164,7 @@ class MethodTrainer(GRPOTrainer):
     ) -> Any:
         """Sample with `methods.sampling`, which returns `generate`'s tokens, or with TRL's code if unsupported."""
         if self.use_vllm:
-            tokens, logp = vllm.sample(self, prompt_ids, torch.initial_seed())
+            tokens, logp = self._sample_with_vllm(prompt_ids, torch.initial_seed())
             self.present.sampling_logp = lambda _: logp.to(self.model.device)
             return tokens, None
         refusal = sampling.unsupported(self.model, self.generation_config.to_diff_dict())
@@ -192,6 +194,36 @@ class MethodTrainer(GRPOTrainer):
         self.present.sampling_logp = lambda _: sampled.logp
         tokens, lengths = sampled.tokens.tolist(), sampled.lengths.tolist()
         return [row[:length] for row, length in zip(tokens, lengths, strict=True)], None
+
+    def _sample_with_vllm(self, prompt_ids: list[list[int]], seed: int) -> tuple[list[list[int]], torch.Tensor]:
+        """Return the tokens of one response to each of N prompts, and their log-probs (N, C) at the temperature.
+
+        seed: of this draw. The engine gets the trainer's weights first, unless it has those of this update. Requests
+        are ours: TRL gives all of them one set of sampling parameters, and with one seed all samples of a prompt would
+        be equal.
+        """
+        from vllm import SamplingParams
+
+        if self.state.global_step != self._last_loaded_step:
+            self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+        shared: dict[str, Any] = {
+            "temperature": self.temperature,
+            "max_tokens": self.max_completion_length,
+            "stop_token_ids": self.eos_token_ids,
+            "logprobs": 0,  # of the sampled token alone
+        }
+        outputs = self.vllm_generation.llm.generate(
+            [{"prompt_token_ids": ids} for ids in prompt_ids],
+            [SamplingParams(seed=rollouts.derive(seed, "response", n), **shared) for n in range(len(prompt_ids))],
+            use_tqdm=False,
+        )
+        responses = [output.outputs[0] for output in outputs]
+        logp = [
+            torch.tensor([at[token].logprob for token, at in zip(r.token_ids, r.logprobs, strict=True)])
+            for r in responses
+        ]
+        return [list(r.token_ids) for r in responses], torch.nn.utils.rnn.pad_sequence(logp, batch_first=True)
 
     # --- 2. reward ----------------------------------------------------------------------------------------------------
 
@@ -285,12 +317,12 @@ class MethodTrainer(GRPOTrainer):
         inputs = model, input_ids, attention_mask, logits_to_keep
         return super()._get_per_token_logps_and_entropies(*inputs, *args, **kwargs)
 
-    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return log-probs (n, C), entropies (n, C) and, if the method reads them, all log-probs (n, C, V)."""
+    def _score(self, model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probs and entropies, (n, C) each."""
         ids, mask, width = rows.inputs
         # entropies for every method: the diagnostics read them even if the loss does not
         logp, entropy, _ = self._get_per_token_logps_and_entropies(model, ids, mask, width, compute_entropy=True)
-        return logp, entropy, self._full_logp(model, ids, mask, width) if "full_logp" in self.method.needs else None
+        return logp, entropy
 
     def _full_logp(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, width: int) -> torch.Tensor:
         """Return (n, C, V) at the sampling temperature; an extra pass, because TRL's head never has full logits."""
@@ -309,13 +341,13 @@ class MethodTrainer(GRPOTrainer):
             # There is no informative group for this micro-batch. TRL's loop needs a differentiable loss; the zero
             # gradient is removed before the step (Recorder.on_pre_optimizer_step).
             return sum(p.sum() for p in model.parameters() if p.requires_grad) * 0.0
-        logp, entropy, full = self._score(model, inputs.rows)
+        logp, entropy = self._score(model, inputs.rows)
         t = self.training_sizes
         half = t.precision if t.precision != "float32" else None
-        batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, full, half)
+        batch = inputs.batch(logp, entropy, self.method.key, t.max_completion_tokens, half)
         if inputs.rows.old_logp is None:  # computed by the current policy: kept for the rollout's later passes
             parts = self.present.parts
-            parts[self._step % len(parts)] = inputs.with_old(batch.old_logp, batch.old_entropy, batch.old_full_logp)
+            parts[self._step % len(parts)] = inputs.with_old(batch.old_logp, batch.old_entropy)
         # The loss is not divided for gradient accumulation (GRPOTrainer.loss_is_scaled_for_ga): micro-batches are
         # normalised by their minibatch's totals, and their gradients add up.
         split = inputs.parts > 1
@@ -346,7 +378,7 @@ class MethodTrainer(GRPOTrainer):
             for part in self.present.parts:
                 if part.minibatch == inputs.minibatch and len(part.rows):
                     with torch.no_grad():
-                        scored = self._score(model, part.rows)[:2]
+                        scored = self._score(model, part.rows)
                     batches.append(part.batch(*scored, self.method.key, t.max_completion_tokens))
             self.present.selected = update, self.method.select(rollouts.together(batches), self._selection_generator())
         rows = torch.arange(inputs.start, inputs.start + len(inputs.rows), device=logp.device)

@@ -31,11 +31,6 @@ def check(t: Training, method: Method) -> None:
     parts = f"{t.gpus} GPUs" if t.gpus > 1 else f"{t.micro_batches} micro-batches"
     split = t.gpus > 1 or t.micro_batches > 1
     for refused, problem in (
-        (
-            "full_logp" in method.needs,
-            f"method: {method.key} needs the whole distribution at every token, which verl's engine does not hand to a "
-            "loss; allowed: another kl-estimator, or trainer: trl",
-        ),
         (t.kl_target is not None, f"training.kl_target: {t.kl_target}: only trl scales a rollout's step; set null"),
         (t.sampler is not None, f"training.sampler: {t.sampler}: verl samples with an engine of its own; set null"),
         (t.shared_prefix, "training.shared_prefix: True: verl's engine scores whole rows; allowed: False"),
@@ -133,8 +128,6 @@ def _drive(spec: Spec, run: RunFolder, stop: Callable[[], bool], reward: Reward,
         # a state is also saved at a collapse, for the checkpoints; the run does not continue from it
         if rollouts.collapsed(run.curve.rewards, run.start.rollout, run.extremes):
             return Outcome(len(run.curve.rows), True, run.start.rollout)
-        if start is not None:
-            checkpoint.check_world_size(start, t.gpus)
         with watchdog.watching():
             dataset.write_parquet(prompts, reward.text, run.state / PROMPTS)
             resume = None if start is None else checkpoint.step_of(start)

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ConfigError, CorruptInputError
+from core.errors import CorruptInputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,24 +17,8 @@ if TYPE_CHECKING:
 
 def step_of(state: Path) -> Path:
     """Return verl's `global_step_<rollout>` in a state."""
-    folders = list(state.glob("global_step_*"))
-    if len(folders) != 1:
-        raise CorruptInputError(f"{state}: holds {len(folders)} folders global_step_*, expected 1; remove {state}")
-    return folders[0]
-
-
-def check_world_size(state: Path, ranks: int) -> None:
-    """Raise unless the state was written by this many processes: verl can read it only with the same number."""
-    saved_by = _ranks(step_of(state) / "actor")
-    if saved_by != ranks:
-        raise ConfigError(
-            f"{state}: was saved by {saved_by} processes; training.nodes x gpus_per_node = {ranks} cannot go on from "
-            f"it; set them to {saved_by} in all, or remove {state.parent}"
-        )
-
-
-def _ranks(actor: Path) -> int:
-    return int(json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
+    (folder,) = state.glob("global_step_*")
+    return folder
 
 
 def merged(actor: Path) -> dict[str, Tensor]:
@@ -43,7 +27,7 @@ def merged(actor: Path) -> dict[str, Tensor]:
     import torch
     from torch.distributed.tensor import DTensor
 
-    ranks = _ranks(actor)
+    ranks = int(json.loads((actor / "fsdp_config.json").read_text(encoding="utf-8"))["world_size"])
     # weights_only=False: shards are DTensors, which require full unpickling; the files were written by this run
     shards: list[dict[str, Any]] = [
         torch.load(actor / f"model_world_size_{ranks}_rank_{rank}.pt", map_location="cpu", weights_only=False)
@@ -60,18 +44,15 @@ def merged(actor: Path) -> dict[str, Tensor]:
 
 def write_model(actor: Path, base: Path, folder: Path) -> None:
     """Write `folder` as an ordinary model folder: merged weights; configs and tokenizer of the base."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     weights = merged(actor)
-    config = AutoConfig.from_pretrained(str(base))
-    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype=next(iter(weights.values())).dtype)
     # Not strict: a weight tied to another (the output layer to the embedding) may be listed under one name only.
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ())
     if unexpected or set(missing) - tied:
         wrong = [*unexpected, *sorted(set(missing) - tied)]
         raise CorruptInputError(f"{actor}: weights do not fit {base}: {', '.join(wrong[:3])}")
-    if (base / "generation_config.json").is_file():
-        model.generation_config = GenerationConfig.from_pretrained(str(base))
     model.save_pretrained(str(folder))
     AutoTokenizer.from_pretrained(str(base), padding_side="left").save_pretrained(str(folder))

@@ -7,7 +7,7 @@ CPU through `config.CPU_PLUGIN`). The import registers the agent loop and instal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -235,7 +235,7 @@ class MethodLoss:
             part = micro_batch(model_output, data, self.method.key, self.max_tokens)
             # only fields that statistics may read are sent between ranks
             unread: dict[str, Any] = dict.fromkeys(OPTIONAL - self.method.needs)
-            seen.append((self._update(part), part.place.cpu(), detached(replace(part.batch, **unread))))
+            seen.append((self._update(part), part.place.cpu(), replace(part.batch, **unread).detached()))
             return torch.zeros(()), {}
 
         run(collect)
@@ -270,7 +270,7 @@ class MethodLoss:
             generator=self._generator(update),
             selected=selected,
         )
-        result = MicroBatchResult(update, float(loss.detach()), detached(batch))
+        result = MicroBatchResult(update, float(loss.detach()), batch.detached())
         return loss * part.ranks, {RESULT: result}
 
     def _update(self, part: MicroBatch) -> int:
@@ -324,13 +324,6 @@ def train_batch(self: Any, data: TensorDict, loss_function: Callable[..., Any]) 
     if RESULT in (metrics := outputs["metrics"]):
         metrics[RESULT] = [result._replace(moved=self.moved) for result in metrics[RESULT]]
     return outputs
-
-
-def detached(batch: Batch) -> Batch:
-    """Return the batch on the CPU, without gradient, for diagnostics."""
-    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-    moved: dict[str, Any] = {n: x.detach().cpu() for n, x in values.items() if isinstance(x, torch.Tensor)}
-    return replace(batch, **moved)
 
 
 def infer_batch(self: Any, data: TensorDict, loss_function: Any = None) -> Any:
