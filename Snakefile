@@ -54,11 +54,11 @@ rule all:
 
 # Short names for single tables and figures.
 SHORT = {
-    "table1": expand(rules.table.output, number=1),
-    "table2": expand(rules.table.output, number=2),
-    "table3": expand(rules.table.output, number=3),
-    "table4": expand(rules.table.output, number=4),
-    "runs_table": expand(rules.table.output, number="runs"),
+    "table1": expand(TABLE, number=1),
+    "table2": expand(TABLE, number=2),
+    "table3": expand(TABLE, number=3),
+    "table4": expand(TABLE, number=4),
+    "runs_table": expand(TABLE, number="runs"),
     "figure2": f"{RESULTS.figures}/figure2.svg",
     "figure3": f"{RESULTS.figures}/figure3.svg",
     "figure_entropy": f"{RESULTS.figures}/entropy.svg",
@@ -75,14 +75,14 @@ for short_name, files in SHORT.items():
 # Results of a sweep and the choice from it: run again, the same command trains the chosen values on fresh seeds.
 rule sweep:
     input:
-        rules.sweep_table.output,
+        SWEPT,
         CHOICE,
 
 
 rule figures:
     input:
-        expand(rules.figure.output, figure=FIGURES),
-        rules.convergence.output,
+        expand(FIGURE, figure=FIGURES),
+        CONVERGENCE,
 
 
 # Here, because all rules are defined. On a cluster every job activates this environment, with conda or by hand. A dry

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
@@ -328,16 +328,10 @@ class Plan(Matrix):
 
     @property
     def reasons(self) -> list[str]:
-        """One line for each stage and kind of results that are made again, or accepted."""
-        return self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again") + self.of_other_code
-
-    def edits(self, made: Container[str]) -> Iterator[str]:
-        """Yield a line for each of `edited`. made: the files that this plan's rules make, of those in the manifest."""
-        for path in self.edited:
-            what = "is made again"
-            if path.as_posix() not in made:
-                what = f"no rule makes it: {'remove it' if path.is_file() else 'the manifest is written without it'}"
-            yield f"{path}: is not as {MANIFEST} lists it, and {what}"
+        """One line for each stage and kind of results that are made again, or accepted, and for each edited file."""
+        edits = [f"{path}: is not as {MANIFEST} lists it; made again, if a rule makes it" for path in self.edited]
+        damaged = self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again")
+        return damaged + self.of_other_code + edits
 
     @property
     def of_other_code(self) -> list[str]:
@@ -354,21 +348,6 @@ class Plan(Matrix):
 def _in_cache(path: str) -> str:
     """Return the part of a base's or prompts' path that does not depend on the folder of results."""
     return f"/{path}".rpartition(f"/{configuration.CACHE}/")[2]
-
-
-def _check_data(asked: Plan, where: Where) -> None:
-    """Reject problems from a file other than that of `prompts.sha256`: Snakemake accepts any imported file."""
-    wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
-    if not wanted or file is None or not file.is_file():
-        return
-    record = file.with_suffix(".json")  # see `models.training_data`
-    content = read_json(record, "record of the training problems") if record.is_file() else None
-    found = content.get("sha256") if isinstance(content, dict) else None
-    if found != wanted:
-        raise ConfigError(
-            f"{where(['prompts', 'sha256'])}: prompts.sha256: {wanted}, but {file} is made of a file with sha256 "
-            f"{found or 'unknown'}; remove {file} to have it fetched again, or correct the key"
-        )
 
 
 def _check_own(asked: Plan, where: Where) -> None:
@@ -444,7 +423,6 @@ def plan(
     content = asked.content(kept)
     if not job:
         tree.check(content["settings"], before, kept, results, where)
-        _check_data(asked, where)
         _check_own(asked, where)
     notes = [problem] if problem else []
     if lost := tree.gone(before):

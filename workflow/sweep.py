@@ -147,14 +147,6 @@ def is_own(point: Mapping[str, Any]) -> bool:
     return bool(point["method"] == point["base"])
 
 
-def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return at most one point per run of the second round: its cost is known before the values are."""
-    points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
-    if "own" in swept["fresh"]:
-        points += [point for point in swept["points"] if is_own(point) and point["values"]]
-    return [point for point in points for _ in swept["test_seeds"]]
-
-
 def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:
     """Return the chosen (model, method) of choice.csv. Empty before the choice, and if another sweep made
     it: this one selects first."""

@@ -89,7 +89,6 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], Matrix(config).content()["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
-    assert load(files_of("quick"), {"seeds": "1-3,9,11-12"})["seeds"] == [1, 2, 3, 9, 11, 12]
 
 
 def test_training_problems_of_another_file_than_the_configured_one_are_refused(tmp_path: Path) -> None:

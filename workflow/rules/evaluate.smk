@@ -22,8 +22,9 @@ rule benchmark_data:
         folder=subpath(output[0], parent=True),
         content=lambda wc: benchmark(wc.benchmark).sha256,
         name=lambda wc: NAMES[BENCHMARKS.index(wc.benchmark)],
+        mirror=[],
     shell:
-        "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q}"
+        "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q} {params.mirror:q}"
 
 
 if DATA != FETCHED:
@@ -32,7 +33,7 @@ if DATA != FETCHED:
         own_data,
 
     # A user's own benchmarks, and with them copies of the fetched ones: generation reads one folder.
-    rule own_data:
+    use rule benchmark_data as own_data with:
         input:
             lambda wc: f"{FETCHED}/{wc.benchmark}.jsonl" if wc.benchmark in NAMES else [],
         output:
@@ -40,10 +41,7 @@ if DATA != FETCHED:
         log:
             f"{LOGS}/data/{{benchmark}}.log",
         params:
-            **rules.benchmark_data.params,
-            mirror=FETCHED,
-        shell:
-            "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q} --mirror {params.mirror:q}"
+            mirror=["--mirror", FETCHED],
 
 
 # One job generates for all benchmarks, since loading a model takes longer than many of them.

@@ -23,10 +23,81 @@ CHOICE = []
 if SWEEP and SWEEP["test_seeds"] and not sweep.chosen(SWEEP, RESULTS):
     CHOICE = [RESULTS.root / sweep.CHOICE]
 
+def ends(start, *endings):
+    return [start + ending for ending in endings]
+
+
 # Input and params of what is computed from the tree. The matrix lists the scale's models and methods, and the planned
 # runs: a cell without a score may be "not run".
 PLANNED = {"matrix": RESULTS.matrix, "scores": RESULTS.scores}
 FROM_TREE = {"root": RESULTS.root, "code": lambda wc: made_by("report")}
+TABLE = ends(f"{RESULTS.tables}/table{{number}}", ".csv", ".tidy.csv", ".md", ".tex")
+FIGURE = ends(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".pdf", ".json", ".csv")
+CONVERGENCE = ends(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv")
+SWEPT = ends(f"{RESULTS.root}/sweep/", "sweep.csv", "sweep.md", "matched.csv")
+SWEPT += ends(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf")
+CLAIMS = ends(f"{RESULTS.root}/claims", ".csv", ".md")
+PAGE = [RESULTS.report, directory(f"{RESULTS.root}/report.data")]
+
+
+# Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
+def runs_of_figure(wc):
+    runs = figure_spec.runs(figure_spec.figure(wc.figure), TREE)
+    # Results of earlier questions exist, and no rule makes them.
+    return [f"{RESULTS.run(run)}/run.json" for run in runs if run.path.as_posix() in PLAN.runs]
+
+
+# Rule -> input, output, name of its log, command. The page shows the output of the others and computes nothing; the
+# manifest is written last, since it lists the files of all of them.
+FROM_RESULTS = {
+    "table": (
+        # The table of all runs also has columns of the learning curves.
+        PLANNED | {"runs": lambda wc: RUNS if wc.number == "runs" else []},
+        TABLE,
+        "table{number}",
+        "report.tables --table {number}",
+    ),
+    "figure": (
+        {"matrix": RESULTS.matrix, "runs": runs_of_figure},
+        FIGURE,
+        "{figure}",
+        "report.figures --figure {figure}",
+    ),
+    "sweep_table": (PLANNED | {"runs": RUNS}, SWEPT, "sweep", "report.sweep"),
+    "convergence": ({"matrix": RESULTS.matrix, "runs": RUNS}, CONVERGENCE, "convergence", "report.convergence"),
+    "claims": (PLANNED | {"runs": RUNS, "matched": SWEPT if SWEEP else []}, CLAIMS, "claims", "paper.claims"),
+    "report": (
+        PLANNED
+        | {"tables": expand(TABLE, number=TABLES), "figures": expand(FIGURE, figure=FIGURES)}
+        | {"others": [*CONVERGENCE, *(SWEPT if SWEEP else []), *CLAIMS]},
+        PAGE,
+        "report",
+        f"report.page --data {shlex.quote(DATA)}",
+    ),
+    "manifest": (
+        {"page": PAGE[:1], "choice": CHOICE},
+        f"{RESULTS.root}/manifest.json",
+        "manifest",
+        "report.manifest",
+    ),
+}
+for rule_name, (inputs, outputs, place, command) in FROM_RESULTS.items():
+
+    rule:
+        name:
+            rule_name
+        input:
+            **inputs,
+        output:
+            outputs,
+        log:
+            f"{LOGS}/{place}.log",
+        params:
+            **FROM_TREE,
+            how="watched" if rule_name in ("sweep_table", "report") else "quiet",
+            command=command,  # a param: the shell command is put together when a job runs, after this loop
+        shell:
+            "{params.how} {log} python -m {params.command} --results {params.root}"
 
 
 localrules:
@@ -42,6 +113,11 @@ localrules:
     verify,
 
 
+wildcard_constraints:
+    number=r"[A-Za-z0-9_-]+",
+    figure=any_of(figure.key for figure in figure_spec.figures()),
+
+
 rule matrix:
     output:
         RESULTS.matrix,
@@ -55,63 +131,9 @@ rule matrix:
         "quiet {log} cp {params.content} {output}"
 
 
-rule table:
-    input:
-        **PLANNED,
-        # The table of all runs also has columns of the learning curves.
-        runs=lambda wc: RUNS if wc.number == "runs" else [],
-    output:
-        multiext(f"{RESULTS.tables}/table{{number}}", ".csv", ".tidy.csv", ".md", ".tex"),
-    log:
-        f"{LOGS}/table{{number}}.log",
-    wildcard_constraints:
-        number=r"[A-Za-z0-9_-]+",
-    params:
-        **FROM_TREE,
-    shell:
-        "quiet {log} python -m report.tables --results {params.root} --table {wildcards.number}"
-
-
-rule figure:
-    input:
-        # Only the runs of its panels, so that a figure exists before all training ends. run.json: a complete curve.
-        lambda wc: [
-            f"{RESULTS.run(run)}/run.json"
-            for run in figure_spec.runs(figure_spec.figure(wc.figure), TREE)
-            if run.path.as_posix() in PLAN.runs  # results of earlier questions exist, and no rule makes them
-        ],
-        matrix=RESULTS.matrix,
-    output:
-        multiext(f"{RESULTS.figures}/{{figure}}", ".svg", ".png", ".pdf", ".json", ".csv"),
-    log:
-        f"{LOGS}/{{figure}}.log",
-    wildcard_constraints:
-        figure=any_of(figure.key for figure in figure_spec.figures()),
-    params:
-        **FROM_TREE,
-    shell:
-        "quiet {log} python -m report.figures --results {params.root} --figure {wildcards.figure}"
-
-
-rule sweep_table:
-    input:
-        **PLANNED,
-        runs=RUNS,
-    output:
-        multiext(f"{RESULTS.root}/sweep/sweep", ".csv", ".md"),
-        multiext(f"{RESULTS.root}/sweep/frontier", ".csv", ".md", ".svg", ".png", ".pdf"),
-        f"{RESULTS.root}/sweep/matched.csv",
-    log:
-        f"{LOGS}/sweep.log",
-    params:
-        **FROM_TREE,
-    shell:
-        "python -m report.sweep --results {params.root} 2>&1 | tee {log}"
-
-
 rule sweep_choice:
     input:
-        table=rules.sweep_table.output,
+        table=SWEPT,
         last=RESULTS.report,  # a choice changes the plan: only the manifest, which lists it, comes later
     output:
         f"{RESULTS.root}/{sweep.CHOICE}",
@@ -121,79 +143,7 @@ rule sweep_choice:
         root=RESULTS.root,
         question=(SWEEP or {}).get("question"),
     shell:
-        "python -m report.sweep --results {params.root} --choose 2>&1 | tee {log}"
-
-
-rule convergence:
-    input:
-        matrix=RESULTS.matrix,
-        runs=RUNS,
-    output:
-        multiext(f"{RESULTS.figures}/convergence", ".csv", "_methods.csv", "_runs.csv", "_curves.csv", "_bands.csv"),
-    log:
-        f"{LOGS}/convergence.log",
-    params:
-        **FROM_TREE,
-    shell:
-        "quiet {log} python -m report.convergence --results {params.root}"
-
-
-rule claims:
-    input:
-        **PLANNED,
-        runs=RUNS,
-        matched=rules.sweep_table.output if SWEEP else [],
-    output:
-        multiext(f"{RESULTS.root}/claims", ".csv", ".md"),
-    log:
-        f"{LOGS}/claims.log",
-    params:
-        **FROM_TREE,
-    shell:
-        "quiet {log} python -m paper.claims --results {params.root}"
-
-
-# The page shows the output of these rules and computes nothing.
-rule report:
-    input:
-        **PLANNED,
-        tables=expand(rules.table.output, number=TABLES),
-        figures=expand(rules.figure.output, figure=FIGURES),
-        convergence=rules.convergence.output,
-        sweep=rules.sweep_table.output if SWEEP else [],
-        claims=rules.claims.output,
-    output:
-        page=RESULTS.report,
-        responses=directory(f"{RESULTS.root}/report.data"),
-    log:
-        f"{LOGS}/report.log",
-    params:
-        **FROM_TREE,
-        data=DATA,
-    shell:
-        "python -m report.page --results {params.root} --data {params.data:q} 2>&1 | tee {log}"
-
-
-# Last: it lists the files of all other rules.
-rule manifest:
-    input:
-        rules.report.output,
-        CHOICE,
-    output:
-        f"{RESULTS.root}/manifest.json",
-    log:
-        f"{LOGS}/manifest.log",
-    params:
-        **FROM_TREE,
-    shell:
-        "quiet {log} python -m report.manifest --results {params.root}"
-
-
-# The manifest may list files of an earlier version of the plan.
-if MAKES:
-    MADE = {str(path) for path in (*rules.report.input, *rules.manifest.input, *rules.manifest.output)}
-    for line in PLAN.edits(MADE):
-        print(line, file=sys.stderr)
+        "watched {log} python -m report.sweep --results {params.root} --choose"
 
 
 # Without input: nothing is rebuilt before it is checked.
@@ -203,4 +153,4 @@ rule verify:
     params:
         root=RESULTS.root,
     shell:
-        "python -m report.verify --results {params.root} 2>&1 | tee {log}"
+        "watched {log} python -m report.verify --results {params.root}"
