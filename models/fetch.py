@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from core import digests, errors
-from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, Parser
+from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser
 from core.files import read_json, write_json
 from core.provenance import environment
 from evals.fetch import COMMIT, from_hub
@@ -40,18 +40,14 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
 
     def fill() -> dict[str, Any]:
         if source is None:
-            commit = from_hub(repository, revision, None)
-            _mark(out, f"{repository}@{commit}")
+            commit = from_hub(repository, revision, None)  # of both calls the same, even if the head moves
             from_hub(repository, commit, out, WANTED, without=UNWANTED)
             return {"commit": commit}
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
         if (source / RECORD).is_file():
-            try:
-                digests.check_model(source, source / RECORD)
-            except BenchError as error:  # it cannot be rebuilt here
-                raise type(error)(f"{str(error).partition('; remove')[0]}; copy it again") from error
-        _mark(out, f"{repository}@{revision}")
+            digests.check_model(source, source / RECORD)
+        out.mkdir(parents=True, exist_ok=True)
         for path in sorted(source.iterdir()):
             # The record is left out: this copy gets a new one, with the hashes of the copied files.
             if any(map(path.match, WANTED)) and not path.match(UNWANTED[0]) and path.name != RECORD:
@@ -90,15 +86,6 @@ def _filled(out: Path, asked: dict[str, str], fill: Callable[[], dict[str, Any]]
     facts["wall_seconds"] = time.monotonic() - start
     write_json(out / RECORD, facts)
     return facts
-
-
-def _mark(out: Path, content: str) -> None:
-    """Record the model and commit of a download, which is resumed only for the same commit: shards never mix."""
-    out.mkdir(parents=True, exist_ok=True)
-    mark = out / ".fetching"
-    if mark.is_file() and mark.read_text(encoding="utf-8") != content:
-        raise CorruptInputError(f"{out}: holds parts of {mark.read_text(encoding='utf-8')}, not {content}; remove it")
-    mark.write_text(content, encoding="utf-8")
 
 
 def _files(out: Path) -> list[str]:

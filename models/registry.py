@@ -38,14 +38,6 @@ class Architecture(Declared):
     num_key_value_heads: PositiveInt
     head_dim: PositiveInt
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Architecture:
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"num_key_value_heads: {self.num_key_value_heads} does not divide {self.num_attention_heads} heads"
-            )
-        return self
-
 
 class Shape(Architecture):
     """A hub model's sizes, from its config.json, to estimate its memory before it is fetched."""

@@ -239,18 +239,6 @@ def lone_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "batch.py"
 
 
-def test_what_is_printed_counts_where_printing_it_may_draw_or_assign(lone_file: Path) -> None:
-    def hashed(statement: str) -> str:
-        lone_file.write_text(f"def f(rng, x):\n    {statement}\n", encoding="utf-8")
-        return Code("train").hash
-
-    plain = hashed("print(f'{x}')")
-    assert hashed("print(f'edited {len(x):.3f} {x}' 'more')") == plain
-    assert hashed("raise ValueError('a')") == hashed("raise ValueError(f'edited {x.item()}')")
-    effects = ("f'{rng.random()}'", "f'{rng.gauss()}'", "f'{(x := 1)}'", "f'{x} {draw(x)}'")
-    assert len({plain, *(hashed(f"print({effect})") for effect in effects)}) == 1 + len(effects)
-
-
 def test_versions_of_python_agree(copy: Path) -> None:
     """A cluster's login node and its jobs may have two."""
     script = (

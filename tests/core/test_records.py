@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import copy
 import errno
-import importlib
 import json
-import math
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -44,7 +41,6 @@ from methods.training import spec
 from models import registry
 from paper import verdicts
 from report import convergence, rows, runs, show, tables
-from tests import house
 from tests.adapters import worlds
 from tests.report import synthetic
 from workflow import config
@@ -141,7 +137,7 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 DEEP = b"[" * 200 + b"]" * 200
 BAD_JSON = (
-    b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 9223372036854775808}', b'{"a": ' + b"1" * 5000 + b"}", b"[" * 100_000, DEEP,
+    b'{"a": NaN}', b'{"a": 1e999}', b'{"a": 9223372036854775808}', b'{"a": ' + b"1" * 5000 + b"}", b"[" * 100_000,
     b'{"a": "\\ud800"}', b'{"a": "\xff"}', b'{"a": ', b"",
 )  # fmt: skip
 BAD_YAML = (
@@ -172,27 +168,6 @@ def test_a_growing_table_may_end_anywhere_and_a_ragged_line_is_named(tmp_path: P
     assert read_growing_csv(tmp_path / "curve.csv") == [{"a": "1", "b": "2"}]
 
 
-INFINITE = {"learning_rate": math.inf}
-BAD: dict[str, dict[str, Any]] = {  # of a specification: what a reader says; other keys: tests/adapters/test_spec.py
-    "modl: unknown key; allowed: .*, model, .*; nearest: model": {"modl": 1},  # before what is missing
-    "seed: must be a whole number, got True": {"seed": True},
-    "seed: is missing; add this key": {"seed": ...},
-    "training.learning_rate: must be a finite number, got inf": {"training": worlds.TRAINING | INFINITE},
-    "training: must be keys and values, got list": {"training": []},
-    "checkpoints: must be a list, got '2'": {"checkpoints": "2"},
-    r"checkpoints\.1: must be a whole number, got 2\.5": {"checkpoints": [1, 2.5]},
-    # pydantic writes the names of a union's members into the path of a key, in the same form
-    **{rf"{re.escape(key)}: unknown key; .*": {key: 1} for key in ("[x", "list[int]", "int", "")},
-}
-
-
-def test_what_is_wrong_in_declared_data_is_one_line() -> None:
-    for said, changes in BAD.items():
-        document = {name: value for name, value in (worlds.spec(Path("world")) | changes).items() if value is not ...}
-        with pytest.raises(ConfigError, match=f"^spec: {said}$"):
-            spec.check(document)
-
-
 def test_what_is_no_number_or_out_of_bounds_is_refused():
     kinds = (whole(1, 60), real(least=0, most=1e9), real(above=0, most=60))
     wrong = [(kind, text) for kind in kinds for text in ("nan", "-inf", "1e999", "-1", "x", "", "9" * 5000, "0x1")]
@@ -200,22 +175,6 @@ def test_what_is_no_number_or_out_of_bounds_is_refused():
         with pytest.raises(argparse.ArgumentTypeError, match="must be a"):
             kind(text)
     assert (whole(1, 60)("1"), whole(1, 60)("60"), real(least=0, most=60)("0")) == (1, 60, 0)
-
-
-COMMANDS = sorted(
-    ".".join(path.relative_to(house.ROOT).with_suffix("").parts)
-    for room in ("methods", "evals", "models", "paper", "report", "workflow")
-    for path in (house.ROOT / room).rglob("*.py")
-    if ".run(main)" in path.read_text(encoding="utf-8")
-)
-
-
-def test_every_command_refuses_an_unknown_option_in_one_line(monkeypatch):
-    for module in COMMANDS:
-        command = importlib.import_module(module)
-        monkeypatch.setattr("sys.argv", [module, "--no-such-option"])
-        with pytest.raises(ConfigError, match="command line: "):
-            command.main()
 
 
 RUN = Run("tiny_qwen2", "tepo", 1)
