@@ -152,6 +152,7 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_folder_of_any_name_works(tmp_path: Path) -> None:
     folder = copy_of(tmp_path / """My {x} {} [a] $HOME 'it"s' * %""", "Makefile")
     done = run_snakemake(folder, made := "results/cache/benchmarks/syn_seq1.jsonl", "--cores", "1", *QUICK_TREE)
