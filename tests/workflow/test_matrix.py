@@ -276,7 +276,6 @@ def test_runs_that_select_by_area_are_not_evaluated(tmp_path: Path) -> None:
     [
         (RATES | {"select_seeds": [1, 2], "test_seeds": [2, 3]}, "test_seeds: 2 also selects"),
         (RATES | {"by": ["reward"]}, "sweep.by: unknown value 'reward'; allowed: area, score"),
-        (RATES | {"fresh": ["own"]}, "sweep.fresh: lacks chosen"),
         (RATES | {"test_seeds": ["a"]}, "'a' is not a whole number"),
         ({"bata": [1, 2]}, "unknown value 'bata'"),
         ({"select_seeds": [1]}, "no values to try"),

@@ -11,6 +11,7 @@ from core import worker
 from core.code import Code
 from core.layout import Checkpoint
 from methods.adapters import trl
+from methods.training.run_folder import restore_curve
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
@@ -32,12 +33,15 @@ with command_line.one_line():
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
+    config, RESULTS = PLAN.config, PLAN.results
     if MAKES:
         PLAN.check_folder()
-    SEVERAL_NODES = PLAN.several_nodes
+    # A model's `size` decides, so all its runs use several nodes.
+    SEVERAL_NODES = {planned.run.model for planned in PLAN.planned if PLAN.need(planned).nodes > 1}
     NOTES = list(PLAN.notes)
     if MAKES and not DRY:
-        PLAN.restore_curves()  # before damaged files are looked for
+        for planned in PLAN.planned:  # before damaged files are looked for: Snakemake would remove the copies
+            restore_curve(RESULTS.run(planned.run))
     if MAKES:  # results of changed code and damaged ones are rebuilt
         command_line.FORCED.update(PLAN.forced)
         NOTES = PLAN.reasons + NOTES
@@ -56,8 +60,7 @@ for resource, amount in LIMITS.items():
     if resource not in workflow.global_resources:
         workflow.register_resource(resource, amount)
 
-config = PLAN.config
-RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, PLAN.cache
+LOGS, CACHE = PLAN.logs, PLAN.cache
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], str(PLAN.benchmark_data)
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks

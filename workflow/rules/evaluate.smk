@@ -65,7 +65,7 @@ rule generate:
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=lambda wc: NAMES,
-        drawn=PLAN.draw_options,
+        drawn=[word for key, value in PLAN.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))],
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
@@ -91,7 +91,7 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         folder=subpath(output[0], parent=True),
         # A function: Snakemake would take braces in a text for wildcards.
-        thoughts=lambda wc: PLAN.grade_options,
+        thoughts=lambda wc: ["--thoughts", *marks] if (marks := config["evaluation"].get("thoughts")) else [],
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts:q} 2>&1 | tee {log}"
 
