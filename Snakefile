@@ -49,7 +49,6 @@ rule all:
         RUNS,
         SAMPLES,
         GRADES,
-        LOGGED,
 
 
 # Short names for single tables and figures.

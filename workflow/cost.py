@@ -310,6 +310,10 @@ def lines(asked: Plan, gpus: int) -> list[str]:
     text += [
         f"  hours of training: {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source
     ]
+    for model in asked.models:
+        needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
+        sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
+        text.append(f"  {model:<26} {len(needs):>4} runs on {sizes} {unit}s each")
     if swept and not sweep.chosen(swept, asked.results):
         text.append("Once values are chosen, the same command again trains them on fresh seeds: not counted here")
     text.append("Disk still to be written:")
