@@ -73,27 +73,19 @@ BY_CLUSTER = frozenset(
 )
 
 
-def _training(*, scale: bool) -> type[Declared]:
-    """Return the `training` keys of a run (`methods.training.spec`) as a configuration model.
-
-    scale: require keys without a default, and `oversample`, which determines the prompt count; otherwise none.
-    """
+def _training() -> type[Declared]:
+    """Return the `training` keys of a run (`methods.training.spec`) as a configuration model, all optional."""
     fields: dict[str, Any] = {}
     for key, field in spec.Training.model_fields.items():
         if key not in BY_CLUSTER:
             kind: Any = Annotated[(field.annotation, *field.metadata, None)]
-            required = scale and (field.is_required() or key == "oversample")
             # null: up to the run's last checkpoint
-            fields[key] = (kind | None if key == "rollouts" else kind, ... if required else OPTIONAL)
+            fields[key] = (kind | None if key == "rollouts" else kind, OPTIONAL)
     return create_model("Training", __base__=Declared, **fields)
 
 
-class Training(_training(scale=False)):  # type: ignore[misc]
-    """The `training` keys of a variant, all optional. A key that no file sets has the default of `spec.Training`."""
-
-
-class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
-    """The `training` keys of a scale."""
+class Training(_training()):  # type: ignore[misc]
+    """The `training` keys of a scale or variant; one that no file sets has the default of `spec.Training`."""
 
 
 class Variant(Declared):
@@ -191,7 +183,7 @@ class Config(Declared):
     base: Base
     prompts: Prompts
     cluster: Cluster | None
-    training: ScaleTraining
+    training: Training
     evaluation: Evaluation
     reward: Once[str] = OPTIONAL  # `package.module:function`; several are added, weighted by `reward_weights`
     reward_weights: list[float] = OPTIONAL

@@ -226,10 +226,7 @@ class Plan(Matrix):
         The path depends on the text: a rule with the path in its params tracks the content, not its time.
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
-        texts = {
-            "matrix.json": json_text(self.matrix),
-            "checkpoints.txt": "\n".join(listed),
-        }
+        texts = {"matrix.json": json_text(self.matrix), "checkpoints.txt": "\n".join(listed)}
         folder = f"{self.logs}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
@@ -257,23 +254,13 @@ class Plan(Matrix):
 
     @cached_property
     def forced(self) -> set[str]:
-        """Files of the tree that are made again regardless of Snakemake's metadata.
-
-        If Snakemake has none of the tree, because `.snakemake` was removed or the tree was moved or renamed, these are
-        the runs of another specification, and what is cheap.
-        """
+        """Files of the tree that are made again regardless of Snakemake's metadata, which it may not have: `.snakemake`
+        was removed, or the tree was moved or renamed. Then what is cheap is among them."""
         written = self.results.matrix
         found = (self.states.keys() - self.valid) | set(self.edited)
         if any(not path.is_file() for path in self.edited):
             found.add(self.results.root / MANIFEST)  # it may list what no rule makes
-        # Also where only some files have metadata: an earlier call of the same kind was interrupted. With `accept_code`
-        # Snakemake does not compare parameters.
-        accepts = self.config.get("accept_code")
-        found |= {
-            self.record(planned)
-            for planned in self.planned
-            if (accepts or tree.made_at(self.record(planned)) is None) and self.is_of_another_specification(planned)
-        }
+        found |= {self.record(planned) for planned in self.planned if self.is_of_another_specification(planned)}
         if written.is_file() and tree.made_at(written) is None:
             found |= {written, self.results.scores, self.results.root / MANIFEST}
         elif written.is_file() and tree.recorded(self.results)[0] != parse_json(json_text(self.matrix), "plan"):
