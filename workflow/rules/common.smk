@@ -9,6 +9,7 @@ from snakemake.settings.enums import Quietness
 
 from core import worker
 from core.code import Code
+from core.files import write_text
 from core.layout import Checkpoint
 from methods.adapters import trl
 from methods.training.run_folder import restore_curve

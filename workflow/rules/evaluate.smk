@@ -22,9 +22,8 @@ rule benchmark_data:
         folder=subpath(output[0], parent=True),
         content=lambda wc: benchmark(wc.benchmark).sha256,
         name=lambda wc: NAMES[BENCHMARKS.index(wc.benchmark)],
-        mirror=[],
     shell:
-        "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q} {params.mirror:q}"
+        "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q}"
 
 
 if DATA != FETCHED:
@@ -41,7 +40,7 @@ if DATA != FETCHED:
         log:
             f"{LOGS}/data/{{benchmark}}.log",
         params:
-            mirror=["--mirror", FETCHED],
+            name=lambda wc: [NAMES[BENCHMARKS.index(wc.benchmark)], "--mirror", FETCHED],  # words of the command
 
 
 # One job generates for all benchmarks, since loading a model takes longer than many of them.
