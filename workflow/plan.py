@@ -311,6 +311,21 @@ def _in_cache(path: str) -> str:
     return f"/{path}".rpartition(f"/{configuration.CACHE}/")[2]
 
 
+def _check_data(asked: Plan, where: Where) -> None:
+    """Reject problems from a file other than that of `prompts.sha256`: Snakemake accepts any imported file."""
+    wanted, file = asked.config["prompts"].get("sha256"), asked.data_file
+    if not wanted or file is None or not file.is_file():
+        return
+    record = file.with_suffix(".json")  # see `models.training_data`
+    content = read_json(record, "record of the training problems") if record.is_file() else None
+    found = content.get("sha256") if isinstance(content, dict) else None
+    if found != wanted:
+        raise ConfigError(
+            f"{where(['prompts', 'sha256'])}: prompts.sha256: {wanted}, but {file} is made of a file with sha256 "
+            f"{found or 'unknown'}; remove {file} to have it fetched again, or correct the key"
+        )
+
+
 def _check_own(asked: Plan, where: Where) -> None:
     """Reject decoding that no benchmark allows, and a user's file with fewer problems than a rollout draws."""
     changes = {key: value for key, value in asked.drawn().items() if key != "prompt"}
@@ -384,6 +399,7 @@ def plan(
     content = asked.content(kept)
     if not job:
         tree.check(content["settings"], before, kept, results, where)
+        _check_data(asked, where)
         _check_own(asked, where)
     notes = [problem] if problem else []
     if lost := tree.gone(before):

@@ -139,9 +139,7 @@ TEXTS = {"{METHOD}": METHOD.format("LOW = 0.2")}
 # Ways in which an own method computes with a number: § is edited.
 OWN = {
     "constant": {"mine": "LOW = §"},
-    "default of an argument": {"mine": "def low(*, x=§):\n    return x\nLOW = low()"},
     "file of data": {"mine": "import json\nLOW = json.load(open('methods/mine.json'))", "mine.json": "§"},
-    "environment": {"mine": "import os\nLOW = os.environ.get('MINE', '§')"},
     "own formula": {"mine": "LOW = None\n@part()\ndef formula(t):\n    return t.log_weight * §\n"},
     "own formula's helper": {
         "mine": "LOW = None\nfrom methods.minelib import scale\n@part()\ndef formula(t):\n    return scale(t)\n",
@@ -153,7 +151,6 @@ OWN = {
     },
     "closure": {"mine": "LOW = None\ndef make():\n    def f(t):\n        return t.log_weight * §\n    return f\n"
                         "def formula():\n    return Part(make())\n"},
-    "lambda": {"mine": "LOW = None\nformula = lambda: Part(lambda t: t.log_weight * §)\n"},
     "package's __init__": {
         "mine": "LOW = None\nfrom methods import minelib\n@part()\ndef formula(t):\n    return minelib.f(t)\n",
         "minelib/__init__.py": "from methods.minelib.inner import f\n", "minelib/inner.py": "def f(t):\n    return §\n",

@@ -91,10 +91,6 @@ def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at
     record = fetch.fetch(HUB, COMMIT, tmp_path / "out", source=source)
     assert (record["commit"], sorted(record["sha256"])) == (COMMIT, KEPT)
     assert fetch.fetch(HUB, COMMIT, tmp_path / "out") == record, "a complete folder is checked and left alone"
-    (source / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(MissingInputError, match=r"00002-of-00002\.safetensors is missing"):
-        fetch.fetch(HUB, COMMIT, tmp_path / "none", source=source)
-    assert not (tmp_path / "none/base.json").exists()
     carried = tmp_path / "out"  # on another machine, with the record of what was fetched
     flip(carried / "model-00002-of-00002.safetensors", 0.5)
     with pytest.raises(CorruptInputError, match=re.escape(str(carried))):

@@ -13,7 +13,8 @@ import yte
 from snakemake.cli import parse_config
 
 from core.declared import Declared
-from core.files import write_text
+from core.errors import ConfigError
+from core.files import write_json, write_text
 from methods.training import spec
 from tests.merged_config import load
 from tests.workflow.conftest import ROOT, Snakemake, copy_of, finish, run_snakemake
@@ -88,6 +89,23 @@ def test_the_command_line_is_typed_as_the_files_are(quick: dict[str, Any]) -> No
     assert config["note"] == f"Settings of the scale quick. {quick['note']}"
     assert (config["evaluation"]["table_step"], Matrix(config).content()["baseline"]) == (4, "tepo")
     assert config["sweep"] == {"training.learning_rate": [5e-5, 1e-4], "training.passes": [1, 2], "beta": [0.1, 1]}
+
+
+def test_training_problems_of_another_file_than_the_configured_one_are_refused(tmp_path: Path) -> None:
+    """Whoever imports the file by hand may have left out --sha256, and Snakemake takes a file that is there."""
+    files, place = files_of("one_gpu"), {"results": str(tmp_path)}
+    wanted = place | {"prompts": {"sha256": "1" * 64}}
+    name = Matrix(load(files)).data_name
+    record = tmp_path / "cache" / "data" / f"{name}.json"
+    write_json(record, {"sha256": "2" * 64})
+    plan(files, wanted)  # a record alone: the problems are not there
+    write_text(record.with_suffix(".jsonl"), "")
+    with pytest.raises(
+        ConfigError, match=rf"prompts\.sha256: 1{{64}}, but .*{name}\.jsonl is made of .* 2{{64}}; remove"
+    ):
+        plan(files, wanted)
+    plan(files, place | {"prompts": {"sha256": "2" * 64}})
+    plan(files, place)
 
 
 def test_a_variant_and_a_control_are_in_the_specification_and_in_the_record_of_the_matrix(
