@@ -25,7 +25,8 @@ include: "workflow/rules/report.smk"
 
 onstart:
     with command_line.one_line():
-        PLAN.write()
+        for path, text in PLAN.files.values():
+            write_text(path, text)
 
 
 # Not after a dry run, which ends without hooks, nor on a cluster's login node, which has no scipy.

@@ -39,12 +39,6 @@ class Declared(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class Recorded(Declared):
-    """Base class of records that commands write: keys that are read are checked, other keys are allowed."""
-
-    model_config = ConfigDict(extra="allow")
-
-
 class KeyProblemError(ValueError):
     """Report, from a validator that checks several keys, the one that the user should change."""
 

@@ -66,21 +66,22 @@ def check_model(folder: Path | str, record: Path | str | None = None) -> dict[st
     """
     folder = Path(folder)
     again = f"; remove {record} to have it made again" if record else ""
-    content = read_json(record, "record of the weights") if record else {}
-    check(content, {"outputs?": {"*": str}, "sha256?": {"*": str}}, str(record))
-    outputs, sha256 = content.get("outputs"), content.get("sha256")
     if not folder.is_dir():
         raise MissingInputError(f"{folder}: model folder is missing{again}")
     found = of_folder(folder)
-    if record and not (outputs or sha256):
+    if record is None:
+        return found
+    content = read_json(record, "record of the weights")
+    check(content, {"outputs?": {"*": str}, "sha256?": {"*": str}}, str(record))
+    name = os.path.relpath(folder, Path(record).parent)
+    wanted, has = content.get("sha256") or {}, found
+    if content.get("outputs"):  # one digest for the folder
+        wanted, has = {".": content["outputs"].get(name)}, {".": tree(found)}
+    elif not wanted:
         raise CorruptInputError(f"{record}: neither outputs nor sha256: not a record of weights")
-    name = os.path.relpath(folder, Path(record or folder).parent)
-    if outputs and outputs.get(name) != tree(found):
-        raise CorruptInputError(f"{folder}: differs from its sha256 in {record}{again}")
-    for name, digest in (sha256 or {}).items():
-        if found.get(name) != digest:
-            what = "differs from" if name in found else "is missing, and has"
-            raise CorruptInputError(f"{folder / name}: {what} its sha256 in {record}{again}")
+    for name, digest in wanted.items():
+        if has.get(name) != digest:
+            raise CorruptInputError(f"{folder / name}: missing, or differs from its sha256 in {record}{again}")
     return found
 
 

@@ -145,11 +145,8 @@ ADVICE = {  # by the operating system's error number
     errno.ENOTDIR: "; a file stands where a folder is needed: choose another path",
     errno.EISDIR: "; a folder stands there: choose the path of a file",
     errno.EACCES: "; choose a path that you may write, or change its permissions",
-    errno.EROFS: "; choose a path that you may write",
     errno.ENOSPC: f" (bytes, or files: df -i){_SPACE}",
     errno.EDQUOT: f" (bytes, or files: quota){_SPACE}",
-    errno.EFBIG: "; raise the limit (ulimit -f), then run the same command again",
-    errno.EADDRINUSE: "; end the process that holds the port, or choose another port",
 }
 
 

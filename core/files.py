@@ -10,7 +10,6 @@ import math
 import os
 import re
 import secrets
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -98,19 +97,9 @@ def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputErro
         value = json.loads(text, parse_constant=_not_a_number, parse_float=_float, parse_int=_integer)
         if "\\ud" in text or "\\uD" in text:  # the only source of text that UTF-8 cannot encode
             json.dumps(value, ensure_ascii=False).encode("utf-8")
-        if text.count("[") + text.count("{") > NESTING:
-            _check_depth(value, NESTING)
     except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
         raise error(f"{where} is not valid JSON ({failure})") from failure
     return value
-
-
-def _check_depth(value: Any, left: int) -> None:
-    if isinstance(value, dict | list):
-        if left == 0:
-            raise ValueError(TOO_DEEP)
-        for child in value.values() if isinstance(value, dict) else value:
-            _check_depth(child, left - 1)
 
 
 def _not_a_number(text: str) -> Never:
@@ -266,27 +255,21 @@ def csv_text(lines: Iterable[Sequence[object]]) -> str:
 
 @contextmanager
 def locked(path: Path, busy: str, wait: float = 0.0) -> Iterator[None]:
-    """Hold the lock `path`, after up to `wait` seconds if another process holds it.
+    """Hold the lock `path`, after up to `wait` seconds if another process holds it; else raise `BusyError`.
 
-    The operating system releases it when the process ends, however it ends. Raises `BusyError` with the message `busy`
-    and the owner, which is recorded next to the lock.
+    The operating system releases it when the process ends, however it ends.
     """
     from filelock import FileLock, Timeout  # not in the environment of a cluster's login node, which locks nothing
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    owner = path.with_name(f"{path.name}.owner")
     lock = FileLock(path)
     try:
         lock.acquire(timeout=wait)
     except Timeout:
-        who = owner.read_text(encoding="utf-8", errors="replace") if owner.is_file() else "unknown"
-        raise BusyError(f"{busy} ({who.strip()[:200]})") from None
+        raise BusyError(busy) from None
     try:
-        facts = {"host": socket.gethostname(), "pid": os.getpid(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")}
-        owner.write_text(json.dumps(facts) + "\n", encoding="utf-8")
         yield
     finally:
-        owner.unlink(missing_ok=True)
         lock.release()
 
 

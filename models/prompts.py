@@ -87,12 +87,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=whole(0), default=0)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args(argv)
-    of_data = ("data", "model", "max_tokens")
-    needed, refused = (("ladder", "count"), of_data) if args.source in GENERATORS else (of_data, ("ladder",))
-    for name in (*refused, *needed):
-        if (getattr(args, name) is None) == (name in needed):
-            verb = "needs" if name in needed else "does not take"
-            raise ConfigError(f"--source {args.source} {verb} --{name.replace('_', '-')}")
+    for name in ("ladder", "count") if args.source in GENERATORS else ("data", "model", "max_tokens"):
+        if getattr(args, name) is None:
+            raise ConfigError(f"--source {args.source} needs --{name.replace('_', '-')}")
     rows: list[dict[str, Any]]
     if args.source in GENERATORS:
         rows = generated_rows(args.source, args.ladder, args.count, args.seed)

@@ -38,14 +38,6 @@ class Architecture(Declared):
     num_key_value_heads: PositiveInt
     head_dim: PositiveInt
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Architecture:
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"num_key_value_heads: {self.num_key_value_heads} does not divide {self.num_attention_heads} heads"
-            )
-        return self
-
 
 class Shape(Architecture):
     """A hub model's sizes, from its config.json, to estimate its memory before it is fetched."""
@@ -81,9 +73,7 @@ class MadeHere(Declared):
     def _own_or_continued(self) -> MadeHere:
         for key in ("seed", "starts", "architecture"):
             if (getattr(self, key) is None) == (self.continues is None):
-                only = f"is that of {self.continues}, whose clean models this model continues"
-                missing = "is missing; only a model that continues another one's clean models has none"
-                raise ValueError(f"{key}: {only if self.continues else missing}")
+                raise ValueError(f"{key}: goes with clean models of its own, which a model with `continues` lacks")
         return self
 
 
@@ -123,10 +113,8 @@ class Model(Declared):
         # A null revision must be explicit: a missing key could be an oversight.
         if self.hub is not None and "revision" not in self.model_fields_set:
             raise ValueError("revision: is missing; write null where no commit is known")
-        if (self.made_here is None) != (self.size is not None) or (self.made_here and self.shape):
-            raise ValueError("size and shape: go with hub and wheel and only with them")
-        if self.wheel is not None and self.shape is None:
-            raise ValueError("shape: is missing; a wheel's model is compared with it")
+        if (self.made_here is None) != (self.size is not None):
+            raise ValueError("size: goes with hub and wheel and only with them")
         return self
 
     @property

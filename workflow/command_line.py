@@ -13,21 +13,20 @@ import gc
 import json
 import os
 import re
-import shlex
 import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 import yaml
 from pydantic import Field
 from snakemake.settings.enums import Quietness
 
 from core.declared import Declared, validated
-from core.errors import BenchError, BusyError, ConfigError, MissingInputError, end_with, unknown
+from core.errors import BenchError, ConfigError, MissingInputError, end_with, unknown
 from core.files import read_yaml
 
 COMMAND_LINE = "command line"
@@ -74,22 +73,13 @@ def one_line() -> Iterator[None]:
         end_with(error)
 
 
-def _locked() -> Never:
-    """End the process where Snakemake would explain a lock in several lines, without a command to type."""
-    python = sys.executable.removeprefix(f"{os.getcwd()}/")  # `make demo` is typed without an active environment
-    command = shlex.join([python, "-m", "snakemake", "--unlock", *sys.argv[1:]])
-    line = "this folder cannot be locked: another snakemake works here, or was killed; if none does, unlock it"
-    end_with(BusyError(f"{line}: {command}"))
-
-
 def attach() -> None:
     """Pass Snakemake's options through `check_arguments`, once."""
-    from snakemake import cli, exceptions
+    from snakemake import cli
 
     convert: Callable[..., Any] = cli.args_to_api
     if convert.__module__ == __name__:
         return
-    exceptions.LockException = _locked  # Snakemake raises what this call returns, and it does not return
     # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -179,7 +169,7 @@ def check_targets(rules: Iterable[str]) -> None:
 
 
 def _check_machine(args: Namespace) -> None:
-    """Raise if the folder or a program that the call needs is not usable on this machine."""
+    """Raise if a program that the call needs is not on this machine."""
     conda = {method for method in args.software_deployment_method if method.name == "CONDA"}
     if shutil.which("conda") is None:
         if conda and not args.dryrun:
@@ -188,11 +178,5 @@ def _check_machine(args: Namespace) -> None:
                 "jobs run in the environment that is active: --sdm env-modules"
             )
         args.software_deployment_method -= conda  # a dry run does not activate environments
-    if args.dryrun:
-        return
-    if args.executor == "slurm" and shutil.which("sbatch") is None:
+    if args.executor == "slurm" and not args.dryrun and shutil.which("sbatch") is None:
         raise MissingInputError("sbatch: not found: run on a login node of the cluster, or leave out the profile")
-    notes = Path(".snakemake")
-    for folder in (notes if notes.exists() else Path.cwd(), Path("logs")):
-        if folder.exists() and not os.access(folder, os.W_OK):
-            raise ConfigError(f"{folder}: cannot be written, and logs and Snakemake's notes are kept here")

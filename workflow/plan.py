@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from math import ceil
@@ -19,14 +19,14 @@ from typing import Any
 from core.code import Code
 from core.declared import Where, validated
 from core.errors import ConfigError, check_known
-from core.files import json_text, parse_json, read_json, write_text
+from core.files import json_text, parse_json, read_json
 from core.layout import BASE, Checkpoint, Results, Run
 from core.provenance import sha256_bytes
 from evals import benchmark as benchmarks
 from evals import data
 from evals.tree import MANIFEST
 from methods.adapters.reward import Reward
-from methods.training.run_folder import code_of, restore_curve
+from methods.training.run_folder import code_of
 from methods.training.spec import Training
 from models import registry, training_data
 from models.registry import Shape
@@ -226,10 +226,7 @@ class Plan(Matrix):
         The path depends on the text: a rule with the path in its params tracks the content, not its time.
         """
         listed = [f"{c['model']}/{c['method']}/seed{c['seed']}/step{c['step']}" for c in self.matrix["checkpoints"]]
-        texts = {
-            "matrix.json": json_text(self.matrix),
-            "checkpoints.txt": "\n".join(listed),
-        }
+        texts = {"matrix.json": json_text(self.matrix), "checkpoints.txt": "\n".join(listed)}
         folder = f"{self.logs}/asked"
         return {name: (f"{folder}/{sha256_bytes(text.encode())[:12]}/{name}", text) for name, text in texts.items()}
 
@@ -239,21 +236,6 @@ class Plan(Matrix):
         folder = next(path for path in [root, *root.parents] if path.exists())
         if not (folder.is_dir() and os.access(folder, os.W_OK)):
             raise ConfigError(f"results: {self.config['results']}: {folder} cannot be written; choose another folder")
-
-    def restore_curves(self) -> None:
-        """Restore damaged curves of finished runs: Snakemake would remove their copies with the run's outputs."""
-        for planned in self.planned:
-            restore_curve(self.results.run(planned.run))
-
-    def write(self) -> None:
-        """Write `files`."""
-        for path, text in self.files.values():
-            write_text(path, text)
-
-    @cached_property
-    def several_nodes(self) -> set[str]:
-        """Return models whose runs use several nodes: a model's `size` decides, so all its runs do."""
-        return {planned.run.model for planned in self.planned if self.need(planned).nodes > 1}
 
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
@@ -272,39 +254,18 @@ class Plan(Matrix):
 
     @cached_property
     def forced(self) -> set[str]:
-        """Files of the tree that are made again regardless of Snakemake's metadata.
-
-        If Snakemake has none of the tree, because `.snakemake` was removed or the tree was moved or renamed, these are
-        the runs of another specification, and what is cheap.
-        """
+        """Files of the tree that are made again regardless of Snakemake's metadata, which it may not have: `.snakemake`
+        was removed, or the tree was moved or renamed. Then what is cheap is among them."""
         written = self.results.matrix
         found = (self.states.keys() - self.valid) | set(self.edited)
         if any(not path.is_file() for path in self.edited):
             found.add(self.results.root / MANIFEST)  # it may list what no rule makes
-        # Also where only some files have metadata: an earlier call of the same kind was interrupted. With `accept_code`
-        # Snakemake does not compare parameters.
-        accepts = self.config.get("accept_code")
-        found |= {
-            self.record(planned)
-            for planned in self.planned
-            if (accepts or tree.made_at(self.record(planned)) is None) and self.is_of_another_specification(planned)
-        }
+        found |= {self.record(planned) for planned in self.planned if self.is_of_another_specification(planned)}
         if written.is_file() and tree.made_at(written) is None:
             found |= {written, self.results.scores, self.results.root / MANIFEST}
         elif written.is_file() and tree.recorded(self.results)[0] != parse_json(json_text(self.matrix), "plan"):
             found.add(written)
         return {path.as_posix() for path in found}
-
-    @property
-    def draw_options(self) -> list[str]:
-        """The options of `evals.generate` that replace each benchmark's own."""
-        return [word for key, value in self.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))]
-
-    @property
-    def grade_options(self) -> list[str]:
-        """The options of `evals.grade`."""
-        marks = self.config["evaluation"].get("thoughts")
-        return ["--thoughts", *marks] if marks else []
 
     @cached_property
     def edited(self) -> list[Path]:
@@ -328,16 +289,10 @@ class Plan(Matrix):
 
     @property
     def reasons(self) -> list[str]:
-        """One line for each stage and kind of results that are made again, or accepted."""
-        return self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again") + self.of_other_code
-
-    def edits(self, made: Container[str]) -> Iterator[str]:
-        """Yield a line for each of `edited`. made: the files that this plan's rules make, of those in the manifest."""
-        for path in self.edited:
-            what = "is made again"
-            if path.as_posix() not in made:
-                what = f"no rule makes it: {'remove it' if path.is_file() else 'the manifest is written without it'}"
-            yield f"{path}: is not as {MANIFEST} lists it, and {what}"
+        """One line for each stage and kind of results that are made again, or accepted, and for each edited file."""
+        edits = [f"{path}: is not as {MANIFEST} lists it; made again, if a rule makes it" for path in self.edited]
+        damaged = self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again")
+        return damaged + self.of_other_code + edits
 
     @property
     def of_other_code(self) -> list[str]:

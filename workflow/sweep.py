@@ -81,8 +81,6 @@ def _settings(sweep: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]], at:
     """Return `select_seeds`, `test_seeds`, `by` and `fresh`, as given or by default."""
     fresh, by = sweep.get("fresh", ["chosen"]), sweep.get("by", ["score"])
     check_known(at, "sweep.fresh", map(str, fresh), FRESH)
-    if "chosen" not in fresh and fresh != ["none"]:
-        raise ConfigError(f"{at}: sweep.fresh: lacks chosen, which the test seeds are for; set chosen or none")
     check_known(at, "sweep.by", [",".join(map(str, by))], MEASURES)
     select = list(sweep.get("select_seeds") or sorted({seed for block in blocks for seed in block["seeds"]}))
     test = list(sweep.get("test_seeds", ()))
@@ -145,14 +143,6 @@ def _fresh(swept: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any
 def is_own(point: Mapping[str, Any]) -> bool:
     """Return whether a point is the method with the scale's own settings."""
     return bool(point["method"] == point["base"])
-
-
-def fresh_runs(swept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return at most one point per run of the second round: its cost is known before the values are."""
-    points = list({(point["model"], point["row"]): point for point in swept["points"]}.values())
-    if "own" in swept["fresh"]:
-        points += [point for point in swept["points"] if is_own(point) and point["values"]]
-    return [point for point in points for _ in swept["test_seeds"]]
 
 
 def chosen(swept: Mapping[str, Any], results: Results) -> set[tuple[str, str]]:

@@ -1,6 +1,7 @@
-"""Checksums: of a state of a run, and of a model folder against the record of who made it."""
+"""Checksums of a state of a run and of a model folder, and the lock by which two processes never write one run."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core import digests
-from core.errors import CorruptInputError, MissingInputError
-from core.files import write_json
+from core.errors import BusyError, CorruptInputError, MissingInputError
+from core.files import is_locked, locked, write_json
+from core.provenance import ROOT
 
 FILES = {"model.safetensors": bytes(range(256)) * 8, "config.json": b"{}\n", "sub/part one.bin": b"\0", "empty": b""}
 # As records have them: sha256 of the lines `<name>\\0<sha256>`, sorted by the parts of the name.
@@ -91,3 +93,38 @@ def test_a_model_folder_is_what_its_record_has(by: str, tmp_path: Path) -> None:
         digests.check_model(folder, record)
     with pytest.raises(MissingInputError, match="model folder is missing"):
         digests.check_model(tmp_path / "none", record)
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from core.files import locked
+with locked(Path(sys.argv[1]), "busy"):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+def owner(path: Path, seconds: float) -> subprocess.Popen[str]:
+    """Another process that holds the lock for so long."""
+    command = [sys.executable, "-c", OWNER, str(path), str(seconds)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_another_process_is_refused_or_waits_and_a_killed_one_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "lock"
+    process = owner(path, 5)
+    assert is_locked(path)
+    with pytest.raises(BusyError, match="this run is busy"), locked(path, "this run is busy"):
+        pass
+    with locked(path, "busy", wait=600):
+        assert process.wait() == 0
+    killed = owner(path, 600)
+    killed.kill()
+    killed.wait()
+    with pytest.raises(ValueError, match="mine"), locked(path, "busy"):
+        raise ValueError("mine")
+    assert not is_locked(path)

@@ -139,10 +139,3 @@ def test_whoever_is_killed_takes_the_others_along(served: Served, tmp_path: Path
         assert (code, err) == (75, f"{COMMAND}: the worker was killed; run the same command again\n")
     inside = ALONE if who == "worker" else INSIDE
     assert ended(served.run("end")) == (0, f"end {inside}", ""), "the next command runs alone, or in the worker"
-
-
-def test_none_is_started_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(worker.VARIABLE, raising=False)
-    monkeypatch.setattr(worker, "GPUS", (str(tmp_path),))
-    worker.start(tmp_path / "log", {})
-    assert worker.VARIABLE not in os.environ

@@ -176,17 +176,6 @@ def test_a_base_outside_its_aims_or_gates_is_followed_by_the_next_attempt(
 PAIRS = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
 
 
-def test_targets_are_the_answer_and_its_end_shifted_by_one() -> None:
-    letters = tiny.tokenizer()
-    ids_BT, target_BT = tensors(PAIRS, letters)
-    for row, (prompt, answer) in enumerate(PAIRS):
-        seen = target_BT[row] != IGNORED
-        assert letters.decode(target_BT[row][seen]) == answer + tiny.EOS
-        first = int(seen.nonzero()[0])
-        assert letters.decode(ids_BT[row][: first + 1]) == prompt
-        assert ids_BT[row][first + 1 :][: int(seen.sum()) - 1].tolist() == target_BT[row][seen].tolist()[:-1]
-
-
 def test_a_step_learns_from_the_answer_only() -> None:
     """The loss is the mean over the token losses of each sequence alone: padding and neighbours do not leak in."""
     import torch

@@ -9,8 +9,10 @@ from snakemake.settings.enums import Quietness
 
 from core import worker
 from core.code import Code
+from core.files import write_text
 from core.layout import Checkpoint
 from methods.adapters import trl
+from methods.training.run_folder import restore_curve
 from workflow import command_line, matrix, plan as planning, sweep
 
 MAIN = workflow.is_main_process  # False in a job of a cluster, whose Snakemake reads the Snakefile again
@@ -32,12 +34,15 @@ with command_line.one_line():
     GIVEN = len(workflow.config_settings.configfiles)
     FILES = [str(path) for path in workflow.configfiles]
     PLAN = planning.plan(FILES[GIVEN:] + FILES[:GIVEN], workflow.config_settings.config, job=not MAIN, here=HERE)
+    config, RESULTS = PLAN.config, PLAN.results
     if MAKES:
         PLAN.check_folder()
-    SEVERAL_NODES = PLAN.several_nodes
+    # A model's `size` decides, so all its runs use several nodes.
+    SEVERAL_NODES = {planned.run.model for planned in PLAN.planned if PLAN.need(planned).nodes > 1}
     NOTES = list(PLAN.notes)
     if MAKES and not DRY:
-        PLAN.restore_curves()  # before damaged files are looked for
+        for planned in PLAN.planned:  # before damaged files are looked for: Snakemake would remove the copies
+            restore_curve(RESULTS.run(planned.run))
     if MAKES:  # results of changed code and damaged ones are rebuilt
         command_line.FORCED.update(PLAN.forced)
         NOTES = PLAN.reasons + NOTES
@@ -56,8 +61,7 @@ for resource, amount in LIMITS.items():
     if resource not in workflow.global_resources:
         workflow.register_resource(resource, amount)
 
-config = PLAN.config
-RESULTS, LOGS, CACHE = PLAN.results, PLAN.logs, PLAN.cache
+LOGS, CACHE = PLAN.logs, PLAN.cache
 BENCHMARKS, DATA = config["evaluation"]["benchmarks"], str(PLAN.benchmark_data)
 NAMES = config["evaluation"]["names"]  # of the same: keys, or files of a user's problems
 # The final records of runs, samples and grades. Jobs request only records, which are written last: Snakemake checks
@@ -91,9 +95,10 @@ OF_THE_SHELL = {
     "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # the home folder may be read-only in a container
 }
 EXPORTS = " ".join(f"{name}={value}" for name, value in (OF_THE_SHELL | VARIABLES).items())
-# Long or watched jobs print to terminal and log (tee); a cheap job (`quiet LOG COMMAND`) prints its log on failure.
+# Long jobs print to terminal and log (`watched LOG COMMAND`), cheap ones to their log, printed on failure (`quiet`).
 QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
-shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
+WATCHED = 'watched() {{ local log=$1; shift; "$@" 2>&1 | tee "$log"; }}; '
+shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}{WATCHED}")
 
 # One process imports torch and TRL for all training and evaluation of this call.
 if HERE and MAKES and not DRY:

@@ -32,7 +32,7 @@ if DATA != FETCHED:
         own_data,
 
     # A user's own benchmarks, and with them copies of the fetched ones: generation reads one folder.
-    rule own_data:
+    use rule benchmark_data as own_data with:
         input:
             lambda wc: f"{FETCHED}/{wc.benchmark}.jsonl" if wc.benchmark in NAMES else [],
         output:
@@ -40,10 +40,7 @@ if DATA != FETCHED:
         log:
             f"{LOGS}/data/{{benchmark}}.log",
         params:
-            **rules.benchmark_data.params,
-            mirror=FETCHED,
-        shell:
-            "quiet {log} python -m evals.fetch --benchmarks {params.name:q} --data {params.folder:q} --mirror {params.mirror:q}"
+            name=lambda wc: [NAMES[BENCHMARKS.index(wc.benchmark)], "--mirror", FETCHED],  # words of the command
 
 
 # One job generates for all benchmarks, since loading a model takes longer than many of them.
@@ -67,7 +64,7 @@ rule generate:
         data=lambda wc, input: Path(input.data[0]).parent,
         weights=lambda wc: PLAN.weights(checkpoint_of(wc)),
         names=lambda wc: NAMES,
-        drawn=PLAN.draw_options,
+        drawn=[word for key, value in PLAN.drawn().items() for word in (f"--{key.replace('_', '-')}", str(value))],
         backend=config["evaluation"]["backend"],
         batch=f"--batch-size {size}" if (size := config["evaluation"]["batch_size"]) else "",
         seed=config["evaluation"]["seed"],
@@ -93,7 +90,7 @@ rule grade:
         samples=subpath(input.samples, parent=True),
         folder=subpath(output[0], parent=True),
         # A function: Snakemake would take braces in a text for wildcards.
-        thoughts=lambda wc: PLAN.grade_options,
+        thoughts=lambda wc: ["--thoughts", *marks] if (marks := config["evaluation"].get("thoughts")) else [],
     shell:
         "python -m evals.grade --samples {params.samples} --data {params.data:q} --out {params.folder} {params.thoughts:q} 2>&1 | tee {log}"
 
