@@ -50,6 +50,7 @@ rule all:
         RUNS,
         SAMPLES,
         GRADES,
+        LOGGED,
 
 
 # Short names for single tables and figures.

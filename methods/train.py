@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from core import errors, worker
-from core.errors import BusyError, NoSpaceError, Parser, real
+from core.errors import BusyError, MissingInputError, NoSpaceError, Parser, real
 
 STOPPED = 75  # sysexits' EX_TEMPFAIL: try again
 FULL = 64 * 2**20  # bytes: a failure with less free space is reported as a full disk
@@ -54,13 +54,20 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
         default=0.0,
         help="seconds to wait while another process trains this run (default 0)",
     )
+    parser.add_argument(
+        "--force", action="store_true", help="train over a finished run of another specification in this folder"
+    )
+    parser.add_argument("--plan", action="store_true", help="check everything, print what would be done, and stop")
     return parser.parse_args(argv)
 
 
-def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0) -> int:
+def execute(
+    text: str, out: Path, stop: StopRequest, wait: float = 0.0, *, plan: bool = False, force: bool = False
+) -> int:
     """Train the run that `text` (JSON or a path) specifies into `out`; return the exit code."""
     from core.files import locked
     from methods import adapters, catalog
+    from methods.adapters.reward import Reward
     from methods.training import rollouts
     from methods.training.run_folder import RunFolder
     from methods.training.spec import read
@@ -68,13 +75,26 @@ def execute(text: str, out: Path, stop: StopRequest, wait: float = 0.0) -> int:
     spec = read(text)
     run = RunFolder(out, spec)
     # before the adapter is loaded: a finished run must not require its trainer to be installed
-    if run.finished():
+    if not plan and run.finished(force):
         return _already(out)
     method = catalog.parse(spec.method)
     adapter = adapters.adapter(spec.trainer)
     adapter.preflight(spec)
+    if plan:
+        try:
+            from transformers import AutoTokenizer
+        except ImportError as error:
+            raise MissingInputError(f"environment: transformers: {error}; see docs/scale.md") from error
+        Reward(spec.rewards, spec.reward_weights)
+        if spec.placebo is not None:
+            adapters.resolved(spec.placebo, "placebo")
+        prompts = [row["prompt"] for row in rollouts.prompts(spec)]
+        rollouts.check_readable(spec, prompts, AutoTokenizer.from_pretrained(spec.base))
+        sizes = f"{spec.training.rollouts} rollouts of {spec.training.prompts_per_rollout} prompts"
+        print(f"{out}: {spec.trainer} would train {method.key} for {sizes}; settings, model and prompts are checked")
+        return 0
     with locked(run.state / "lock", f"{out}: another process holds this run", wait):
-        if run.finished():  # again: the process that held the lock may have finished it
+        if run.finished(force):  # again: the process that held the lock may have finished it
             return _already(out)
         try:
             outcome = adapter.train(spec, run, stop)
@@ -124,7 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     stop = StopRequest()
     stop.install()
     try:
-        return execute(args.spec, args.out, stop, args.wait)
+        return execute(args.spec, args.out, stop, args.wait, plan=args.plan, force=args.force)
     except BusyError as error:
         print(f"error: {error}", file=sys.stderr)
         return STOPPED

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ConfigError, CorruptInputError, unknown
 from core.files import write_text
+from core.provenance import sha256_bytes
 
 if TYPE_CHECKING:
     from methods.training.spec import Spec
@@ -60,13 +61,14 @@ class Outcome:
     unanswered: float | None = None  # share of the last responses without any answer; None: unknown
 
 
-def loggers(run: Path, spec: Spec) -> list[str]:
-    """Prepare the loggers in TEPO_LOG (`--config log=...`), which write to the run's folder log/; return their names.
+def loggers(run: Path, spec: Spec, names: Sequence[str] | None = None) -> list[str]:
+    """Prepare a trainer's loggers, which write to log/ in the run's folder; return their names.
 
-    Sets wandb's own variables unless the user has: the group is the tree, the name is the run's path. Raises
+    names: None for those in TEPO_LOG (`--config log=...`). Sets wandb's own variables unless the user has: the group is
+    the tree, the name is the run's path. Without a key of wandb here, its runs stay offline in log/. Raises
     `ConfigError` for a logger that is unknown or not installed.
     """
-    chosen = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name]
+    chosen = [name for name in os.environ.get("TEPO_LOG", "").split(",") if name] if names is None else list(names)
     for name in chosen:
         if name not in LOGGERS:
             raise unknown("TEPO_LOG", "log", name, LOGGERS)
@@ -77,9 +79,30 @@ def loggers(run: Path, spec: Spec) -> list[str]:
         for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
             os.environ[variable] = str(run / "log")
         ours = {"WANDB_PROJECT": PROJECT, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
+        if "wandb" in chosen and not _has_wandb_key():
+            ours["WANDB_MODE"] = "offline"
         for variable, value in ours.items():
             os.environ.setdefault(variable, value)
     return chosen
+
+
+def mark_logged(run: Path, names: Iterable[str], curve: str) -> None:
+    """Record that these loggers have the run's curve: `methods.training.log` need not write it."""
+    for name in names:
+        write_text(logged(run, name), sha256_bytes(curve.encode()))
+
+
+def logged(run: Path, logger: str) -> Path:
+    """Return the file with the sha256 of the curve that a logger has."""
+    return run / "log" / f"{logger}.sha256"
+
+
+def _has_wandb_key() -> bool:
+    """Return whether wandb would find a key: in WANDB_API_KEY, or in the .netrc that `wandb login` writes."""
+    from requests.utils import get_netrc_auth  # wandb needs requests too
+
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    return bool(os.environ.get("WANDB_API_KEY") or get_netrc_auth(server))
 
 
 @contextmanager
@@ -142,3 +165,12 @@ def checked(
         if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
             raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
     return [None if value is None else float(value) for value in values]
+
+
+def late(names: Sequence[str], seconds: float, responses: Sequence[str]) -> str:
+    """Return the error of a reward that took longer than its limit."""
+    # Here, because this module is in no hash of code, so that a changed wording does not cause retraining.
+    return (
+        f"reward {', '.join(names)}: did not return within {seconds:g} s (first of {len(responses)} responses "
+        f"{responses[0][:60]!r}); correct it or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the same command"
+    )

@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from core.errors import BenchError, ConfigError, CorruptInputError
-from methods.adapters import checked, resolved
+from methods.adapters import checked, late, resolved
 
 _PRINTED: set[tuple[type[BaseException], str]] = set()  # errors of this process
 COLUMNS = ("prompts", "completions", "answer")  # arguments with TRL's names
@@ -103,12 +103,7 @@ class Reward:
             faulthandler.cancel_dump_traceback_later()
 
     def late(self, responses: Sequence[str]) -> str:
-        """Return the error of a call that took longer than the limit."""
-        return (
-            f"reward {', '.join(self.names)}: did not return within {self.seconds:g} s (first of {len(responses)} "
-            f"responses {responses[0][:60]!r}); correct it or set reward_timeout (TEPO_REWARD_TIMEOUT), and run the "
-            "same command"
-        )
+        return late(self.names, self.seconds, responses)
 
     @property
     def text(self) -> str:

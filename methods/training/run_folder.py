@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
@@ -75,10 +76,10 @@ class RunFolder:
         """Return the folder of the final weights after `step` rollouts."""
         return self.folder / "checkpoints" / f"step{step}"
 
-    def finished(self) -> bool:
+    def finished(self, force: bool = False) -> bool:
         """Return whether run.json exists for this run and everything it lists is unchanged.
 
-        Raises `ConfigError` for a finished run of another specification: training would remove it.
+        Raises `ConfigError`, without `force`, for a finished run of another specification: training would remove it.
         """
         path = self.folder / "run.json"
         if not path.is_file():
@@ -89,7 +90,9 @@ class RunFolder:
             check(record, {"spec": {}}, str(path))
             if other := _difference(record["spec"], dict(self.spec.document)):
                 what = f"{self.folder}: holds a finished run of another specification ({other})"
-                raise ConfigError(f"{what}; name another folder with --out, or remove this one")
+                if not force:
+                    raise ConfigError(f"{what}; name another folder with --out, or train over it with --force")
+                raise CorruptInputError(what)
             if record.get("inputs") != self.identity:
                 raise CorruptInputError(f"{path}: inputs: is of another run")
             recorded = record.get("outputs") or {}
@@ -170,9 +173,9 @@ class RunFolder:
     ) -> str | None:
         """Write curve.csv, then run.json, which marks the run as finished; return the reason if weights never changed.
 
-        `environment` is that of the run's last process when it began: a checkout that was edited since is not the code
-        that ran. Raises CorruptInputError for an output that differs from what was written; a restarted run recomputes
-        it.
+        `environment` is that of the run's last process when it began: a checkout that was edited or moved since is not
+        the code that ran, and is reported. Raises CorruptInputError for an output that differs from what was written;
+        a restarted run recomputes it.
         """
         write_text(self.folder / "curve.csv", self.curve.text)
         outputs = self._outputs()
@@ -181,6 +184,14 @@ class RunFolder:
         for name, digest in written.items():
             if outputs.get(name, digest) != digest:
                 raise CorruptInputError(f"{self.folder / name}: is not what was written into it; {AGAIN}")
+        now = environment()
+        for name in ("commit", "dirty"):
+            if (before := self.environment[name]) != now[name] and None not in (before, now[name]):  # None: unknown
+                print(
+                    f"{self.folder}: the checkout changed while the run trained: {name} was {before}, now {now[name]}; "
+                    "run.json has the former",
+                    file=sys.stderr,
+                )
         codes = ((code, self.identity[name]) for name, code in code_of_spec(self.spec).items())
         warnings = [self._changed_rewards()] if self.start.reward_changes else []
         warnings += warning_entry(*codes).values()

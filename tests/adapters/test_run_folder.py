@@ -231,6 +231,21 @@ def test_a_base_is_verified_by_its_record_or_identifies_the_run(spec: Spec, tmp_
         assert {key} == {k for k, v in identity(own).items() if v != first[k]}
 
 
+def test_what_only_looks_like_a_state_is_neither_resumed_from_nor_removed(spec: Spec, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train(out, spec, until=3)
+    state = out / "state"
+    names = ["checkpoint-8.copy", "checkpoint-", "checkpoint-best", "checkpoint--4", "checkpoint-04", "checkpoint-4 "]
+    for name in names:
+        shutil.copytree(state / "checkpoint-8", state / name)
+    (state / "checkpoint-99").symlink_to("checkpoint-8.copy")
+    (state / "checkpoint-98").write_text("a file")
+    train(out, spec)
+    assert (out / "run.json").is_file()
+    assert {path.name for path in state.glob("checkpoint-*")} == {*names, "checkpoint-98", "checkpoint-99"}
+    assert all((state / name / "weights.bin").is_file() for name in [*names, "checkpoint-99"])
+
+
 def test_a_run_whose_reward_changed_goes_on_unless_it_had_finished_or_more_has_changed(
     interrupted: Path, straight: Path, spec: Spec, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.provenance import ROOT
-from methods import adapters, catalog
+from methods import adapters, catalog, train
 from methods.adapters import adapter, trl, verl
 from methods.adapters.verl import config as verl_config
 from methods.training import spec as specs
@@ -221,3 +221,12 @@ def test_the_temporary_folder_of_a_killed_process_is_removed_at_the_next_start(t
     record.write_text(os.path.relpath(tmp_path / "mine", before))
     with adapters.temporary_folder(tmp_path):
         assert (tmp_path / "mine").is_dir()
+
+
+def test_a_plan_checks_everything_and_trains_nothing(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["--out", str(world / "run"), "--plan", "--spec"]
+    assert train.main([*call, json.dumps(worlds.spec(world))]) == 0
+    assert "settings, model and prompts are checked" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="tokens and a response of 100000 exceed the model's"):
+        train.main([*call, json.dumps(worlds.spec(world, max_completion_tokens=100_000))])
+    assert not (world / "run" / "curve.csv").exists()

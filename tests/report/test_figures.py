@@ -10,6 +10,7 @@ import pytest
 
 from core.errors import BenchError
 from core.layout import Run
+from evals import learning_curves
 from evals.tree import Tree
 from methods import catalog
 from report import draw, figures

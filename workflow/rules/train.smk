@@ -13,6 +13,7 @@ localrules:
     training_data,
     prompts,
     hub_prompts,
+    log_curves,
 
 
 # The name contains the recipe's hash: another recipe is another file, and an existing model is never out of date.
@@ -168,3 +169,20 @@ use rule train as train_nodes with:
         launch=lambda wc: "workflow/ray_nodes.sh {0.nodes} {gpus} {0.cores}".format(
             need := PLAN.need(planned_of(wc)), gpus=need.gpus // need.nodes
         ),
+
+
+# What `log` names gets the curves of runs that were finished without it. A time stamp: it is no result.
+rule log_curves:
+    input:
+        RUNS,
+    output:
+        touch(f"{LOGS}/logged-{{logger}}"),
+    log:
+        f"{LOGS}/log-{{logger}}.log",
+    params:
+        root=RESULTS.root,
+    shell:
+        "python -m methods.training.log --results {params.root} --to {wildcards.logger} 2>&1 | tee {log}"
+
+
+LOGGED = expand(rules.log_curves.output, logger=config.get("log") or [])

@@ -18,7 +18,7 @@ from core.caches import engine_caches
 from core.errors import ConfigError, MissingInputError
 from core.provenance import version
 from methods import catalog, sampling
-from methods.adapters import TRL_VERSION, Outcome, loggers, temporary_folder
+from methods.adapters import TRL_VERSION, Outcome, loggers, mark_logged, temporary_folder
 from methods.adapters.reward import Reward
 from methods.adapters.trl import shared_prefix
 from methods.method import Method
@@ -100,6 +100,8 @@ def train(spec: Spec, run: RunFolder, stop: Callable[[], bool]) -> Outcome:
     finally:
         run.curve.close()
     recorder, responses = trainer.recorder, trainer.present.responses
+    if run.start.update == 0 and not recorder.stopped:  # the loggers have every row
+        mark_logged(run.folder, trainer.args.report_to, run.curve.text)
     unanswered = reward.unanswered(responses) if reward.unanswered and responses else None
     return Outcome(int(trainer.state.global_step), not recorder.stopped, recorder.collapsed_at, unanswered)
 
