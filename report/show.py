@@ -85,12 +85,12 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
     import pandas as pd
 
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        read = read_csv(path, "the measures of the runs", ("model", "method", "area", "movement", "collapsed_at"))
-        frame = pd.DataFrame([row for row in read if row["finished"] == "yes"]).replace("", None)
+        columns = "model", "method", "finished", "area", "movement", "collapsed_at"
+        frame = pd.DataFrame(read_csv(path, "the measures of the runs", columns)).replace("", None)
         frame = frame.assign(**{name: pd.to_numeric(frame[name]) for name in ("area", "movement")})
-        runs = frame.groupby(["model", "method"])
+        runs = frame[frame["finished"] == "yes"].groupby(["model", "method"])
         means = runs[["area", "movement"]].agg(pd.Series.mean, skipna=False)  # every seed or none
-        means["whole"] = runs["collapsed_at"].count() == 0
+        means = means.assign(whole=runs["collapsed_at"].count() == 0).dropna(subset="area")
     for block in table["blocks"]:
         model = block["rows"][0]["model"]
         names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"]) in means.index}
