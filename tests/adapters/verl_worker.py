@@ -167,7 +167,7 @@ def gradients(world: Path, all_parts: bool) -> tuple[dict[str, float], dict[str,
     model = plain_model(spec)
     actor = training_worker(spec, world / "run")
     of_loss, of_gradient = {}, {}
-    for key in KEYS["verl"]:
+    for key in KEYS:
         # with statistics over the minibatch also one row at a time, on two ranks and one
         for parts in ((1, 2, 4) if catalog.parse(key).parts.statistics else (1, 2)) if all_parts else (2,):
             found = compared(actor, model, parts, MethodLoss(key, 1, 4, MAX_TOKENS, whole_minibatch=True))

@@ -54,7 +54,7 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/parts/objective.py", "", "\n# edited\n", NOTHING),
     ("methods/parts/objective.py", "no importance sampling.", "edited.", NOTHING),
     ("methods/batch.py", "raise CorruptInputError(", "raise CorruptInputError('edited' ", NOTHING),
-    ("methods/parts/__init__.py", "T = TypeVar(", "\n\nT = TypeVar(", NOTHING),
+    ("methods/parts/__init__.py", "Scope = Literal[", "\n\nScope = Literal[", NOTHING),
     ("methods/method.py", "reward_B: Tensor, group_B", "reward_B: 'Any', group_B", NOTHING),
     ("methods/catalog/tepo.py", 'title="', 'title="Edited ', NOTHING),
     ("methods/catalog/tepo.py", 'source="', 'source="Edited ', NOTHING),
