@@ -80,8 +80,11 @@ class Curve:
 
 
 def read_curve(path: Path | str) -> Curve:
-    """Read the curve at `path`; rollouts must run 1, 2, 3, ... without a gap."""
+    """Read the curve at `path`; rollouts must run 1, 2, 3, ... and updates 0, 1, 2, ... without a gap."""
     rows = read_csv(path, "the learning curve", ("rollout",))
+    for number, row in enumerate(rows):  # a row per rollout has no update
+        if row.get("update", str(number)) != str(number):
+            raise CorruptInputError(f"{path}: line {number + 2}: update is {row['update']!r}, expected {number}")
     rollouts = []
     for number, (rollout, group) in enumerate(groupby(rows, key=lambda row: row["rollout"]), 1):
         if rollout != str(number):

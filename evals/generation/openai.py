@@ -111,11 +111,13 @@ class Endpoint(Engine):
         address = f"{str(self.settings.endpoint).rstrip('/')}/models"
         try:
             async with self._session(LIST_SECONDS) as session, session.get(address) as answer:
+                if answer.status in RETRIED:  # busy: without the list, kept responses would be another model's
+                    raise MissingInputError(f"{address}: HTTP {answer.status}; run the same command again")
                 listed = parse_json((await _content(answer)).decode(), address)["data"]
             (root,) = (one.get("root") for one in listed if one["id"] == self.settings.model)
-        except aiohttp.ClientConnectorError as error:
-            raise MissingInputError(f"{address}: {error}") from error
-        except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
+        except (aiohttp.ClientConnectionError, TimeoutError) as error:
+            raise MissingInputError(f"{address}: {str(error) or type(error).__name__}") from error
+        except (aiohttp.ClientError, ValueError, LookupError, TypeError):
             return None
         return root if isinstance(root, str) else None
 

@@ -140,6 +140,7 @@ def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_
     whole = path.read_text().splitlines(keepends=True)
     column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
     for lines, words in (
+        (whole[:5] + whole[6:], "line 6: update is '5', expected 4"),
         (
             [*whole[:4], ",".join([*line[:column], "oops", *line[column + 1 :]]), *whole[5:]],
             "line 5: grad_norm is 'oops'",

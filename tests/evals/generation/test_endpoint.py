@@ -179,6 +179,9 @@ def test_responses_of_another_model_of_the_same_name_are_not_mixed(
         counts.append(len(server.asked))
         assert json.loads((tmp_path / "samples.json").read_text())["served"] == root
     assert counts == [30, 10, 0, 30]
+    server.pages["/v1/models"] = 503, {}, b""
+    with pytest.raises(MissingInputError, match="v1/models: HTTP 503; run the same command again"):
+        drawn(tmp_path, limit=30)
 
 
 @pytest.mark.parametrize(

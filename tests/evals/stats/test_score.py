@@ -15,9 +15,9 @@ from core.code import Code
 from core.errors import BenchError
 from core.files import read_csv, read_json, to_csv, write_json
 from core.layout import Checkpoint, Results, Run
-from core.provenance import ROOT, sha256_file
+from core.provenance import sha256_file
 from evals import score
-from evals.scores import COLUMNS, NOT_CORRECT, read_scores, write_scores
+from evals.scores import NOT_CORRECT, read_scores, write_scores
 from evals.stats import estimate
 from evals.stats.compare import paired
 from evals.store import VERDICTS
@@ -184,8 +184,3 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results) -> Non
         path.write_text(to_csv(list(data[0]), data), encoding="utf-8")
         with pytest.raises(BenchError, match=f"{re.escape(str(path))}.*{re.escape(message)}"):
             read_scores(path)
-
-
-def test_the_page_on_results_names_every_column_of_scores() -> None:
-    page = (ROOT / "docs/results.md").read_text(encoding="utf-8").split("## scores.csv")[1].split("\n## ")[0]
-    assert [name for name in COLUMNS if f"`{name}`" not in page] == []
