@@ -62,6 +62,9 @@ def convert(model: Model, out: Path, source: Path | None = None) -> dict[str, An
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     weights.config.update(ids)
     weights.generation_config = GenerationConfig(**ids)
+    # Read as float32, the model is an ordinary one; transformers from 5.17 on refuses to save one with GGUF's marks.
+    for marked, name in ((weights, "hf_quantizer"), (weights.config, "quantization_config")):
+        marked.__dict__.pop(name, None)
     out.mkdir(parents=True, exist_ok=True)
     weights.save_pretrained(out)
     tokenizer.save_pretrained(out)
