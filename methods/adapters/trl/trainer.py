@@ -10,8 +10,8 @@ Imports TRL, so it is imported only when a run starts. Differences from stock TR
 - prompts are tokenised unchanged: no special token is added;
 - `methods.sampling` samples responses where supported, which is faster than `generate` and gives the same tokens;
 - with `training.shared_prefix` a prompt is scored once for all its responses;
-- on a GPU, and with a shared prefix anywhere, the head is `parts.entropy` for the models of `sampling.CLASSES`: TRL's is
-  a Triton kernel on a GPU, which no test on a CPU runs;
+- on a GPU, and with a shared prefix anywhere, the head is `parts.entropy` for the models of `sampling.CLASSES`: TRL's
+  is a Triton kernel on a GPU, which no test on a CPU runs;
 - on a CPU, TRL's head uses a buffer no wider than the vocabulary, with bit-identical results;
 - weight decay acts on all parameters;
 - each rollout has a separate sampling seed: methods share the sampling noise, and resuming needs no generator state.
