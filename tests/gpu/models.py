@@ -25,8 +25,7 @@ def hub(model: str, **changes: int) -> Shape:
     return shape.model_copy(update=changes)
 
 
-MEDIUM_1_5B = hub("qwen2.5_1.5b")
-MEDIUM_0_5B = hub("qwen2.5_0.5b")
+MEDIUM = hub("qwen2.5_0.5b", num_hidden_layers=8, vocab_size=49152)  # 0.16e9 parameters: a state has 2 GB
 SMALL = hub(
     "qwen2.5_0.5b", hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1408, vocab_size=2048
 )
