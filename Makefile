@@ -1,7 +1,7 @@
 # make demo   install and run the whole experiment small (a few minutes)
 # make test   is all in order? format, types, unit tests, the demo, one real chain each of TRL, verl, Slurm and a browser
 # make test-all   the rest: every kill, page, scheduler fault and example; CI runs both
-# make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it; MODEL=FOLDER: with that model
+# make gpu    does this machine's GPU run it? 8 minutes, or MINUTES=N; on a CPU what it can show; VLLM=1: with vLLM; MODEL=FOLDER: with that model
 # make test-vllm  the tests with the real vLLM on a CPU, in an environment of its own; part of test-all
 # make check  format, lint, types: no tests
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
@@ -95,9 +95,10 @@ test-all: $(VENV)/.test demo test-vllm
 test-vllm: $(VLLM)/.done
 	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests
 
-# In the environment that is active, because that of a GPU is not made here: docs/scale.md.
+# In the environment that is active, because that of a GPU may not be made here: docs/scale.md. It needs pytest alone.
 gpu:
-	python -m tests.gpu.accept $(if $(MODEL),--model "$(MODEL)")
+	TEPO_GPU_OUT=results/gpu TEPO_GPU_MINUTES=$(or $(MINUTES),8) TEPO_GPU_VLLM=$(VLLM) TEPO_GPU_MODEL="$(MODEL)" \
+		python -m pytest -q -o addopts="--import-mode importlib -m ''" -o timeout=0 tests/gpu
 
 check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests examples setup.py

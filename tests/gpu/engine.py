@@ -1,7 +1,6 @@
 """verl's training engine on a device, as a run's worker builds it: `python -m tests.gpu.engine CHECK DEVICE FOLDER`.
 
 A process of its own, because verl reads its environment when it is imported. Figures go to FOLDER/CHECK.json.
-Sequences, minibatches and the plain model are those of the conformance tests.
 """
 
 import os
@@ -15,16 +14,14 @@ from methods.adapters.verl.processes import environment
 from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.gpu import models
-from tests.gpu.conftest import Figures, Place
+from tests.gpu.conftest import Figures, Place, worst_of
 
 # Of a group of one process. Port 0 is any: no other process joins.
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-LIMIT = 10  # tokens of a response, for `losses`
 
 
 def spec_of(place: Place, spread: float, **training: Any) -> Spec:
-    """A run of TEPO on this device; `training` keys as given. On a CPU a pass in bfloat16 is asked of the engine alone,
-    because a specification refuses it."""
+    """A run of TEPO. On a CPU a pass in bfloat16 is asked of the engine alone: a specification refuses it."""
     base = models.save(place.folder / "base", place.size.small, spread=spread)
     sizes: dict[str, Any] = {"device": place.device, "filter": "none", "oversample": 1.0} | training
     return check({**worlds.spec(place.folder, trainer="verl", **sizes), "base": str(base)})
@@ -44,9 +41,8 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
 
 
 def losses(place: Place) -> Figures:
-    """Each method's loss and gradient in float32 and bfloat16, against autograd on the plain model in float32 on the
-    CPU."""
-    spec = spec_of(place, 0.2, max_completion_tokens=LIMIT)
+    """Each method in float32 and bfloat16, packed, against autograd on the plain model in float32 on the CPU."""
+    spec = spec_of(place, 0.2, max_completion_tokens=10)
     os.environ |= environment(spec.training, place.folder) | ALONE
 
     from methods.adapters.verl.trainer import method_loss
@@ -57,18 +53,7 @@ def losses(place: Place) -> Figures:
         actor = worker(spec, place.folder / str(half), half=half)
         keys = [key for key in catalog.entries() if "full_logp" not in catalog.parse(key).needs]  # verl hands none over
         found.append({key: compared(actor, model, 1, method_loss(spec, catalog.parse(key))) for key in keys})
-    single, rounded = found
-    # A method that ranks tokens may take another one after rounding, and one of these few dozen is percents of the
-    # gradient: recorded, without a limit.
-    ranking = {key for key in rounded if catalog.parse(key).scope == "batch"}
-    worst = max(single, key=lambda key: single[key]["gradient"])
-    least = min(rounded.keys() - ranking, key=lambda key: rounded[key]["cosine"])
-    return {
-        "methods": len(single), "float32_loss_worst": max(of["loss"] for of in single.values()),
-        "float32_gradient_worst": single[worst]["gradient"], "float32_gradient_worst_method": worst,
-        "bfloat16_cosine_worst": rounded[least]["cosine"], "bfloat16_cosine_worst_method": least,
-        "bfloat16_cosine_worst_of_ranking_methods": min(rounded[key]["cosine"] for key in ranking),
-    }  # fmt: skip
+    return worst_of(*found)
 
 
 def unchanged(place: Place) -> Figures:
@@ -93,7 +78,5 @@ def unchanged(place: Place) -> Figures:
 
 
 if __name__ == "__main__":
-    name, device, folder = sys.argv[1:]
-    write_json(
-        Path(folder, f"{name}.json"), {"losses": losses, "unchanged": unchanged}[name](Place(Path(folder), device))
-    )
+    name, device, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    write_json(folder / f"{name}.json", {"losses": losses, "unchanged": unchanged}[name](Place(folder, device)))
