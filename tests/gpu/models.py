@@ -56,18 +56,13 @@ def build(shape: Shape, *, seed: int = 0, positions: int = 32768, spread: float 
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(
-        **shape.model_dump(exclude={"model_type", "head_dim", "source"}),
-        max_position_embeddings=positions,
-        initializer_range=spread,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    ends = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = shape.model_dump(exclude={"model_type", "head_dim", "source"})
+    config = Qwen2Config(**sizes, **ends, max_position_embeddings=positions, initializer_range=spread)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(config)
-    model.generation_config = GenerationConfig(pad_token_id=0, bos_token_id=0, eos_token_id=0)
+    model.generation_config = GenerationConfig(**ends)
     return model
 
 
