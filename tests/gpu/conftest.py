@@ -1,7 +1,7 @@
 """The checks' list, their places and sizes, and the record of figures that `make gpu` writes after each check.
 
 TEPO_GPU_OUT      folder of acceptance.json; with it checks run on a GPU if there is one, without it on the CPU
-TEPO_GPU_MINUTES  for all of them: a check that no longer fits is skipped
+TEPO_GPU_MINUTES  for all of them on a GPU: a check that no longer fits is skipped
 TEPO_GPU_VLLM     not empty: also what needs vLLM
 TEPO_GPU_MODEL    model folder to train in place of random weights
 """
@@ -121,7 +121,8 @@ class Place:
         """Run modules at once to their ends; return the seconds. A crash or the end of the time fails the check."""
         began, started = time.monotonic(), [self.start(*words) for words in commands]
         try:
-            ends = [process.wait(timeout=max(30.0, 60 * min(left(), 30))) for process in started]
+            limit = max(30.0, 60 * left()) if self.cuda else 1500.0
+            ends = [process.wait(timeout=min(limit, 1500.0)) for process in started]
         finally:
             for process in started:
                 if process.poll() is None:
