@@ -58,7 +58,9 @@ CHECKS = {
     "machine": Listed(0.1, ("packages_differ = 0",), ("torch_sees_the_gpu = true",)),
     "losses": Listed(0.5, LOSSES),
     "head": Listed(0.7, ("gradient_gap_of_chunks <= 0.01",), SPEED),
-    "determinism": Listed(0.2, ("changed_with_gradient <= 0.01",), on_cpu=("gradient_repeats = true",)),
+    "determinism": Listed(
+        0.2, ("changed_with_gradient <= 0.01",), on_cpu=("passes_repeat = true", "gradient_repeats = true")
+    ),
     "trl": Listed(1.2, ON_POLICY, SPEED),
     "trl paths": Listed(0.8, ON_POLICY),
     "trl resumed": Listed(0.7, RESUMED, on_cpu=("rows_differ = 0", "weights_equal = true")),
