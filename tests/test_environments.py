@@ -16,6 +16,7 @@ FORCED = {
     "torch": "vLLM 0.24.0 is built for torch 2.11.0", "triton": "comes with torch 2.11.0", "vllm": "CUDA only",
     "numba": "vLLM 0.24.0", "numpy": "vLLM 0.24.0, through mistral-common, needs numpy < 2.4", "fastapi": "vLLM 0.24.0",
     "flashinfer-python": "vLLM 0.24.0", "xgrammar": "vLLM 0.24.0",
+    "pytest": "runs `make gpu`; on a CPU of the extra `test`",
 }  # fmt: skip
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())

@@ -47,9 +47,42 @@ TINY = 2e5  # parameters of a model built here
 
 CONTEXT, ASLEEP, ENGINE_WORK = 1.0 * GIB, 1.5 * GIB, 1.5 * GIB  # a process; vLLM asleep; vLLM besides its weights
 FRAGMENTATION = 1.08  # memory that the allocator reserves beyond its tensors
+HEAD_CHUNK = 1.25e9  # `parts.entropy.LOGITS`; not imported, as a plan needs no torch
 
 
-def gpu_memory(shape: Shape, training: Training, method: Method, card: float) -> dict[str, float]:
+def trl_memory(shape: Shape, training: Training, method: Method, card: float) -> dict[str, float]:
+    """Return GiB of a run with TRL on one GPU, by phase. card: GiB of that GPU.
+
+    States take 16 bytes a parameter (weights, their values at the run's start, two moments), in an update 4 more for
+    gradients and in the optimiser's step 4 more for a copy, all in float32. transformers samples in float32, all
+    responses of a draw at once: keys and values, and one layer over the prompts or logits. An update keeps every
+    layer's input in float32 and recomputes one layer; the head's chunk has at most `HEAD_CHUNK` bytes.
+    """
+    width = 2 if training.precision == "bfloat16" else 4
+    states = (20 if training.kl_target is not None else 16) * shape.parameters
+    engine = training.rollout_memory * card * GIB if training.sampler == "vllm" else 0.0
+    rows, prompt = training.prompts_drawn * training.samples_per_prompt, training.max_prompt_tokens
+    cache = 8 * rows * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim  # of a token's column
+    filling = 4 * rows * prompt * (4 * shape.hidden_size + 3 * shape.intermediate_size)
+    drawing = cache * training.max_completion_tokens + 16 * rows * shape.vocab_size
+    sampling = 0.0 if engine else cache * prompt + max(filling, drawing)
+
+    rows = training.rows_per_minibatch // training.micro_batches
+    groups = -(-rows // training.samples_per_prompt) if training.shared_prefix else rows
+    tokens = groups * prompt + rows * training.max_completion_tokens
+    inputs = 4 * tokens * shape.hidden_size
+    layer = width * (tokens * _numbers(shape) + shape.layer_parameters) + 3 * tokens**2 / groups
+    head = shape.vocab_size * shape.hidden_size
+    chunk = min(HEAD_CHUNK, 8 * tokens * shape.vocab_size) + 8 * inputs + (4 + 2 * width) * head
+    phases = {
+        "sampling": states + sampling,
+        "update": states + 4 * shape.parameters + shape.num_hidden_layers * inputs + max(layer, chunk),
+        "optimiser step": states + 8 * shape.parameters,
+    }
+    return {name: (CONTEXT + engine + FRAGMENTATION * size) / GIB for name, size in phases.items()}
+
+
+def verl_memory(shape: Shape, training: Training, method: Method, card: float) -> dict[str, float]:
     """Return GiB on the fullest GPU of a run with verl, by phase. card: GiB of that GPU.
 
     States take 12 bytes a parameter (weights and two moments in float32), 16 with gradients and 24 in the optimiser's
@@ -76,16 +109,22 @@ def pass_memory(shape: Shape, tokens: int, width: int, sdpa: bool) -> dict[str, 
     sum over chunks is in float32. layer: one recomputed layer, its gradients and, with sdpa over packed sequences,
     a mask of tokens x tokens, as bool and in the precision of the pass. width: bytes of a number.
     """
-    inputs = width * tokens * shape.hidden_size
-    head, attention = shape.vocab_size * shape.hidden_size, shape.num_attention_heads * shape.head_dim
-    numbers = 12 * shape.hidden_size + 6 * shape.intermediate_size + 4 * attention  # per token
-    layer = width * tokens * numbers + (2 * width + 4) * shape.layer_parameters + width * head
+    inputs, head = width * tokens * shape.hidden_size, shape.vocab_size * shape.hidden_size
+    layer = width * tokens * _numbers(shape) + (2 * width + 4) * shape.layer_parameters + width * head
     chunk = 8 * min(verl.CHUNK, tokens) * shape.vocab_size
     return {
         "head": (shape.num_hidden_layers + 6) * inputs + chunk + (4 + width) * head,
         "layer": shape.num_hidden_layers * inputs + layer + ((1 + width) * tokens**2 if sdpa else 0),
         "gradients": 2 * (4 + width) * head,
     }
+
+
+def _numbers(shape: Shape) -> int:
+    """Return the numbers that a recomputed layer and its gradients take per token."""
+    return 12 * shape.hidden_size + 6 * shape.intermediate_size + 4 * shape.num_attention_heads * shape.head_dim
+
+
+MEMORY = {"trl": trl_memory, "verl": verl_memory}
 
 
 def largest_batch(training: Training, method: Method) -> int:
@@ -222,21 +261,36 @@ def _refusal(asked: Plan, planned: Planned) -> str | None:
         adapter(run.trainer).check(run.training, method)
         if run.training.sampler == "vllm" and shutil.which("sinfo") is None:  # else the job's environment has it
             check_vllm()
-        if run.trainer != "verl" or run.training.device != "cuda":
+        if run.training.device != "cuda" or asked.config["cluster"] is None:
             return None
         need = asked.need(planned)
         cpus = (os.cpu_count() or 1) if here else need.cores * need.nodes
-        verl.check_cpus(run.training, cpus, "this machine" if here else "its job")
+        if run.trainer == "verl":
+            verl.check_cpus(run.training, cpus, "this machine" if here else "its job")
     except BenchError as error:
         return str(error)
     model, gpu = registry.model(planned.run.model), asked.config["cluster"]["gpu"]
     if gpu not in CARDS:
         return str(unknown("config", "cluster.gpu", gpu, CARDS))
-    return too_much(model.shape, run.training, method, gpu, f"cluster.sizes.{model.size}") if model.shape else None
+    if model.shape is None:
+        return None
+    if run.trainer == "trl":
+        phases = trl_memory(model.shape, run.training, method, CARDS[gpu])
+        return _fullest(phases, gpu, "raise training.micro_batches, or lower training.prompts_per_rollout")
+    return too_much(model.shape, run.training, method, gpu, f"cluster.sizes.{model.size}")
+
+
+def _fullest(phases: dict[str, float], gpu: str, change: str) -> str | None:
+    """Return which phase exceeds a GPU's memory and what changes it; None: all fit."""
+    phase = max(phases, key=phases.__getitem__)
+    if phases[phase] <= CARDS[gpu]:
+        return None
+    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, and {gpu} has {CARDS[gpu]:g}; {change}"
 
 
 def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: str) -> str | None:
-    """Return what exceeds a GPU's memory and the key that changes it; None: it fits. sizes: key of the model's size."""
+    """Return what exceeds a GPU's memory with verl and the key that changes it; None: it fits. sizes: key of the
+    model's size."""
     gib, longest = CARDS[gpu], training.max_prompt_tokens + training.max_completion_tokens
     engine = training.rollout_memory * gib
     cache = 4 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * longest  # keys and values
@@ -246,17 +300,14 @@ def too_much(shape: Shape, training: Training, method: Method, gpu: str, sizes: 
             f"the inference engine needs {least:.1f} GiB and gets {engine:.1f} of {gpu}'s {gib:g}; raise "
             f"cluster.rollout_memory ({training.rollout_memory:g}) or {sizes}.tensor_parallel"
         )
-    phases = gpu_memory(shape, training, method, gib)
+    phases = verl_memory(shape, training, method, gib)
     phase = max(phases, key=phases.__getitem__)
-    if phases[phase] <= gib:
-        return None
     change = f"raise {sizes}.nodes or cluster.gpus_per_node"
     if phase == "sampling":
         change = f"lower cluster.rollout_memory ({training.rollout_memory:g}), or {change}"
     elif phase == "update" and training.max_tokens_per_gpu > longest:
         change = f"lower cluster.max_tokens_per_gpu ({training.max_tokens_per_gpu}; at least {longest}), or {change}"
-    tokens = f"micro-batches up to {largest_batch(training, method):,} tokens"
-    return f"{phases[phase]:.1f} GiB in the phase `{phase}`, {tokens}, and {gpu} has {gib:g}; {change}"
+    return _fullest(phases, gpu, f"{change}; a micro-batch has up to {largest_batch(training, method):,} tokens")
 
 
 def _too_small(asked: Plan, gpus: int) -> Iterator[str]:
@@ -314,12 +365,28 @@ def lines(asked: Plan, gpus: int) -> list[str]:
         needs = [asked.need(planned) for planned in asked.planned if planned.run.model == model]
         sizes = "/".join(map(str, sorted({max(1, need.gpus) for need in needs})))
         text.append(f"  {model:<26} {len(needs):>4} runs on {sizes} {unit}s each")
+        text += _memory(asked, model)
     if swept and not sweep.chosen(swept, asked.results):
         text.append("Once values are chosen, the same command again trains them on fresh seeds: not counted here")
     text.append("Disk still to be written:")
     text += [f"  {what:<32} {_size(size):>10}" for what, size in disk(asked, gpus).items()]
     fetched = [f"  {thing.name:<58} {_size(thing.download):>10}" for thing in missing(asked)]
     return [*text, "Snakemake will fetch:", *(fetched or ["  nothing"])]
+
+
+def _memory(asked: Plan, model: str) -> Iterator[str]:
+    """Yield the estimate of the fullest run of a model on GPUs, and of how much each phase of it takes."""
+    shape, cluster, found = registry.model(model).shape, asked.config["cluster"], list[dict[str, float]]()
+    if shape is None or cluster is None or (gpu := cluster["gpu"]) not in CARDS:
+        return
+    for planned in asked.planned:
+        run = spec.check(asked.specification(planned, "base", "prompts"), "config")
+        if planned.run.model == model and run.training.device == "cuda":
+            found.append(MEMORY[run.trainer](shape, run.training, catalog.parse(run.method), CARDS[gpu]))
+    if found:
+        largest = max(found, key=lambda phases: max(phases.values()))
+        sizes = ", ".join(f"{size:.1f} ({phase})" for phase, size in largest.items())
+        yield f"    GiB of a GPU's {CARDS[gpu]:g}, estimated, never measured: {sizes}"
 
 
 def _hours(jobs: Sequence[Job]) -> str:

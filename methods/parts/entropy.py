@@ -6,7 +6,7 @@ For N tokens and a vocabulary of V the logits have N x V elements, in a training
     hidden = model.model(ids).last_hidden_state[:, P - 1 : -1]  # of a prompt of P tokens; a state predicts the next
     logp, entropy = logp_and_entropy(hidden, model.lm_head.weight, ids[:, P:], temperature=1.0)
 
-Both go into a `Batch` unchanged, so it is called before the loss. It does not depend on the device.
+Both go into a `Batch` unchanged, so it is called before the loss.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,27 @@ from torch import Tensor
 from core.errors import ConfigError, CorruptInputError
 from methods.batch import FLOATS, check_tensor
 
+# Bytes of a chunk's logits elsewhere than on a CPU, where 128 tokens are best. Every chunk reads the whole head and
+# adds to all of its gradient: with more tokens a GPU does that less often. A constant, not a share of the free memory:
+# another chunk has other last bits, and a resumed run must have the same ones.
+LOGITS = 1.25e9
+
+
+def default_chunk(device: str, vocabulary: int) -> int:
+    """Return the tokens of a chunk on a type of device: 128 on a CPU, else at most 4,096 that fit into `LOGITS`."""
+    return 128 if device == "cpu" else max(128, min(4096, int(LOGITS / (8 * vocabulary))))
+
 
 def logp_and_entropy(
-    hidden: Tensor, weight: Tensor, token: Tensor, *, temperature: float = 1.0, chunk: int = 128
+    hidden: Tensor, weight: Tensor, token: Tensor, *, temperature: float = 1.0, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return log pi(token) and H(pi) in nats, each of the shape of `token`, float32 or wider.
 
     hidden (..., D): states before the output head; weight (V, D): the head; token (...,) long.
     pi = softmax(hidden weight^T / temperature). Only one chunk's logits exist at a time; backward recomputes them.
     Memory beyond inputs, outputs and gradients is 8 bytes x chunk x V (16 in float64) for any number of tokens:
-    156 MB at the default of 128 tokens and a vocabulary of 152,000. In half precision the sum of the head's gradient
-    over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
+    156 MB at 128 tokens and a vocabulary of 152,000. chunk: `default_chunk`. In half precision the sum of the head's
+    gradient over chunks is kept in float32: 4 bytes x V x D more, and 2 for the product that is added to it.
     Under autocast the logits are computed in its precision, both forward and backward.
     Raises `CorruptInputError` for a wrong type, shape or dtype and for a token that is not in the vocabulary, also at
     padding; `ConfigError` for a temperature or chunk not above 0.
@@ -36,6 +46,8 @@ def logp_and_entropy(
     check_tensor("token", token, getattr(token, "shape", ("...",)), ("int64",))
     check_tensor("weight", weight, ("V", "D"), FLOATS)
     check_tensor("hidden", hidden, (*token.shape, weight.shape[1]), FLOATS)
+    device = hidden.device.type
+    chunk = default_chunk(device, len(weight)) if chunk is None else chunk
     for name, value, least in (("temperature", temperature, 0.0), ("chunk", chunk, 0)):
         if not value > least:
             raise ConfigError(f"{name}: got {value}, allowed: above {least}")
@@ -45,7 +57,6 @@ def logp_and_entropy(
         raise CorruptInputError(
             f"token: {int(token[index])} at {list(index)}, expected 0 to {len(weight) - 1}, at padding too"
         )
-    device = hidden.device.type
     if torch.is_autocast_enabled(device):
         # cast here, not by autocast: backward runs outside of it and would compute the logits in another precision
         half = torch.get_autocast_dtype(device)

@@ -127,7 +127,9 @@ def update(before: Sequence[Tensor], parameters: Iterable[Tensor]) -> Update:
         old.sub_(new.detach())
         count += new.numel()
     norm: Any = get_total_norm(before)
-    return Update(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm), count)
+    if hasattr(norm, "full_tensor"):  # of shards; with `offload` on the host, while the ranks talk through their GPUs
+        norm = norm.to(norm.device_mesh.device_type).full_tensor()
+    return Update(float(norm), count)
 
 
 @contextmanager

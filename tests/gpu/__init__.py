@@ -1,1 +1,1 @@
-"""Acceptance of a GPU, `python -m tests.gpu.accept`; without one, the same checks at toy size on a CPU."""
+"""`make gpu`: the checks of a GPU; in the ordinary tests the same at toy size on a CPU."""

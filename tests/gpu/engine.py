@@ -1,39 +1,34 @@
-"""Checks 1 and 2: verl's training engine on this device, built out of our configuration as a run's worker is.
+"""verl's training engine on a device, as a run's worker builds it: `python -m tests.gpu.engine CHECK DEVICE FOLDER`.
 
-The module is imported in a process of its own (`python -m tests.gpu.accept --in-process`), and sets its environment
-before verl is imported. Sequences, minibatches and the plain model are those of the conformance tests.
+A process of its own, because verl reads its environment when it is imported. Figures go to FOLDER/CHECK.json.
 """
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+from core.files import write_json
 from methods import catalog
 from methods.adapters.verl.processes import environment
 from methods.training.spec import Spec, check
 from tests.adapters import worlds
 from tests.gpu import models
-from tests.gpu.checks import Figures, Place
-
-LIMIT = 10  # of a response, in check 1
-
-
-def spec_of(place: Place, base: Path, **training: Any) -> Spec:
-    """A run of TEPO on this device; `training` keys as given. On a CPU a pass in bfloat16 is asked of the engine alone,
-    because a specification refuses it."""
-    sizes: dict[str, Any] = {"device": place.device, "filter": "none", "oversample": 1.0} | training
-    world = base.parent
-    return check({**worlds.spec(world, trainer="verl", **sizes), "base": str(base)})
-
+from tests.gpu.conftest import Figures, Place, worst_of
 
 # Of a group of one process. Port 0 is any: no other process joins.
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 
 
+def spec_of(place: Place, spread: float, **training: Any) -> Spec:
+    """A run of TEPO. On a CPU a pass in bfloat16 is asked of the engine alone: a specification refuses it."""
+    base = models.save(place.folder / "base", place.size.small, spread=spread)
+    sizes: dict[str, Any] = {"device": place.device, "filter": "none", "oversample": 1.0} | training
+    return check({**worlds.spec(place.folder, trainer="verl", **sizes), "base": str(base)})
+
+
 def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     """verl's training worker in float32, or with passes in bfloat16, by the configuration of a run."""
-    os.environ |= environment(spec.training, folder) | ALONE
-
     import torch
 
     from tests.adapters.verl_worker import HALF, training_worker
@@ -41,79 +36,47 @@ def worker(spec: Spec, folder: Path, *, half: bool) -> Any:
     # TF32 has ten bits of mantissa: float32 on the GPU would then not be float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.set_float32_matmul_precision("highest")
-    if spec.training.device == "cpu":
-        torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     return training_worker(spec, folder, HALF if half else None)
 
 
-# --- 1: losses and gradients ------------------------------------------------------------------------------------
-
-
 def losses(place: Place) -> Figures:
-    """Each method's loss and gradient through the engine in float32 and bfloat16, against autograd on the plain model
-    in float32 on the CPU."""
-    base = models.save(place.folder / "losses" / "base", place.size.small, spread=0.2)
-    spec = spec_of(place, base, max_completion_tokens=LIMIT)
+    """Each method in float32 and bfloat16, packed, against autograd on the plain model in float32 on the CPU."""
+    spec = spec_of(place, 0.2, max_completion_tokens=10)
     os.environ |= environment(spec.training, place.folder) | ALONE
 
-    from tests.adapters.verl_worker import plain_model
-
-    model = plain_model(spec)
-    single = gradients(model, spec, place.folder / "losses" / "float32", half=False)
-    half = gradients(model, spec, place.folder / "losses" / "bfloat16", half=True)
-    # A method that ranks tokens may take another one after rounding, and one of these few dozen is percents of the
-    # gradient: recorded, without a limit.
-    ranking = {key for key in half if catalog.parse(key).scope == "batch"}
-    worst = max(single, key=lambda key: single[key]["gradient"])
-    least = min(half.keys() - ranking, key=lambda key: half[key]["cosine"])
-    return {
-        "methods": len(single),
-        "float32_gradient_worst": single[worst]["gradient"],
-        "float32_gradient_worst_method": worst,
-        "float32_loss_worst": max(found["loss"] for found in single.values()),
-        "bfloat16_cosine_worst": half[least]["cosine"],
-        "bfloat16_cosine_worst_method": least,
-        "bfloat16_cosine_worst_of_ranking_methods": min(half[key]["cosine"] for key in ranking),
-    }
-
-
-def gradients(model: Any, spec: Spec, folder: Path, *, half: bool) -> dict[str, dict[str, float]]:
-    """Method -> largest relative difference of loss and gradient, and the cosine between the two gradients."""
-    actor = worker(spec, folder, half=half)
-
     from methods.adapters.verl.trainer import method_loss
-    from tests.adapters.verl_worker import compared
+    from tests.adapters.verl_worker import compared, plain_model
 
-    methods = [catalog.parse(key) for key in catalog.entries()]
-    return {
-        method.key: compared(actor, model, 1, method_loss(spec, method))
-        for method in methods
-        if "full_logp" not in method.needs  # verl hands no whole distribution to a loss
-    }
-
-
-# --- 2: entropies -----------------------------------------------------------------------------------------------------
+    model, found = plain_model(spec), list[dict[str, dict[str, float]]]()
+    for half in (False, True):
+        actor = worker(spec, place.folder / str(half), half=half)
+        keys = [key for key in catalog.entries() if "full_logp" not in catalog.parse(key).needs]  # verl hands none over
+        found.append({key: compared(actor, model, 1, method_loss(spec, catalog.parse(key))) for key in keys})
+    return worst_of(*found)
 
 
-def unchanged_weights(place: Place) -> Figures:
+def unchanged(place: Place) -> Figures:
     """dH between two passes over the same weights in bfloat16. As a run has it in its first minibatch: old entropies by
     the trainer's own way, new ones from the update. And, for comparison, with other micro-batches."""
-    size, prompt = place.size, 64 if place.cuda else 5
-    longest = size.max_tokens // 2 - prompt
-    base = models.save(place.folder / "unchanged" / "base", size.small, spread=0.1)
+    tokens, prompt = place.size.pass_tokens, 64 if place.cuda else 5
+    longest = tokens // 2 - prompt
     spec = spec_of(
-        place, base, max_prompt_tokens=prompt, max_completion_tokens=longest, max_tokens_per_gpu=size.max_tokens,
+        place, 0.1, max_prompt_tokens=prompt, max_completion_tokens=longest, max_tokens_per_gpu=tokens,
         precision="bfloat16" if place.cuda else "float32",
     )  # fmt: skip
-    actor = worker(spec, place.folder / "unchanged" / "engine", half=True)
+    os.environ |= environment(spec.training, place.folder) | ALONE
+    actor = worker(spec, place.folder / "engine", half=True)
 
     from tests.adapters.verl_worker import unchanged
 
-    first, other = (unchanged(actor, by_minibatch, longest, size.max_tokens) for by_minibatch in (True, False))
+    first, other = (unchanged(actor, by_minibatch, longest, tokens) for by_minibatch in (True, False))
     return {
-        "masked_in_the_first_minibatch": first["masked"],
-        "changed_in_the_first_minibatch": first["share"],
-        "largest_change": first["largest"],
-        "changed_in_other_micro_batches": other["share"],
-    }
+        "masked_in_the_first_minibatch": first["masked"], "changed_in_the_first_minibatch": first["share"],
+        "largest_change": first["largest"], "changed_in_other_micro_batches": other["share"],
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    name, device, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    write_json(folder / f"{name}.json", {"losses": losses, "unchanged": unchanged}[name](Place(folder, device)))

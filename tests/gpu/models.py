@@ -25,8 +25,7 @@ def hub(model: str, **changes: int) -> Shape:
     return shape.model_copy(update=changes)
 
 
-MEDIUM_1_5B = hub("qwen2.5_1.5b")
-MEDIUM_0_5B = hub("qwen2.5_0.5b")
+MEDIUM = hub("qwen2.5_0.5b", num_hidden_layers=8, vocab_size=49152)  # 0.16e9 parameters: a state has 2 GB
 SMALL = hub(
     "qwen2.5_0.5b", hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=1408, vocab_size=2048
 )
@@ -57,18 +56,13 @@ def build(shape: Shape, *, seed: int = 0, positions: int = 32768, spread: float 
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(
-        **shape.model_dump(exclude={"model_type", "head_dim", "source"}),
-        max_position_embeddings=positions,
-        initializer_range=spread,
-        pad_token_id=0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    ends = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = shape.model_dump(exclude={"model_type", "head_dim", "source"})
+    config = Qwen2Config(**sizes, **ends, max_position_embeddings=positions, initializer_range=spread)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(config)
-    model.generation_config = GenerationConfig(pad_token_id=0, bos_token_id=0, eos_token_id=0)
+    model.generation_config = GenerationConfig(**ends)
     return model
 
 

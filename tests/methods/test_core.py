@@ -18,7 +18,7 @@ from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import check_unchanged
-from methods.parts.entropy import logp_and_entropy
+from methods.parts.entropy import default_chunk, logp_and_entropy
 from tests.methods.batches import random_fields, variants
 
 
@@ -331,6 +331,15 @@ def test_chunked_entropies_and_their_gradient(dtype: torch.dtype, tokens: int, c
     by_hand = with_gradients(logp.gather(1, token[:, None])[:, 0], -(logp.exp() * logp).sum(1), *exact)
     for ours, other in zip(found, by_hand, strict=True):
         assert (ours.double() - other).abs().max() <= allowed * max(1, other.abs().max())
+
+
+def test_a_chunk_on_a_gpu_is_bounded_by_memory_and_on_a_cpu_as_ever() -> None:
+    assert [default_chunk("cpu", words) for words in (256, 151_936)] == [128, 128]
+    assert [default_chunk("cuda", words) for words in (256, 49_152, 151_936)] == [4096, 3178, 1028]
+    given = [torch.randn(300, 8, requires_grad=True), torch.randn(20, 8, requires_grad=True)]
+    token = torch.randint(20, (300,))
+    default, by_hand = (logp_and_entropy(*given, token, **more) for more in ({}, {"chunk": 128}))
+    assert all(map(torch.equal, default, by_hand))
 
 
 def test_under_autocast_backward_computes_the_same_logits_as_forward() -> None:

