@@ -11,6 +11,8 @@ golds, that one is used; otherwise TREE/data defines it by the golds of the log.
 """
 
 import argparse
+import os
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +21,10 @@ from typing import Any
 
 import pandas as pd
 
-from core import errors
+from core import digests, errors
 from core.code import Code
 from core.errors import ConfigError, CorruptInputError, Parser, unknown
-from core.files import json_text, write_all, write_json
+from core.files import write_json, write_text
 from core.layout import Checkpoint, Results
 from core.provenance import environment, sha256_bytes, sha256_file
 from evals import data, grade, run, store
@@ -86,8 +88,9 @@ def adopt(
 ) -> Path:
     """Write the tree, grade it and return the path of its scores.
 
-    source: folder with the items of registered benchmarks. thoughts: as in `grade.grade`. Raises ConfigError, before
-    anything is written, unless responses and golds fit into one table.
+    source: folder with the items of registered benchmarks. thoughts: as in `grade.grade`. Everything is written next
+    to the tree and moved there last, so that an error leaves the tree as it was. Raises ConfigError unless responses
+    and golds fit into one table.
     """
     run.check_out(results)
     drawn: dict[str, tuple[Counter[str], Path]] = {}  # responses to each problem of a benchmark, and where
@@ -95,37 +98,36 @@ def adopt(
         for key, entry in store.read_record(path).items():
             ids = store.read_table(path.with_name(f"{key}.parquet"), ("item_id",), entry)["item_id"].to_pylist()
             drawn[key] = Counter(ids), path
-    records, logs = dict[Checkpoint, dict[str, Any]](), dict[tuple[Checkpoint, str], str]()
-    known, texts = dict[str, list[Item]](), dict[Path, str]()
-    for one in surveys:
-        record, digest = records.setdefault(one.model, _record(results, one)), sha256_file(one.log.path)
-        before = record["benchmarks"].get(one.key, {}).get("log_sha256", digest)
-        if {before, logs.setdefault((one.model, one.key), digest)} != {digest}:
-            raise ConfigError(
-                f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
-                "or --out"
-            )
-        own = Counter(one.rows["item_id"])
-        there, where = drawn.setdefault(one.key, (own, one.log.path))
-        if own != there:
-            raise ConfigError(
-                f"{one.log.path}: {own.total()} responses on {len(own)} problems of {one.key}, {where} has "
-                f"{there.total()} on {len(there)}, not all of them the same; set --benchmark or --out"
-            )
-        if one.key not in known:
-            known[one.key] = _items(one, results, source, texts)
-        if problem := _other(one, known[one.key]):
-            raise ConfigError(f"{one.log.path}: {one.key}: {problem} in {results.data}; set --benchmark")
-    write_all(texts)
-    for one in surveys:
-        record, file, digest = records[one.model], results.data / f"{one.key}.jsonl", logs[one.model, one.key]
-        # by benchmark as well: tools write files with the same name into several folders
-        record["adopted"] |= {"from": tool, "files": record["adopted"]["files"] | {one.log.path.name: digest}}
-        record["benchmarks"][one.key] = _write_samples(results.samples(one.model) / f"{one.key}.parquet", one) | {
-            "data": {"file": str(file), "sha256": sha256_file(file)}, "log_sha256": digest,
-        }  # fmt: skip
-    for at, record in records.items():  # last: their presence marks a finished model
-        write_json(results.samples(at) / "samples.json", record | {"code": Code("adopt").hash})
+    results.root.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=results.root.parent, prefix=f".{results.root.name}.") as folder:
+        fresh, records = Results(Path(folder)), dict[Checkpoint, dict[str, Any]]()
+        for one in surveys:
+            record, digest = records.setdefault(one.model, _record(results, one)), sha256_file(one.log.path)
+            if record["benchmarks"].get(one.key, {}).get("log_sha256", digest) != digest:
+                raise ConfigError(
+                    f"{one.log.path}: {one.model.run.model} has other responses on {one.key}; set --model, --benchmark "
+                    "or --out"
+                )
+            own = Counter(one.rows["item_id"])
+            there, where = drawn.setdefault(one.key, (own, one.log.path))
+            if own != there:
+                raise ConfigError(
+                    f"{one.log.path}: {own.total()} responses on {len(own)} problems of {one.key}, {where} has "
+                    f"{there.total()} on {len(there)}, not all of them the same; set --benchmark or --out"
+                )
+            file = _write_items(one, results, fresh, source)
+            # by benchmark as well: tools write files with the same name into several folders
+            record["adopted"] |= {"from": tool, "files": record["adopted"]["files"] | {one.log.path.name: digest}}
+            record["benchmarks"][one.key] = _write_samples(fresh.samples(one.model) / f"{one.key}.parquet", one) | {
+                "data": {"file": str(results.data / file.name), "sha256": sha256_file(file)}, "log_sha256": digest,
+            }  # fmt: skip
+        for at, record in records.items():
+            write_json(fresh.samples(at) / "samples.json", record | {"code": Code("adopt").hash})
+        # Records last: their presence marks a finished model.
+        for path in sorted(digests.files(fresh.root), key=lambda path: path.name == "samples.json"):
+            target = results.root / path.relative_to(fresh.root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
     return run.grade_and_score(results, list(records), thoughts)
 
 
@@ -143,20 +145,26 @@ def _record(results: Results, one: Survey) -> dict[str, Any]:
     return record
 
 
-def _items(one: Survey, results: Results, source: Path | None, texts: dict[Path, str]) -> list[Item]:
-    """Return the benchmark's items: those in the tree, the registered set, or the log's. Adds the files to write."""
-    file, items = results.data / f"{one.key}.jsonl", list(one.items.values())
-    if file.is_file():
-        return data.load(defined(one.key, results.data), results.data)
-    facts = {"title": one.key, "sha256": data.content_sha256(items), "n": len(items)}
+def _write_items(one: Survey, results: Results, fresh: Results, source: Path | None) -> Path:
+    """Return the file of the benchmark's items, written to `fresh` unless it is there: the registered set, or the log's
+    golds. Raises ConfigError if the file there has other golds."""
+    name = f"{one.key}.jsonl"
+    for folder in (fresh.data, results.data):
+        if (folder / name).is_file():
+            if problem := _other(one, data.load(defined(one.key, folder), folder)):
+                raise ConfigError(f"{one.log.path}: {one.key}: {problem} in {results.data}; set --benchmark")
+            return folder / name
     if source is not None and registered(one.key):
-        official = data.load(entry := benchmark(one.key), source)
-        if not (problem := _other(one, official)):
-            texts[file] = data.text(official)
-            return official
+        entry = benchmark(one.key)
+        if not (problem := _other(one, data.load(entry, source))):
+            write_text(fresh.data / name, data.found_in(source, entry).read_text(encoding="utf-8"))
+            return fresh.data / name
         print(f"{one.key}: {problem} in the registered {entry.title}: a benchmark of the log's golds")
-    texts |= {file: data.text(items), definition(results.data, one.key): json_text(facts)}
-    return items
+    items = one.items.values()
+    write_text(fresh.data / name, data.text(items))
+    facts = {"title": one.key, "sha256": data.content_sha256(items), "n": len(items)}
+    write_json(definition(fresh.data, one.key), facts)
+    return fresh.data / name
 
 
 def _other(one: Survey, items: Sequence[Item]) -> str:
@@ -199,6 +207,7 @@ def main() -> int:
     add("--model", metavar="NAME", help="default: as the log or its file name has it")
     add("--benchmark", metavar="KEY", help="a registered one, or any name; default: the log's task")
     add("--fields", metavar="ROLE=FIELD,...", help=f"roles: {', '.join(ROLES)}; sample={ORDER}; correct= for none")
+    add("--filter", metavar="NAME", help="lm-eval: rows of this filter")
     add("--data", type=Path, metavar="DIR", help="items of registered benchmarks (python -m evals.fetch)")
     grade.add_thoughts(parser)
     args: argparse.Namespace = parser.parse_args()
@@ -206,11 +215,13 @@ def main() -> int:
         raise unknown("command line", "--from", args.tool, FORMATS)
     given = fields_of(args.fields)
     surveys = [
-        survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given), given)
+        survey(log, args.model or log.model, args.benchmark or log.benchmark, log.frame(given, args.filter), given)
         for log in map(FORMATS[args.tool], args.files)
     ]
     path = adopt(surveys, Results(args.out), tool=args.tool, source=args.data, thoughts=args.thoughts)
     for one in surveys:
+        if one.log.partial:
+            print(f"note: {one.log.path}: {one.log.partial}, by its tool's own account: not a score of the whole set")
         verdicts = list(one.rows["tool_correct"])
         named = {"correct": True, "wrong": False, "unknown": None}
         counts = ", ".join(f"{name} {verdicts.count(verdict)}" for name, verdict in named.items())

@@ -74,6 +74,9 @@ def generate(
     # One length for all plans, because the model is loaded once. Kept short: vLLM reserves memory for it.
     longest = max(max((p.tokens or 0 for p in plan.prompts), default=0) + plan.decoding.max_tokens for plan in plans)
     max_length = min(longest, model.positions) if model.positions else None
+    if identity["weights_sha256"] is None and (out / "samples.json").is_file():  # of a server
+        for key, drawn in store.read_record(out / "samples.json").items():
+            model.refuse_another(drawn.get("served"), f"the responses {out / key}.parquet")
     entries = {}
     for plan in plans:
         key = plan.benchmark.key
@@ -83,7 +86,10 @@ def generate(
         facts += [os.environ.get(name) for name in THREADS]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
         slot = out / ".work" / f"{key}-{digest}"
-        entry = finished(slot) or _fill(slot, model, plan, max_length)
+        if entry := finished(slot):
+            model.refuse_another(entry.get("served"), f"the responses in {slot}")
+        else:
+            entry = _fill(slot, model, plan, max_length)
         file = items_of.found_in(data, plan.benchmark)
         entries[key] = {**entry, "data": {"file": str(file), "sha256": sha256_file(file)}}
         write_text(out / f"{key}.parquet", (slot / PARQUET).read_bytes())
@@ -127,7 +133,7 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
     model.open(max_length)  # before the clock starts: loading is not generating
     began = time.monotonic()
     rows = draw.draw(model, plan, slot, label)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - began + model.earlier_seconds
     if empty := sum(not row["response"].strip() for row in rows):
         print(f"{label} {key}: {empty} of {len(rows)} responses are empty", file=sys.stderr)
     entry = {
@@ -141,6 +147,7 @@ def _fill(slot: Path, model: Engine, plan: Plan, max_length: int | None) -> dict
         "prompts_cut": sum(prompt.cut > 0 for prompt in plan.prompts),
         "distinct_fraction": draw.distinct_fraction(rows),
         "seconds": round(seconds, 3),
+        **({"served": model.served} if model.served else {}),
     }
     write_json(slot / DONE, entry)  # last: its presence marks the folder as finished
     (slot / JOURNAL).unlink(missing_ok=True)
@@ -170,6 +177,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--endpoint", metavar="URL", help="backend openai: the server's address, up to /v1; key: OPENAI_API_KEY")
     add("--tokenizer", metavar="FOLDER", help="backend openai: builds prompts here and sends token ids")
     add("--chat", action="store_true", help="backend openai: chat endpoint, the server's own template")
+    limit = real(least=0, most=1)
+    add("--empty-limit", type=limit, default=0.05, metavar="SHARE", help="backend openai: most responses without text")
     add("--engine", nargs="+", default=[], metavar="NAME=VALUE", help="further arguments of the engine")
 
 

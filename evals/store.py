@@ -39,7 +39,7 @@ RECORD = {  # the keys that are read from samples.json and grades.json (`core.de
     "benchmarks": {
         "*": {
             "sha256": str, "rows": int, "data?": {"file": str, "sha256": str}, "data_sha256?": str,
-            "samples_sha256?": str, "grader_version?": str, "task_hash?": str, "seconds?": float,
+            "samples_sha256?": str, "grader_version?": str, "task_hash?": str, "seconds?": float, "served?": dict,
         },
     },
     "engine?": {"backend?": str, "device?": str}, "environment?": dict, "model?": str, "weights_sha256?": str,

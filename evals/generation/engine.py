@@ -45,6 +45,7 @@ class Settings:
     endpoint: str | None = None  # openai only: the server's address
     tokenizer: str | None = None  # openai only: a folder
     chat: bool = False  # openai only: the server applies its own chat template
+    empty_limit: float = 0.05  # openai only: largest share of empty responses in a benchmark
     more: Mapping[str, str | int | float | bool] = field(default_factory=dict)  # further arguments of the engine
 
 
@@ -73,12 +74,27 @@ class Engine(ABC):
     default_batch_size: int
     own_seeds = True  # each sample of an item is drawn under its own seed; False: one seed for all
     chat = False  # prompts are conversations as JSON, rendered by the engine's own template
+    earlier_seconds = 0.0  # that earlier calls spent on the last responses
 
     def __init__(self, settings: Settings):
         self.settings = settings
 
     def open(self, max_length: int | None) -> None:  # noqa: B027 - an endpoint has nothing to load
         """Load the model, at the first call. max_length: most tokens of prompt and response together."""
+
+    @cached_property
+    def served(self) -> dict[str, Any]:
+        """What tells a served model from another of its name, for samples.json; empty for weights, which are hashed."""
+        return {}
+
+    def refuse_another(self, served: Mapping[str, Any] | None, kept: str) -> None:
+        """Raise ConfigError if the server now serves another model than `served`, that of the responses `kept`."""
+        for name, old in (served or {}).items():
+            if name != "at" and (new := self.served.get(name, old)) != old:
+                raise ConfigError(
+                    f"{self.settings.endpoint}: {self.settings.model}: another model now, with {name} {new!r}; that of "
+                    f"{kept} has {old!r} (seen {(served or {}).get('at')}); choose another --out"
+                )
 
     @abstractmethod
     def generate(

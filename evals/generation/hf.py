@@ -65,6 +65,8 @@ def _observed_hflm() -> type[LM]:
         def __init__(self, owner: Local, **arguments: Any):
             super().__init__(**arguments)
             self.owner = owner
+            self.encoded: dict[str, list[int]] = {}  # prompt -> token ids
+            self.refusal: str | None = None  # the last reason for `generate` that was printed
             own = self.model.generation_config.eos_token_id
             ends = {*(own if isinstance(own, list) else [own]), self.tokenizer.eos_token_id} - {None}
             self.ends = sorted(ends)
@@ -74,6 +76,14 @@ def _observed_hflm() -> type[LM]:
                 pad_token_id=self.tokenizer.pad_token_id,
                 bos_token_id=self.tokenizer.bos_token_id,
             )
+
+        def tok_encode(self, string: Any, *arguments: Any, **named: Any) -> list[int]:
+            """Encode once per prompt: HFLM sorts requests by length, and every sample is a request."""
+            if arguments or named or not isinstance(string, str):
+                return super().tok_encode(string, *arguments, **named)
+            if string not in self.encoded:
+                self.encoded[string] = super().tok_encode(string)
+            return list(self.encoded[string])
 
         @torch.inference_mode()
         def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
@@ -95,8 +105,14 @@ def _observed_hflm() -> type[LM]:
         ) -> torch.Tensor | None:
             """Return the output of `generate`, computed faster; None for options unsupported by `methods.sampling`."""
             end = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
+            refusal = sampling.unsupported(self.model, asked)
             # The end token's text is the only stop that lm-eval adds, and `ends` holds the token.
-            if stop != [end] or self.mixed_precision_dtype or sampling.unsupported(self.model, asked):
+            if stop != [end] or self.mixed_precision_dtype:
+                refusal = f"until {stop}" if stop != [end] else f"mixed precision {self.mixed_precision_dtype}"
+            if refusal:
+                if refusal != self.refusal:
+                    print(f"sampling by transformers' generate: {refusal}", flush=True)
+                    self.refusal = refusal
                 return None
             drawn = sampling.sample(
                 self.model,

@@ -11,17 +11,21 @@ import json
 import os
 import re
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from pydantic import PositiveInt
 
 from core import digests
-from core.declared import check
-from core.errors import ConfigError, CorruptInputError, MissingInputError
+from core.declared import Declared, check, validated
+from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError, unknown
 from core.files import locked, parse_json, write_text
 from core.progress import Progress
 from evals.benchmark import Decoding
@@ -34,16 +38,29 @@ RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)  # HTTP status: a retry may s
 FIRST_WAIT = 1.0  # seconds before the second try; doubled for each further one
 LONGEST_WAIT = 60  # seconds, even if the server requests more
 UNFINISHED = ("abort", "error", "cancelled")  # finish_reason of a response that the server broke off
-MOST_EMPTY = 0.5  # share of the responses; a reasoning model that is cut off leaves some
 FEWEST_SAMPLES = 4  # with two or three samples, equal ones are common
 LIST_SECONDS = 10  # for the list of models
-ATTEMPTS = 6  # of a request; the waits between them add up to half a minute
-TIMEOUT = 3600  # seconds; a busy server queues requests, and a slow response is not an error
+RECENT = 60  # seconds
 LONGEST_BODY = 2**24  # bytes; a response of 8,192 tokens has some 40,000
 
 
-LINE = {"item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str}
-Kept = dict[tuple[str, int], Drawn]  # responses by item and sample
+class Arguments(Declared):
+    """Arguments of --engine. Only `think_end_token` affects a response."""
+
+    max_retries: PositiveInt = 6  # attempts per request; the waits between them add up to half a minute
+    timeout: PositiveInt = 3600  # seconds; a busy server queues requests, and a slow response is not an error
+    verify_certificate: bool = True
+    think_end_token: str | None = None  # of a chat endpoint: the text up to it is removed from the response
+
+
+LINE = {  # seconds: from the first request to this response, without the time between calls
+    "item_id": str, "sample": int, "text": str, "tokens?": int, "stop": str, "seconds": float, "served?": dict,
+}  # fmt: skip
+
+
+# Of the model in the server's list: what tells it from another of its name.
+SERVED = {"id": str, "root": str, "created": int}
+Kept = dict[tuple[str, int], dict[str, Any]]  # responses by item and sample, as in `LINE`
 
 
 def read_journal(path: Path) -> Kept:
@@ -55,13 +72,18 @@ def read_journal(path: Path) -> Kept:
     for number, text in enumerate((path.read_bytes() if path.is_file() else b"").split(b"\n")[:-1], 1):
         where = f"{path}: line {number}"
         try:
-            check(line := parse_json(text.decode(), where), LINE, where)
+            line = parse_json(text.decode(), where)
+            check(line, LINE, where)
             if line["stop"] not in STOPS:
-                raise ValueError(f"stop: {line['stop']!r}")
-            kept[line["item_id"], line["sample"]] = Drawn(line["text"], line.get("tokens"), line["stop"])
-        except ValueError as error:
+                raise unknown(where, "stop", line["stop"], STOPS)
+            kept[line["item_id"], line["sample"]] = {"tokens": None} | line
+        except (BenchError, UnicodeDecodeError) as error:
             print(f"requested again: {where}: {' '.join(str(error).split())[:200]}", file=sys.stderr)
     return kept
+
+
+def empty_in(kept: Kept) -> int:
+    return sum(not line["text"].strip() for line in kept.values())
 
 
 async def _content(answer: aiohttp.ClientResponse) -> bytes:
@@ -91,8 +113,8 @@ class Endpoint(Engine):
         self.key = os.environ.get(KEY, "")
         if not (self.key.isascii() and self.key.isprintable()):  # the libraries' own errors would quote it
             raise ConfigError(f"generate: variable {KEY}: holds a character that an HTTP header cannot hold")
-        if settings.more:
-            raise ConfigError(f"generate: --engine: {next(iter(settings.more))}: backend openai takes no arguments")
+        self.answered = False  # by anything at that address
+        self.arguments = validated(Arguments, dict(settings.more), "generate: --engine")
         self.chat = settings.chat
         if not settings.chat and not settings.tokenizer:
             raise ConfigError(
@@ -101,29 +123,35 @@ class Endpoint(Engine):
 
     @cached_property
     def identity(self) -> dict[str, str | None]:
-        """Unknown digests, and `served`: the model's path in the server's list of models, which tells it from another
-        of its name; None where the list has none. Raises MissingInputError where no server answers."""
         if self.settings.tokenizer:
             digests.check_model(self.settings.tokenizer)
-        return {"weights_sha256": None, "files_sha256": None, "served": asyncio.run(self._served())}
+        return {"weights_sha256": None, "files_sha256": None}
 
-    async def _served(self) -> str | None:
-        address = f"{str(self.settings.endpoint).rstrip('/')}/models"
+    @cached_property
+    def served(self) -> dict[str, Any]:
+        """What the server's list of models says of this one, and when; empty where it says nothing."""
+        found = asyncio.run(self._served())
+        return found and found | {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+
+    async def _served(self) -> dict[str, Any]:
         try:
-            async with self._session(LIST_SECONDS) as session, session.get(address) as answer:
-                if answer.status in RETRIED:  # busy: without the list, kept responses would be another model's
-                    raise MissingInputError(f"{address}: HTTP {answer.status}; run the same command again")
-                listed = parse_json((await _content(answer)).decode(), address)["data"]
-            (root,) = (one.get("root") for one in listed if one["id"] == self.settings.model)
-        except (aiohttp.ClientConnectionError, TimeoutError) as error:
-            raise MissingInputError(f"{address}: {str(error) or type(error).__name__}") from error
-        except (aiohttp.ClientError, ValueError, LookupError, TypeError):
-            return None
-        return root if isinstance(root, str) else None
+            async with (
+                self._session(LIST_SECONDS) as session,
+                session.get(f"{str(self.settings.endpoint).rstrip('/')}/models") as answer,
+            ):
+                listed = parse_json((await _content(answer)).decode(), "list of models")["data"]
+            (model,) = (one for one in listed if one["id"] == self.settings.model)
+            date = answer.headers.get("Date")
+            now = parsedate_to_datetime(date).timestamp() if date else time.time()
+            found = {name: model[name] for name, kind in SERVED.items() if type(model.get(name)) is kind}
+        except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError):
+            return {}
+        # vLLM and others write the time of the request there
+        return {name: value for name, value in found.items() if name != "created" or abs(now - value) > RECENT}
 
     def _session(self, seconds: float) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.batch_size),
+            connector=aiohttp.TCPConnector(limit=self.batch_size, ssl=self.arguments.verify_certificate),
             timeout=aiohttp.ClientTimeout(total=seconds),
             headers={"Authorization": f"Bearer {self.key}"},
         )
@@ -133,8 +161,10 @@ class Endpoint(Engine):
         return Path(self.settings.tokenizer) if self.settings.tokenizer else None
 
     def describe(self) -> dict[str, Any]:
-        facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat}
-        del facts["batch_size"]  # does not affect a response, and may change after an error
+        """Return the settings without those that cannot affect a response, which may change after an error."""
+        more = {name: value for name, value in self.settings.more.items() if name == "think_end_token"}
+        facts = super().describe() | {"endpoint": self.settings.endpoint, "chat": self.chat, "more": more}
+        del facts["batch_size"]
         return facts
 
     def generate(
@@ -142,61 +172,71 @@ class Endpoint(Engine):
     ) -> Sequence[Drawn]:
         """Return all responses.
 
-        Raises BusyError; MissingInputError for missing ones; CorruptInputError for copies of one, or mostly empty ones.
+        Raises BusyError; MissingInputError for missing or too many empty ones; CorruptInputError for copies of one.
         """
         path = folder / JOURNAL
         with locked(path.with_suffix(".lock"), f"{folder}: another command draws these responses"):
             kept = read_journal(path)
-            lines = (json.dumps({"item_id": id, "sample": k, **one._asdict()}) + "\n" for (id, k), one in kept.items())
-            write_text(path, "".join(lines))  # without damaged ones
-            progress.start = len(kept)
+            for line in kept.values():
+                self.refuse_another(line.get("served"), f"the {len(kept)} responses in {path}")
+            # where the previous call ended with too many empty ones, they are requested again
+            if empty_in(kept) > self.settings.empty_limit * len(requests):
+                kept = {key: line for key, line in kept.items() if line["text"].strip()}
+            write_text(path, "".join(json.dumps(line) + "\n" for line in kept.values()))  # without damaged ones
+            self.earlier_seconds = max((line["seconds"] for line in kept.values()), default=0.0)
+            progress.start, before = len(kept), self.served  # read before there is an event loop
             asyncio.run(self._fill(path, kept, requests, decoding, progress))
-        found = [kept[request.item_id, request.sample] for request in requests]
-        texts = {(request.item_id, one.text) for request, one in zip(requests, found, strict=True)}
-        empty, reason = sum(not one.text.strip() for one in found), ""
-        if empty > MOST_EMPTY * len(found):
-            reason = (
-                f"{empty} of {len(found)} responses are empty; look whether it puts the text into reasoning_content"
+            del self.served
+            self.refuse_another(before, f"the {len(kept)} responses in {path}")  # replaced while it answered
+        lines = [kept[request.item_id, request.sample] for request in requests]
+        texts = {(line["item_id"], line["text"]) for line in lines}
+        if decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(lines):
+            path.unlink()  # the next call would find the same copies
+            raise CorruptInputError(
+                f"{self.url}: all samples of every item are equal: the server draws each with one seed; start it"
+                " without a seed, or set --samples 1 if the model always gives one answer"
             )
-        elif decoding.samples >= FEWEST_SAMPLES and len(texts) * decoding.samples == len(found):
-            reason = (
-                "all samples of every item are equal: the server draws each with one seed; start it without a seed, or "
-                "set --samples 1 if the model always gives one answer"
-            )
-        if reason:
-            path.unlink()  # the next call would find the same ones
-            raise CorruptInputError(f"{self.url}: {reason}")
-        return found
+        return [Drawn(line["text"], line["tokens"], line["stop"]) for line in lines]
 
     async def _fill(
         self, path: Path, kept: Kept, requests: Sequence[Request], decoding: Decoding, progress: Progress
     ) -> None:
         """Request each response that is not kept, `batch_size` at any time, and add it to `kept` and the journal."""
-        failures = Counter[str]()
+        began, failures = time.monotonic() - self.earlier_seconds, Counter[str]()
+        empty, most_empty = empty_in(kept), self.settings.empty_limit * len(requests)
         missing = deque(request for request in requests if (request.item_id, request.sample) not in kept)
 
         async def send(session: aiohttp.ClientSession) -> None:
             """Send requests one after another until the first failure: where a server refuses some of many,
             fewer stay in flight; where one prompt always fails, the others still get their responses."""
-            while missing:
+            nonlocal empty
+            while missing and empty <= most_empty:
                 request = missing.popleft()
                 found = await self._response(session, self._body(request, decoding))
                 if isinstance(found, str):
                     failures[found] += 1
                     return
-                line = {"item_id": request.item_id, "sample": request.sample, **found._asdict()}
+                facts = {"seconds": time.monotonic() - began, "served": self.served, **found._asdict()}
+                line = {"item_id": request.item_id, "sample": request.sample, **facts}
                 with open(path, "ab") as stream:
                     stream.write(json.dumps(line).encode() + b"\n")
-                kept[request.item_id, request.sample] = found
+                kept[request.item_id, request.sample] = line
+                empty += not found.text.strip()
                 progress.update(len(kept))
 
-        async with self._session(TIMEOUT) as session:
+        async with self._session(self.arguments.timeout) as session:
             await asyncio.gather(*(send(session) for _ in range(self.batch_size)))
-        if failures:
+        count = f"{len(requests) - len(kept)} of {len(requests)} responses are missing"
+        rest = f"{len(kept)} are kept in {path}"
+        if empty > most_empty:
             raise MissingInputError(
-                f"{self.url}: {len(requests) - len(kept)} of {len(requests)} responses are missing "
-                f"({failures.most_common(1)[0][0]}); {len(kept)} are kept in {path}; run the same command to go on"
+                f"{self.url}: {empty} responses are empty, more than {self.settings.empty_limit:.0%}, and {count};"
+                f" {rest}; if the server puts the text elsewhere (reasoning_content), change that and run the same"
+                " command to go on; else set --empty-limit to 1"
             )
+        if failures:
+            why = failures.most_common(1)[0][0]
+            raise MissingInputError(f"{self.url}: {count} ({why}); {rest}; run the same command to go on")
 
     def _body(self, request: Request, decoding: Decoding) -> dict[str, Any]:
         # With a tokenizer, prompts go out as token ids: a server would add a begin token to a text that has one.
@@ -208,13 +248,14 @@ class Endpoint(Engine):
         return asked | fixed
 
     async def _response(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Drawn | str:
-        """Return the response to one request, or the error after `ATTEMPTS` attempts."""
+        """Return the response to one request, or the error after `max_retries` attempts."""
         wait, failure = 0.0, ""
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self.arguments.max_retries):
             await asyncio.sleep(min(wait, LONGEST_WAIT))
             wait = FIRST_WAIT * 2 ** min(attempt, 9)
             try:
                 async with session.post(self.url, json=body) as answer:
+                    self.answered = True
                     content = await _content(answer)
                 if answer.ok:
                     return self._read(content)
@@ -225,8 +266,10 @@ class Endpoint(Engine):
                     wait = max(wait, int(after[:3]))
             except (aiohttp.ClientError, ValueError) as error:
                 failure = str(error) or type(error).__name__
+                if isinstance(error, aiohttp.ClientConnectorError) and not self.answered:
+                    break  # a server that never answered is not busy
             except TimeoutError:  # not sent again: it may already be billed
-                failure = f"no response within {TIMEOUT} s"
+                failure = f"no response within {self.arguments.timeout} s"
                 break
         # its beginning, on one line and without the key, which some servers echo
         line = " ".join((failure.replace(self.key, f"({KEY})") if self.key else failure).split())[:200]
@@ -238,6 +281,8 @@ class Endpoint(Engine):
             value = json.loads(content)
             (choice,) = value["choices"]
             text = (choice["message"]["content"] if self.chat else choice["text"]) or ""
+            if self.chat and (end := self.arguments.think_end_token):
+                text = text.split(end)[-1].lstrip()
             stop, text = choice.get("finish_reason"), clean(text)
             # the server's count: only without a tokenizer here
             tokens = None if self.tokenizer else (value.get("usage") or {}).get("completion_tokens")

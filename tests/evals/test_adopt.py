@@ -129,11 +129,13 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
     "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: expected one text, got null; set"),
     "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
     "a name that leaves the tree": (lines(ROWS), "'..' cannot be a name; set --model"),
+    "fewer verdicts": (lines([ROWS[0] | {"response": ["1", "2"], "correct": [True]}]), "1 verdicts on 2 responses"),
     "no text": (lines([ROWS[0] | {"response": None}]), "response must be text, got null; set --fields response=FIELD"),
-    "infinite": (lines([ROWS[0] | {"gold": math.inf}]), "row 1: gold: expected one text, got null"),
+    "infinite": (lines([ROWS[0] | {"gold": math.inf}]), 'row 1: gold: .*"Infinity"'),
+    "a verdict that is not a number": (lines([ROWS[0] | {"correct": math.nan}]), "row 1: correct: .*not a number"),
     "messages": (
         lines([ROWS[0] | {"response": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "2"}]}]),
-        r"set --fields response=FIELD, such as response\.0\.content$",
+        r"set --fields response=response\.1\.content$",
     ),
 }
 
@@ -168,9 +170,11 @@ LOGS = Path(__file__).parent / "logs"
 
 
 def test_lm_evals_own_log(command: Adopt) -> None:
-    """Two repeats and two filters, of which the first counts, where it sees one response."""
+    """Two repeats and two filters; the verdict counts where a filter sees one response."""
     logs = sorted(LOGS.glob("samples_*.jsonl"))
-    command("--from", "lm-eval", *logs, "--model", "dummy")
+    with pytest.raises(ConfigError, match=r"filter 'loose', before 'strict'; set --filter"):
+        command("--from", "lm-eval", *logs)
+    command("--from", "lm-eval", *logs, "--filter", "strict", "--model", "dummy")
     one, two = (command.cells("dummy", f"sums_{key}") for key in ("one", "two"))
     problems = [f"What is {n} + {n}, é?" for n in range(3)]
     assert [(row["prompt"], row["tool_correct"]) for row in one] == [(f"Q: {text}", False) for text in problems]
@@ -182,13 +186,16 @@ def test_lm_evals_own_log(command: Adopt) -> None:
     assert [(item["problem"], item["answer"]) for item in items] == list(zip(problems, "024", strict=True))
 
 
-def test_inspects_own_log(tmp_path: Path, command: Adopt) -> None:
-    """A JSON document is read; cut, failed, of another kind, an archive, each is one line."""
+def test_inspects_own_log_and_what_a_tool_left_out(
+    tmp_path: Path, command: Adopt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A JSON document is read; cut, failed, of another kind, an archive, each is one line; a partial one is noted."""
     document = json.loads((LOGS / "pair.json").read_text())
     # of a run that tolerates errors (fail_on_error): an empty response there is not an answer of the model
     failed = [document["samples"][0], document["samples"][1] | {"error": {"message": "out of memory"}}]
     for name, content, said in (
         ("archive.eval", b"PK\x03\xff", "archive.eval: only a .json log .* inspect log convert --to json"),
+        ("log.json.gz", b"\x1f\x8b", r"is compressed; type: gunzip --keep .*log\.json\.gz, and"),
         ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
         ("stopped.json", lines([document | {"status": "cancelled"}]), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "not a finished log of inspect"),
@@ -201,6 +208,16 @@ def test_inspects_own_log(tmp_path: Path, command: Adopt) -> None:
     command("--from", "inspect", LOGS / "pair.json")
     pair = {row["prompt"]: (row["sample"], row["tool_correct"]) for row in command.cells("model", "sums")}
     assert pair == {"What is 1 + 1?": (0, True), "What is 2^10? é\U0001f600": (0, False)}
+
+    log = written(tmp_path / "m/samples_sums_2025-01-01T00-00-00.0.jsonl", [
+        {"doc_id": 0, "doc": {"problem": "1 + 1?"}, "target": "2", "resps": [["2"]], "arguments": {}},
+    ])  # fmt: skip
+    counts = {"n-samples": {"sums": {"original": 9, "effective": 1}}, "results": {"stderr": math.nan}}
+    written(log.with_name("results_2025-01-01T00-00-00.0.json"), [counts])
+    cut = written(tmp_path / "cut.json", [document | {"samples": document["samples"][:1]}])
+    for tool, file, said in (("lm-eval", log, "1 of 9 problems"), ("inspect", cut, "1 of 2 samples")):
+        command("--from", tool, file, "--benchmark", tool)
+        assert f"note: {file}: {said}, by its tool's own account" in capsys.readouterr().out
 
 
 def test_a_registered_benchmark_needs_its_golds(tmp_path: Path, command: Adopt) -> None:

@@ -32,6 +32,7 @@ Drawn = Callable[..., list[Any]]
 
 def draw(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any) -> list[Any]:
     options: dict[str, Any] = {name: given.pop(name) for name in ("limit", "changes") if name in given}
+    given["more"] = {"timeout": 60, **given.pop("more", {})}
     asking = {"model": NAME, "seed": 5, "endpoint": f"{server.address}/v1", "chat": True, "batch_size": 3, **given}
     options["reading"] = "system" if asking["chat"] else None
     generate.generate(engine("openai", Settings(**asking)), [few(key, 4)], data=data, out=out, **options)
@@ -42,8 +43,6 @@ def draw(server: Server, data: Path, out: Path, key: str = GREEDY, **given: Any)
 def drawn(server: Server, quick_data: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """Responses of the server, written to a folder and read from there."""
     monkeypatch.setattr(openai, "FIRST_WAIT", 0.001)
-    monkeypatch.setattr(openai, "ATTEMPTS", 3)
-    monkeypatch.setattr(openai, "TIMEOUT", 60)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     return partial(draw, server, quick_data)
 
@@ -74,8 +73,8 @@ def test_the_server_is_asked_what_was_planned_with_a_seed_for_each_sample_and_th
     server: Server, drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With one seed for all, a server that honours it copies its answer. A server's own temperature is 1."""
-    server.answer = lambda body, number: completion(f"yes {body['seed']}")
-    rows = drawn(tmp_path, SAMPLED, limit=3, changes={"temperature": 0.6})
+    server.answer = lambda body, number: completion(f"<think>no</think> yes {body['seed']}")
+    rows = drawn(tmp_path, SAMPLED, limit=3, changes={"temperature": 0.6}, more={"think_end_token": "</think>"})
     assert [row.seed for row in rows] == [per_sample_seed(5, sample) for sample in range(4)] * 3
     assert all(row.response == f"yes {row.seed}" and row.tokens == 3 for row in rows)
     messages = sorted(json.dumps(body.pop("messages"), ensure_ascii=False) for body in server.asked)
@@ -103,15 +102,14 @@ FAILURES: dict[str, tuple[Callable[..., Answer], str, int]] = {  # what the serv
 
 @pytest.mark.parametrize("case", FAILURES)
 def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
-    server: Server, drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+    server: Server, drawn: Drawn, tmp_path: Path, case: str
 ) -> None:
-    """20 of 64 come, then nothing does. The next call may have another batch size: it does not affect a response."""
+    """20 of 64 come, then nothing does. The next call may have other limits: they do not affect a response."""
     failure, reason, times = FAILURES[case]
-    monkeypatch.setattr(openai, "TIMEOUT", 3 if case == "late" else 60)
     out, other = tmp_path / "out", tmp_path / "other"
     server.answer = lambda body, number: echo(body, number) if number < 20 else failure(body, number)
     with pytest.raises(MissingInputError) as caught:
-        drawn(out, SAMPLED, limit=16)
+        drawn(out, SAMPLED, limit=16, more={"max_retries": 3, "timeout": 3 if case == "late" else 60})
     line = str(caught.value)
     assert line.startswith(f"{server.address}/v1/chat/completions: 44 of 64 responses are missing (")
     assert line.endswith(f"20 are kept in {journals(out)[0]}; run the same command to go on")
@@ -122,8 +120,7 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
     kept = server.asked[:20]
 
     server.answer, server.asked = echo, []
-    monkeypatch.setattr(openai, "TIMEOUT", 60)
-    drawn(out, SAMPLED, limit=16, batch_size=5)
+    drawn(out, SAMPLED, limit=16, batch_size=5, more={"timeout": 99})
     assert len(server.asked) == 44
     assert all(body not in server.asked for body in kept)
     assert journals(out) == []
@@ -131,9 +128,34 @@ def test_what_came_before_a_failure_is_kept_and_only_the_rest_requested(
     assert (out / f"{SAMPLED}.parquet").read_bytes() == (other / f"{SAMPLED}.parquet").read_bytes()
 
 
-def test_a_server_that_is_not_there_is_one_line_at_once(drawn: Drawn, tmp_path: Path) -> None:
-    with pytest.raises(MissingInputError, match=r"^http://127.0.0.1:9/v1/models: Cannot connect to host 127[^\n]*$"):
+def test_a_server_that_is_not_there_is_one_line_at_once(
+    drawn: Drawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai, "FIRST_WAIT", 30)
+    began = time.monotonic()
+    missing = r"2 of 2 responses are missing \(Cannot connect to host 127\.0\.0\.1:9"
+    with pytest.raises(MissingInputError, match=missing):
         drawn(tmp_path, limit=2, endpoint="http://127.0.0.1:9/v1")
+    assert time.monotonic() - began < 25
+
+
+def test_more_than_5_percent_empty_is_an_error_before_the_rest_is_paid_for(
+    server: Server, drawn: Drawn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few_empty = [completion(content) for content in (None, "", " \n", None, "")]
+    server.answer = lambda body, number: few_empty[number] if number < 5 else echo(body, number)
+    assert sum(not row.response.strip() for row in drawn(tmp_path / "5")) == 5
+    assert f"{GREEDY}: 5 of 100 responses are empty" in capsys.readouterr().err
+
+    server.asked = []
+    server.answer = lambda body, number: completion(None if number < 10 else "text")
+    with pytest.raises(MissingInputError, match=r"6 responses are empty, more than 5%.* --empty-limit to 1$"):
+        drawn(tmp_path / "6", batch_size=1)
+    assert len(server.asked) == 6
+    assert len(drawn(tmp_path / "kept", batch_size=1, empty_limit=1.0)) == 100
+    server.answer = echo
+    assert all(row.response.strip() for row in drawn(tmp_path / "6"))
+    assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
 
 
 def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay_for_one_benchmark(
@@ -142,10 +164,10 @@ def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay
     """A changed letter, two lines joined, bytes that are not text, half a line at the end: 4 of 20 lost, 3 named."""
     server.answer = lambda body, number: echo(body, number) if number < 20 else (500, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
-        drawn(tmp_path, limit=30)
+        drawn(tmp_path, limit=30, more={"max_retries": 1})
     (path,) = journals(tmp_path)
     server.asked, server.answer = [], echo
-    with locked(path.with_suffix(".lock"), "busy"), pytest.raises(BusyError, match=r"another command draws .*pid"):
+    with locked(path.with_suffix(".lock"), "busy"), pytest.raises(BusyError, match="another command draws these"):
         drawn(tmp_path, limit=30)
     assert server.asked == []
     lines = path.read_bytes().splitlines(keepends=True)
@@ -158,42 +180,50 @@ def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay
     assert len(server.asked) == 14
 
 
-def test_responses_of_another_model_of_the_same_name_are_not_mixed(
+def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server: Server, drawn: Drawn, tmp_path: Path
 ) -> None:
-    """Of a benchmark that is not finished; a finished one is drawn again."""
-
-    def serve(root: str | None) -> None:
-        model = {"id": NAME, "created": int(time.time())} | ({"root": root} if root else {})  # created: of the request
-        server.pages["/v1/models"] = 200, {}, json.dumps({"data": [{"id": "x"}, model]}).encode()
-
-    serve("/models/one")
+    """Kept of an unfinished benchmark, of a finished one, and of another benchmark in the folder."""
+    one, other, late = (
+        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}", "created": at}]}).encode())
+        for name, at in (("one", int(time.time())), ("two", int(time.time())), ("one", 5))
+    )  # vLLM: created at the time of the request
+    server.pages["/v1/models"] = one
     server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
         drawn(tmp_path, limit=30)
-    server.answer, counts = echo, []
-    for root in ("/models/two", "/models/one", "/models/one", None):
-        serve(root)
-        server.asked = []
+    server.answer = echo
+    for key, kept in ((GREEDY, "the 20 responses in .*jsonl"), (GREEDY, "the responses"), (SAMPLED, "the responses")):
+        server.pages["/v1/models"], count = other, len(server.asked)
+        with pytest.raises(
+            ConfigError, match=rf"v1: served: .* root '/models/two'; .*{kept}.* '/models/one' \(seen 20"
+        ):
+            drawn(tmp_path, key, limit=30)
+        assert len(server.asked) == count
+        server.pages["/v1/models"] = one
         drawn(tmp_path, limit=30)
-        counts.append(len(server.asked))
-        assert json.loads((tmp_path / "samples.json").read_text())["served"] == root
-    assert counts == [30, 10, 0, 30]
-    server.pages["/v1/models"] = 503, {}, b""
-    with pytest.raises(MissingInputError, match="v1/models: HTTP 503; run the same command again"):
-        drawn(tmp_path, limit=30)
+    entry = json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"]
+    assert entry == {"id": NAME, "root": "/models/one", "at": entry["at"]}
+    server.pages["/v1/models"] = late
+    drawn(tmp_path / "late", limit=2)
+    entry = json.loads((tmp_path / "late/samples.json").read_text())["benchmarks"][GREEDY]["served"]
+    assert entry["created"] == 5
+    server.pages["/v1/models"] = 404, {}, b""  # nothing is known, as before
+    drawn(tmp_path, limit=30)
+
+    def swapped(body: dict[str, Any], number: int) -> Answer:
+        server.pages["/v1/models"] = other
+        return echo(body, number)
+
+    server.pages["/v1/models"], server.answer = one, swapped
+    with pytest.raises(ConfigError, match=r"that of the 2 responses in .* has '/models/one'"):
+        drawn(tmp_path / "swapped", limit=2)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("yes", "all samples of every item are equal"), (None, "12 of 12 responses are empty; .* reasoning_content$")],
-)
-def test_copies_of_one_draw_and_empty_ones_are_not_kept(
-    server: Server, drawn: Drawn, tmp_path: Path, content: str | None, message: str
-) -> None:
+def test_copies_of_one_draw_are_not_kept(server: Server, drawn: Drawn, tmp_path: Path) -> None:
     """Otherwise the same command would find them again after the server is repaired."""
-    server.answer = lambda body, _: completion(content)
-    with pytest.raises(CorruptInputError, match=message):
+    server.answer = lambda body, _: completion(f"{body['messages'][-1]['content']} {body['temperature']}")
+    with pytest.raises(CorruptInputError, match="all samples of every item are equal"):
         drawn(tmp_path, SAMPLED, limit=3)
     assert journals(tmp_path) == []
     server.answer = echo
@@ -206,8 +236,9 @@ NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, error; a secr
     ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, ADDRESS),
     ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, ADDRESS),
     ({"endpoint": "localhost:8000/v1"}, ADDRESS),
-    ({"more": {"api_key": SECRET}}, "--engine: api_key: backend openai takes no arguments"),
+    ({"more": {"api_key": SECRET}}, "--engine: api_key: unknown key; allowed: max_retries, think_end_token, timeout"),
     ({"chat": False}, "--tokenizer: give a folder"),
+    ({"more": {"max_retries": 0}}, "--engine: max_retries: "),
 )
 
 
