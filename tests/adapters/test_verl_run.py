@@ -4,7 +4,6 @@ import importlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -20,12 +19,8 @@ import pytest
 import tepo_bench
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
-from methods.adapters import SHORT, temporary_folder
-from methods.adapters.reward import Reward
-from methods.adapters.verl import dataset, processes
-from methods.adapters.verl.config import PROMPTS, compose, overrides
+from methods.adapters import SHORT
 from methods.train import STOPPED
-from methods.training.spec import check
 from tests import planted
 from tests.adapters import worlds
 from tests.adapters.worlds import numbers
@@ -219,57 +214,3 @@ def test_the_registered_losses_and_advantages_are_the_methods(monkeypatch: pytes
     advantage_B = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
     torch.testing.assert_close(advantages[kept], advantage_B.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
     assert not advantages[3].any()
-
-
-# `external_lib` of the run below. On a GPU it is `verl_register` itself: `verl_cpu` stands for vLLM and CUDA.
-EXTERNAL_LIB = """import verl_register
-import tests.adapters.verl_cpu.rollout
-verl_register.register("tepo+dh-def=theorem+beta=0.5")
-"""
-
-
-def test_it_trains_in_verls_own_main_ppo(world: Path, tmp_path: Path) -> None:
-    """Two rollouts with two updates each. Only the settings, the example and the stand-in for a GPU are ours."""
-    import pyarrow.parquet
-    from omegaconf import OmegaConf
-
-    spec = check(worlds.spec(world, trainer="verl", filter="none", passes=1))
-    table, log = tmp_path / PROMPTS, tmp_path / "verl.jsonl"
-    prompts = [json.loads(line) for line in Path(spec.prompts).read_text(encoding="utf-8").splitlines()]
-    dataset.write_parquet(prompts, Reward(spec.rewards).text, table)
-    rows = pyarrow.parquet.read_table(table)
-    # columns for the sampler on a CPU; our own trainer adds them
-    for name, value in {"run_seed": 1, "dispatch_prompts": spec.training.prompts_per_rollout}.items():
-        rows = rows.append_column(name, [[value] * len(rows)])
-    pyarrow.parquet.write_table(rows, table)
-    (tmp_path / "own_methods.py").write_text(EXTERNAL_LIB)
-    name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
-    with temporary_folder(tmp_path, SHORT) as short:
-        config = compose(overrides(spec, tmp_path, ray_temp=short / "ray"))
-        OmegaConf.set_struct(config, False)
-        config.actor_rollout_ref.model.external_lib = "own_methods"
-        config.actor_rollout_ref.actor.policy_loss.loss_mode = config.algorithm.adv_estimator = name
-        config.trainer.v1.trainer_mode = "sync"
-        config.trainer.save_freq = -1
-        config.data.gen_batch_size = None
-        OmegaConf.save(config, tmp_path / "run.yaml")
-        variables = {**os.environ, **processes.environment(spec.training, tmp_path), "VERL_FILE_LOGGER_PATH": str(log)}
-        folders = str(ROOT / "examples"), str(tmp_path), variables["PYTHONPATH"]
-        variables["PYTHONPATH"] = os.pathsep.join(folders)
-        line = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(tmp_path), "--config-name", "run"]
-        line += [f"hydra.run.dir={tmp_path}", "hydra.output_subdir=null"]
-        with open(tmp_path / "said.log", "w", encoding="utf-8") as output:
-            process = subprocess.Popen(
-                line, cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True
-            )
-            try:
-                assert process.wait(timeout=1800) == 0, (tmp_path / "said.log").read_text(errors="replace")[-4000:]
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-    steps = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
-    assert [step["step"] for step in steps] == [1, 2]
-    for data in (step["data"] for step in steps):
-        assert data["actor/grad_norm"] > 0
-        assert data["actor/tepo_bench/mask_fraction"] > 0  # theorem: tokens of positive advantage
-        assert data["actor/tepo_bench/kl_old"] > 0  # the second update of a rollout is off-policy
