@@ -1,6 +1,6 @@
 """The real vLLM, on a CPU, with SmolLM2-135M: `make test-vllm`, in an environment of its own.
 
-vLLM's attention on a CPU has no kernel for heads of 16 and 20, so the tiny models cannot be its subject.
+vLLM's attention on a CPU has no kernel for heads of 16 and 20, so only a wider one of the tiny models can be sampled.
 """
 
 import json

@@ -21,6 +21,8 @@ def in_own_folder(handle: str) -> str:
 class Adapter(ServerAdapter):
     """The end that sends: `worker` registers it in place of verl's."""
 
+    zmq_handle: str
+
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.zmq_handle = in_own_folder(self.zmq_handle)
