@@ -6,7 +6,6 @@ vLLM's attention on a CPU has no kernel for heads of 16 and 20, so only a wider 
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import uuid
@@ -167,7 +166,7 @@ def train(smollm: Path, out: Path, main: str, mark: str = "", **changes: Any) ->
     return subprocess.run(
         [sys.executable, "-c", main, "--spec", json.dumps(spec), "--out", str(out)], cwd=ROOT, check=False,
         env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TEPO_TEST_MARK": mark},
-        capture_output=True, text=True, timeout=900,
+        capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
 
 
@@ -274,15 +273,8 @@ def test_the_example_trains_in_verls_own_main_ppo(tmp_path: Path) -> None:
         variables["PYTHONPATH"] = os.pathsep.join(folders)
         line = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(tmp_path), "--config-name", "run"]
         line += [f"hydra.run.dir={tmp_path}", "hydra.output_subdir=null"]
-        with open(tmp_path / "said.log", "w", encoding="utf-8") as output:
-            process = subprocess.Popen(
-                line, cwd=ROOT, env=variables, stdout=output, stderr=output, start_new_session=True
-            )
-            try:
-                assert process.wait(timeout=900) == 0, (tmp_path / "said.log").read_text(errors="replace")[-4000:]
-            finally:
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGKILL)
+        done = subprocess.run(line, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     steps = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
     assert [step["step"] for step in steps] == [1, 2]
     for data in (step["data"] for step in steps):
