@@ -1,6 +1,6 @@
 """The real vLLM, on a CPU, with SmolLM2-135M: `make test-vllm`, in an environment of its own.
 
-vLLM's attention on a CPU has no kernel for heads of 16 and 20, so the tiny models cannot be its subject.
+vLLM's attention on a CPU has no kernel for heads of 16 and 20, so only a wider one of the tiny models can be sampled.
 """
 
 import json
@@ -22,6 +22,9 @@ import pytest
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
 from evals.generation.engine import per_sample_seed
+from methods.adapters import SHORT, temporary_folder
+from methods.adapters.reward import Reward
+from methods.training.spec import check
 from tests.adapters import worlds
 from tests.evals.conftest import read_responses
 
@@ -145,7 +148,7 @@ def carries(process: psutil.Process, mark: str) -> bool:
 QUESTION = "<|im_start|>user\nName a number between {} and 99.<|im_end|>\n<|im_start|>assistant\n"
 
 
-def train(smollm: Path, out: Path, main: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+def train(smollm: Path, out: Path, main: str, mark: str = "", **changes: Any) -> subprocess.CompletedProcess[str]:
     """Train GRPO for two rollouts with `python -c main`."""
     prompts = out.with_suffix(".jsonl")
     lines = [json.dumps({"prompt": QUESTION.format(n), "answer": str(n)}) for n in range(12)]
@@ -157,12 +160,13 @@ def train(smollm: Path, out: Path, main: str, **changes: Any) -> subprocess.Comp
         "oversample": 1.0,
         "learning_rate": 1e-5,
         "sampler": "vllm",
+        "save_every": 3,
     }
     spec = worlds.spec(out, "grpo", base=str(smollm), prompts=str(prompts), filter="none", **training | changes)
     return subprocess.run(
         [sys.executable, "-c", main, "--spec", json.dumps(spec), "--out", str(out)], cwd=ROOT, check=False,
-        env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        timeout=900,
+        env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "TEPO_TEST_MARK": mark},
+        capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
 
 
@@ -191,3 +195,89 @@ def test_weights_that_do_not_reach_the_sampler_end_the_run(smollm: Path, tmp_pat
     done = train(smollm, tmp_path / "run", FORGETFUL, learning_rate=1e-4)
     assert done.returncode == 2, done.stdout[-3000:] + done.stderr[-3000:]
     assert "rollout 2: the sampler has another policy than the trainer" in done.stderr
+
+
+# --- Training: verl's own vLLM server -------------------------------------------------------------------------------
+
+
+def verls_vllm(extension: str) -> dict[str, Any]:
+    """verl's keys for its own sampler in place of that of `verl_cpu`. extension: a class of `verl_cpu.vllm`."""
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        f"{rollout}.name": "vllm",
+        f"{rollout}.enforce_eager": True,
+        f"{rollout}.engine_kwargs.vllm.enable_sleep_mode": False,
+        f"{rollout}.engine_kwargs.vllm.worker_extension_cls": f"tests.adapters.verl_cpu.vllm.{extension}",
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": 256,  # SmolLM2 needs three of these
+        "actor_rollout_ref.model.external_lib": "tests.adapters.verl_cpu.engine",
+    }
+
+
+def test_verls_vllm_samples_from_the_policy_until_its_weights_are_lost(smollm: Path, tmp_path: Path) -> None:
+    """Two rollouts with the trainer's weights; those for the third are received and lost, and the run ends."""
+    main = f"""from methods.adapters import verl
+ours = verl.overrides
+verl.overrides = lambda *arguments: ours(*arguments) | {verls_vllm("Forgetful")}
+{MAIN}"""
+    out, mark = tmp_path / "run", uuid.uuid4().hex
+    changes = {"trainer": "verl", "sampler": None, "rollouts": 3, "checkpoints": (3,), "learning_rate": 1e-4}
+    done = train(smollm, out, main, mark, **changes)
+    assert done.returncode == 2, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "rollout 3: the sampler has another policy than the trainer" in done.stderr
+    rows = [row for row in read_growing_csv(out / "state/curve.csv") if row["rollout"] != "3"]
+    assert len(rows) == 2
+    for row in rows:
+        assert float(row["kl_step"]) > 0
+        assert float(row["sampling_gap_mean"]) < NEAR
+        assert float(row["sampling_correlation"]) > 1 - 1e-6
+    assert not [process for process in psutil.process_iter() if carries(process, mark)]
+
+
+# `external_lib` of the run below. On a GPU it is `verl_register` itself.
+EXTERNAL_LIB = """import verl_register
+import tests.adapters.verl_cpu.engine
+verl_register.register("tepo+dh-def=theorem+beta=0.5")
+"""
+
+
+def test_the_example_trains_in_verls_own_main_ppo(tmp_path: Path) -> None:
+    """Two rollouts with two updates each. Only the settings, the example and the stand-in for a GPU are ours."""
+    import pyarrow.parquet
+    from omegaconf import OmegaConf
+
+    from methods.adapters.verl import dataset, processes
+    from methods.adapters.verl.config import PROMPTS, compose, overrides
+
+    world = worlds.build(tmp_path / "world", hidden=64)  # two attention heads of 32, for which vLLM has a kernel
+    spec = check(worlds.spec(world, trainer="verl", filter="none", passes=1, max_prompt_tokens=48))
+    table, log = tmp_path / PROMPTS, tmp_path / "verl.jsonl"
+    prompts = [json.loads(line) for line in Path(spec.prompts).read_text(encoding="utf-8").splitlines()]
+    dataset.write_parquet(prompts, Reward(spec.rewards).text, table)
+    rows = pyarrow.parquet.read_table(table)
+    # for our agent loop; our own trainer adds the column
+    pyarrow.parquet.write_table(rows.append_column("run_seed", [[1] * len(rows)]), table)
+    (tmp_path / "own_methods.py").write_text(EXTERNAL_LIB)
+    name = "tepo_bench/tepo+beta=0.5+dh-def=theorem"
+    with temporary_folder(tmp_path, SHORT) as short:
+        config = compose(overrides(spec, tmp_path, ray_temp=short / "ray") | verls_vllm("Own"))
+        OmegaConf.set_struct(config, False)
+        config.actor_rollout_ref.model.external_lib = "own_methods"
+        config.actor_rollout_ref.actor.policy_loss.loss_mode = config.algorithm.adv_estimator = name
+        config.trainer.v1.trainer_mode = "sync"
+        config.trainer.save_freq = -1
+        config.data.gen_batch_size = None
+        OmegaConf.save(config, tmp_path / "run.yaml")
+        variables = os.environ | processes.environment(spec.training, short) | {"VLLM_CPU_KVCACHE_SPACE": "1"}
+        variables["VERL_FILE_LOGGER_PATH"] = str(log)
+        folders = str(ROOT / "examples"), str(tmp_path), variables["PYTHONPATH"]
+        variables["PYTHONPATH"] = os.pathsep.join(folders)
+        line = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(tmp_path), "--config-name", "run"]
+        line += [f"hydra.run.dir={tmp_path}", "hydra.output_subdir=null"]
+        done = subprocess.run(line, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=1800, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    steps = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
+    assert [step["step"] for step in steps] == [1, 2]
+    for data in (step["data"] for step in steps):
+        assert data["actor/grad_norm"] > 0
+        assert data["actor/tepo_bench/mask_fraction"] > 0  # theorem: tokens of positive advantage
+        assert data["actor/tepo_bench/kl_old"] > 0  # the second update of a rollout is off-policy

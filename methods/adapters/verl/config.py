@@ -43,6 +43,7 @@ _ADDED = (
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.ref.fsdp_config.mixed_precision",
     "actor_rollout_ref.model.override_config",
+    "actor_rollout_ref.rollout.engine_kwargs.vllm",
     "ray_kwargs.ray_init",
 )
 

@@ -131,7 +131,8 @@ def environment(training: Training, folder: Path) -> dict[str, str]:
             "TQ_NUM_THREADS": "1",
         }
     if "RAY_ADDRESS" not in os.environ:
-        variables |= LOOPBACK
+        # of sockets: vLLM's, and that of the weights (`vllm.in_own_folder`); removed with the folder
+        variables |= LOOPBACK | {"VLLM_RPC_BASE_PATH": str(folder)}
     return variables | engine_caches(folder / "caches")
 
 

@@ -19,6 +19,7 @@ import verl.utils.model
 from torch.nn.functional import pad
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 
 from core.errors import ConfigError, CorruptInputError
 from methods import catalog
@@ -354,6 +355,8 @@ for replacement in (forward_backward_batch, optimizer_step, train_batch, infer_b
     setattr(FSDPEngineWithLMHead, replacement.__name__, replacement)
 
 # --- Sampling ---------------------------------------------------------------------------------------------------------
+
+_ROLLOUT_REGISTRY["vllm", "async"] = "methods.adapters.verl.vllm.Adapter"
 
 SEED_FIELD = "run_seed"  # field of a prompt's row, set by the trainer
 SIZE_FIELD = "dispatch_prompts"  # of the same: number of prompts dispatched together, for `config.CPU_PLUGIN`

@@ -1,7 +1,7 @@
 """Plugins of verl for device cpu, in place of CUDA and vLLM: this platform, and the inference engine in `rollout`.
 
 Every process of a run on a CPU imports this module at the end of `import verl` (`VERL_USE_EXTERNAL_MODULES`), before
-the platform is looked up (`VERL_PLATFORM=cpu`). `rollout` registers what can only be imported later.
+the platform is looked up (`VERL_PLATFORM=cpu`). `engine` and `rollout` register what can only be imported later.
 """
 
 import os

@@ -14,13 +14,12 @@ from typing import Any
 import ray
 import torch
 from verl.experimental.agent_loop.agent_loop import register
-from verl.workers.engine.base import EngineRegistry
-from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.adapters.verl.config import AGENT_LOOP, CPU_ROLLOUT
 from methods.adapters.verl.worker import SIZE_FIELD, PromptLoop
+from tests.adapters.verl_cpu import engine  # noqa: F401
 
 SERVER = f"{CPU_ROLLOUT}_server"
 
@@ -134,6 +133,5 @@ class Adapter(BaseRollout):
         await ray.get_actor(SERVER).update.remote(state, global_steps)
 
 
-EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device="cpu")(FSDPEngineWithLMHead)
 RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: Replica)
 _ROLLOUT_REGISTRY[CPU_ROLLOUT, "async"] = f"{__name__}.{Adapter.__qualname__}"
