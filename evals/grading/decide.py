@@ -94,23 +94,17 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
         raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
-    if _malformed(str(answer)):
-        return Gold(text, "unparsed", bound, multiple)
-    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
-
-
-def _malformed(answer: str) -> bool:
-    """Return whether a gold has unbalanced braces, control characters, a truncated command, or a sentence.
-
-    Nothing is repaired; such a gold is only compared as text.
-    """
-    content = last_box(answer) or answer
-    return (
-        _CONTROL.search(answer) is not None
-        or _BEHEADED.search(answer) is not None
+    content = last_box(str(answer)) or str(answer)
+    # Control characters, a truncated command, unbalanced braces or a sentence: nothing is repaired, and such a gold is
+    # only compared as text.
+    if (
+        _CONTROL.search(str(answer))
+        or _BEHEADED.search(str(answer))
         or balanced(content + "}", 0) != content
         or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
-    )
+    ):
+        return Gold(text, "unparsed", bound, multiple)
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
 
 
 def _kind(text: str, multiple: bool) -> str:
