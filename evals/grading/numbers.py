@@ -48,6 +48,8 @@ def number(text: str) -> Number | None:
     """
     if not text or len(text) > LONGEST_TEXT:
         return None
+    if text.isdecimal():  # most texts
+        return Number(Fraction(int(text)), "integer")
     if printed := _PRINTED.fullmatch(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text):
         return _printed(*printed.groups())
     if text.count(":") > 1:  # 3:4:5 is not a quotient
