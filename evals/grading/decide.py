@@ -46,6 +46,8 @@ _BARE_UNIT = re.compile(
 )
 _HEAD = re.compile(r"([A-Za-z]|\\[A-Za-z]+ ?)\(([A-Za-z](?:,[A-Za-z])*)\)")  # f(x), g(x,y)
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+# A side that relates unknowns, unlike a quantity with its value: `AB+CD=12`, `\\frac{NO}{BO}=2`
+_UNKNOWNS = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
 _SIGN_OF_RELATION = re.compile(r"[=<>]|\\(?:[lgn]eq|in)(?![A-Za-z])")
 _SYMBOL = re.compile(r"\\[A-Za-z]+|[A-Za-z]")
 _ONE = Fraction(1)
@@ -92,23 +94,17 @@ def gold(answer: str, *, tolerance: str | float | None = None, multiple: bool = 
         raise ConfigError(f"item: tolerance: {tolerance!r} is not a positive number")
     if not multiple and number(text):
         text = text.replace(",", "")
-    if _malformed(str(answer)):
-        return Gold(text, "unparsed", bound, multiple)
-    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
-
-
-def _malformed(answer: str) -> bool:
-    """Return whether a gold has unbalanced braces, control characters, a truncated command, or a sentence.
-
-    Nothing is repaired; such a gold is only compared as text.
-    """
-    content = last_box(answer) or answer
-    return (
-        _CONTROL.search(answer) is not None
-        or _BEHEADED.search(answer) is not None
+    content = last_box(str(answer)) or str(answer)
+    # Control characters, a truncated command, unbalanced braces or a sentence: nothing is repaired, and such a gold is
+    # only compared as text.
+    if (
+        _CONTROL.search(str(answer))
+        or _BEHEADED.search(str(answer))
         or balanced(content + "}", 0) != content
         or len(_PROSE.findall(_MARKUP.sub(" ", content))) >= 3
-    )
+    ):
+        return Gold(text, "unparsed", bound, multiple)
+    return Gold(text, _kind(text, multiple), bound, multiple, _in_radians(str(answer)))
 
 
 def _kind(text: str, multiple: bool) -> str:
@@ -220,9 +216,11 @@ def compare_objects(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         if (equal := same(gold, answer)) is not None:
             return Decision(equal, rule)
     bare = behind_signs(gold, answer)
-    if bare is None and _is_equation(gold) and not _SIGN_OF_RELATION.search(answer):
-        return Decision(False, Rule.STRING)  # x+y=5 is not 5
     if bare is None:
+        if not _SIGN_OF_RELATION.search(answer) and any(
+            _UNKNOWNS.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1]
+        ):
+            return Decision(False, Rule.STRING)  # x+y=5 is not 5
         # Two equations that are not comparable, or plain text that is not a number: against a number it is wrong.
         malformed = PLAIN.fullmatch(answer) and number(gold) is not None
         return Decision(False, Rule.STRING) if malformed else None
@@ -247,12 +245,6 @@ def behind_signs(gold: str, answer: str) -> tuple[str, str] | None:
     if all(_LETTER.search(side) or number(side) for side in answer_sides[:-1]):
         return gold, answer_sides[-1]  # a quantity, `AB+CD=12`, or a calculation, `2+3=5`
     return None
-
-
-def _is_equation(gold: str) -> bool:
-    """Return whether a text relates unknowns, unlike a quantity and its value: `AB+CD=12`, `\\frac{NO}{BO}=2`."""
-    unknown = re.compile(r"[a-z].*[-+]|[-+].*[a-z]|[a-z]\^|\d[a-z]")
-    return any(unknown.search(_COMMAND.sub("", side)) for side in structure.sides(gold)[:-1])
 
 
 def _renamed(gold: tuple[str, ...], answer: tuple[str, ...]) -> tuple[str, ...]:
@@ -313,7 +305,10 @@ def _compare_values(gold: str, answer: str, tolerance: Fraction | None) -> Decis
         return Decision(bases, Rule.STRING)
     gold_number, answer_number = number(gold.removesuffix("%")), number(answer.removesuffix("%"))
     if gold_number and answer_number:
-        rules = (agree(gold_number, answer_number, tolerance, scales) for scales in _scales(gold, answer))
+        scales = [(_ONE, _ONE)]
+        if gold.endswith("%") != answer.endswith("%"):  # a percentage is p and p/100
+            scales.append((_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
+        rules = (agree(gold_number, answer_number, tolerance, *scale) for scale in scales)
         rule = next(filter(None, rules), None)
         return Decision(rule is not None, rule or Rule.NUMBER)
     if _TEXT_ONLY.fullmatch(gold) or _TEXT_ONLY.fullmatch(answer):
@@ -341,41 +336,27 @@ def _same_numeral(gold: str, answer: str) -> bool | None:
         return False
 
 
-def _scales(gold: str, answer: str) -> tuple[tuple[Fraction, Fraction], ...]:
-    """Return the scales of both sides: a percentage is p and p/100, on whichever single side has the sign."""
-    if gold.endswith("%") == answer.endswith("%"):
-        return ((_ONE, _ONE),)
-    return ((_ONE, _ONE), (_PERCENT, _ONE) if gold.endswith("%") else (_ONE, _PERCENT))
-
-
 def agree(
-    gold: Number, answer: Number, tolerance: Fraction | None, scales: tuple[Fraction, Fraction] = (_ONE, _ONE)
+    gold: Number, answer: Number, tolerance: Fraction | None, scale: Fraction = _ONE, other: Fraction = _ONE
 ) -> Rule | None:
-    """Return the rule by which two numbers agree, None when they do not.
+    """Return the rule by which two numbers, each times its scale, agree; None when they do not.
 
     Integers agree exactly. Decimal and e-notation golds bound the answer by half a unit of their last printed digit
     (`Number.last_digit`), so by at most 5 %; an item's own tolerance replaces that. An exact gold (`1/3`) accepts a
-    decimal answer that agrees to six decimals.
+    decimal answer that agrees to six decimals, and to three digits of a tiny value: with only math-verify's six
+    decimals, every value below 5e-7 would equal every other.
     """
-    value, other = gold.value * scales[0], answer.value * scales[1]
-    difference = abs(value - other)
+    value = gold.value * scale
+    difference = abs(value - answer.value * other)
     if difference == 0:
         return Rule.NUMBER
     if tolerance is not None:
         return Rule.TOLERANCE if difference <= tolerance else None
     if gold.last_digit is not None:
-        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * scales[0] else None
-    if value.denominator != 1 and answer.last_digit is not None and difference <= agreement(value):
-        return Rule.NUMBER
-    return None
-
-
-def agreement(value: Fraction) -> Fraction:
-    """Return the tolerance of a decimal around the exact `value`: six decimals, and three digits of a tiny value.
-
-    With only math-verify's six decimals, every value below 5e-7 would equal every other.
-    """
-    return SIX_DECIMALS * min(_ONE, 1000 * abs(value))
+        return Rule.TOLERANCE if 2 * difference <= gold.last_digit * scale else None
+    if value.denominator == 1 or answer.last_digit is None:
+        return None
+    return Rule.NUMBER if difference <= SIX_DECIMALS * min(_ONE, 1000 * abs(value)) else None
 
 
 # Angles

@@ -261,7 +261,7 @@ _ENDINGS = rules(
     (r"^(\d*\.\d+)\\ldots$", r"\1"),
     (r"(?<=\d)_\{base(\d+)\}$", r"_\1"),
     (r"^\\\{\\\}$", r"\\emptyset"),
-    (r"^\d+(?::\d+){2,}$", lambda m: _reduced([int(n) for n in m[0].split(":")])),  # 2:4:6 is 1:2:3
+    (r"^\d+(?::\d+){2,}$", lambda m: _reduced(m[0])),  # 2:4:6 is 1:2:3
     # a vector is a point: \langle 1, 2 \rangle, and a column, with a factor multiplied in
     (r"^((?:[A-Za-z]=)?)\\langle ?(.*,.*)\\rangle$", r"\1(\2)"),
     (
@@ -381,9 +381,9 @@ def _minutes(angle: re.Match[str]) -> str:
     return f"\\frac{{{degrees.numerator}}}{{{degrees.denominator}}}^\\circ "
 
 
-def _reduced(numbers: list[int]) -> str:
-    divisor = math.gcd(*numbers) or 1
-    return ":".join(str(number // divisor) for number in numbers)
+def _reduced(ratio: str) -> str:
+    numbers = [int(number) for number in ratio.split(":")]
+    return ":".join(str(number // (math.gcd(*numbers) or 1)) for number in numbers)
 
 
 def choice(answer: str) -> str | None:

@@ -18,12 +18,11 @@ Form = Literal["integer", "decimal", "scientific", "exact"]
 
 _DIGITS = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_INTEGER = re.compile(r"[-+]?\d+(?:\.0*)?")
-_DECIMAL = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+)")
-_SCIENTIFIC = re.compile(
-    rf"([-+]?)({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))"
+# -142.0, 4.5e33, 4.5\times10^{33}, 0.1\overline{6}
+_PRINTED = re.compile(
+    rf"([-+]?)(?:(\d*\.\d*)\\(?:overline|bar)\{{(\d+)\}}"
+    rf"|({_DIGITS})(?:[eE]([-+]?\d{{1,5}})|(?:\\times|\\cdot|\*)10\^(?:\{{([-+]?\d{{1,5}})\}}|(\d)))?)"
 )
-_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
 # Only digits, operators, brackets and x, y, z: if such a text is not a number, it equals none.
 PLAIN = re.compile(r"[-+*/^(){}\[\]\d.,:;?=<>#&@%$~'\" xyz]*")
 
@@ -49,23 +48,10 @@ def number(text: str) -> Number | None:
     """
     if not text or len(text) > LONGEST_TEXT:
         return None
-    if _INTEGER.fullmatch(text):  # 142.0 is an integer printed as a decimal
-        return Number(Fraction(int(text.partition(".")[0])), "integer")
-    if _DECIMAL.fullmatch(text):  # after the integers, whose pattern includes 142.0 and 5.
-        return Number(Fraction(text.rstrip(".")), "decimal", _last_digit(text))
-    if _THOUSANDS.fullmatch(text):
-        return number(text.replace(",", ""))
-    scientific = _SCIENTIFIC.fullmatch(text)
-    if scientific:
-        sign, mantissa, *exponents = scientific.groups()
-        exponent = int(next(e for e in exponents if e is not None))
-        if abs(exponent) * 4 > MOST_BITS:  # a decimal digit takes less than four bits
-            return None
-        scale = Fraction(10) ** exponent
-        value = Fraction(mantissa.rstrip(".")) * scale
-        return Number(-value if sign == "-" else value, "scientific", _last_digit(mantissa) * scale)
-    if repeating := _REPEATING.fullmatch(text):
-        return Number(_repeating(*repeating.groups()), "exact")
+    if text.isdecimal():  # most texts
+        return Number(Fraction(int(text)), "integer")
+    if printed := _PRINTED.fullmatch(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text):
+        return _printed(*printed.groups())
     if text.count(":") > 1:  # 3:4:5 is not a quotient
         return None
     try:
@@ -76,17 +62,24 @@ def number(text: str) -> Number | None:
     return Number(exact, "exact") if reader.at == len(reader.tokens) else None
 
 
-def _last_digit(decimal: str) -> Fraction:
-    """Return one unit of the last printed digit, at least the second significant one: `.25` -> 1/100, `3` -> 1/10."""
-    single = len(decimal.lstrip("+-").replace(".", "").lstrip("0")) == 1
-    return Fraction(1, 10 ** (len(decimal.partition(".")[2]) + single))
-
-
-def _repeating(sign: str, whole: str, start: str, period: str) -> Fraction:
-    r"""Return the value of a repeating decimal: `0.1\overline{6}` is 1/6."""
-    value = Fraction(int((whole or "0") + start)) + Fraction(int(period), 10 ** len(period) - 1)
-    value /= 10 ** len(start)
-    return -value if sign == "-" else value
+def _printed(
+    sign: str, repeated: str | None, period: str, digits: str, e: str, braced: str, bare: str
+) -> Number | None:
+    power = e or braced or bare
+    exponent = int(power or 0)
+    if abs(exponent) * 4 > MOST_BITS:  # a decimal digit takes less than four bits
+        return None
+    whole, _, decimals = (repeated or digits).partition(".")
+    value = Fraction(int(f"{sign}{whole}{decimals}0"), 10 ** (len(decimals) + 1))
+    if repeated:
+        rest = Fraction(int(sign + period), (10 ** len(period) - 1) * 10 ** len(decimals))
+        return Number(value + rest, "exact")
+    if not power and whole and not decimals.strip("0"):  # 142.0 is an integer printed as a decimal
+        return Number(value, "integer")
+    single = len((whole + decimals).lstrip("0")) == 1
+    scale = Fraction(10) ** exponent
+    last_digit = scale / 10 ** (len(decimals) + single)
+    return Number(value * scale, "scientific" if power else "decimal", last_digit)
 
 
 class NotArithmeticError(Exception):

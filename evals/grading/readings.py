@@ -70,6 +70,8 @@ def beside_number(answer: str) -> str | None:
 
     >>> beside_number("Rs. 12"), beside_number("5 (five)"), beside_number(r"\text{Thus, } 12 ways"), beside_number("12")
     ('12', '5', '12', None)
+    >>> beside_number("12 different ways"), beside_number(r"\text{7 apples}"), beside_number("12 xyz")
+    ('12', '\\text{7}', None)
     """
     if len(answer) > LONGEST_CONDITIONED:
         return None
@@ -78,24 +80,11 @@ def beside_number(answer: str) -> str | None:
     repeated = _REPEATED.fullmatch(text)
     if repeated and counted(repeated[3]) == repeated[2]:
         text = repeated[2]
-    text = without_noun(text) or text
-    return None if text == before else text
-
-
-def without_noun(answer: str) -> str | None:
-    r"""Return a raw answer without the noun that its number counts; None where it does not end in one.
-
-    A word follows a blank and has a vowel. Letters in alphabetical order are a product, as in `12 abc`.
-
-    >>> without_noun("12 different ways"), without_noun(r"\text{7 apples}"), without_noun("12 xyz")
-    ('12', '\\text{7}', None)
-    """
-    found = _COUNTED_NOUN.fullmatch(answer)
-    if not found or bool(found[1]) != bool(found[4]) or not _NOUN.match(found[3]):
-        return None
-    for word in re.split(r"[\s-]+", found[3].lower()):
+    # a word follows a blank and has a vowel; letters in alphabetical order are a product, as in 12 abc
+    if (noun := _COUNTED_NOUN.fullmatch(text)) and bool(noun[1]) == bool(noun[4]) and _NOUN.match(noun[3]):
+        names = re.split(r"[\s-]+", noun[3].lower())
         # four sorted letters in text are a word: 12 boys
-        product = list(word) == sorted(word) and not (found[1] and len(word) > 3)
-        if product or not re.search("[aeiou]", word) or _NO_NOUN.fullmatch(word):
-            return None
-    return (found[1] or "") + found[2] + (found[4] or "")
+        products = [list(name) == sorted(name) and not (noun[1] and len(name) > 3) for name in names]
+        if not any(products) and all(re.search("[aeiou]", name) and not _NO_NOUN.fullmatch(name) for name in names):
+            text = (noun[1] or "") + noun[2] + (noun[4] or "")
+    return None if text == before else text

@@ -130,22 +130,18 @@ def test_what_numbers_cannot_decide_goes_to_a_worker_from_any_thread() -> None:
 
 def test_what_each_placebo_makes_of_the_rewards() -> None:
     """A number for each response, which depends on nothing but the arguments; of the coin's, not on the rewards."""
-    rng, size = random.Random(0), 8  # responses of a group
-    drawn = []
+    rng, size, drawn = random.Random(0), 8, []  # responses of a group
     for n in range(1000):
         rewards, texts, seed = rng.choices([0.0, 1.0], k=size), [r"\boxed{1}"] * size, derive(1, "placebo", n, 0)
         before, other = list(rewards), [1.0 - reward for reward in rewards]
-        for name, function in placebo.CATALOG.items():
-            random.seed(n)
-            first = function(rewards, texts, seed)
-            random.seed(n + 1)
-            assert function(rewards, texts, seed) == first, name
-            assert (len(first), {*first} | {0.0, 1.0}) == (size, {0.0, 1.0}), name
-            assert rewards == before, name  # the true rewards, which the curve records
-        drawn.append(placebo.coin(rewards, texts, seed))
-        assert placebo.coin(other, [""] * size, seed) == drawn[-1]
-        assert placebo.inverted(rewards, texts, seed) == other
-        assert Counter(placebo.shuffled(rewards, texts, seed)) == Counter(rewards)
+        first = {name: function(rewards, texts, seed) for name, function in placebo.CATALOG.items()}
+        random.seed(n)
+        assert {name: function(rewards, texts, seed) for name, function in placebo.CATALOG.items()} == first
+        assert rewards == before  # the true rewards, which the curve records
+        assert placebo.coin(other, [""] * size, seed) == first["coin"]
+        assert (first["inverted"], first["format"]) == (other, [1.0] * size)
+        assert Counter(first["shuffled"]) == Counter(rewards)
+        drawn.append(first["coin"])
     assert sum(len(set(group)) == 2 for group in drawn) > 950  # 2 of 256 groups are constant
     assert len(set(map(tuple, drawn))) > 200
     for place in zip(*drawn, strict=True):  # each a fair coin: four standard deviations, with fixed seeds
