@@ -237,7 +237,7 @@ def _same_value(gold: Any, answer: Any, gold_number: Number | None, tolerance: F
     difference, size = abs(expected - value), abs(expected)
     if not answer.has(sympy.Float) and not gold.has(sympy.Float):
         return bool(difference <= _EXACT * size) and _confirmed(gold, answer)
-    # as `agree`, in mpmath: a printed decimal matches an exact value to six decimals, never an integer
+    # agreement() in mpmath: a printed decimal matches an exact value to six decimals, never an integer
     whole = expected.imag == 0 and expected.real == mpmath.nint(expected.real)
     allowed = 0 if whole else float(SIX_DECIMALS) * min(1, 1000 * size)
     return bool(difference <= max(allowed, _SAME * size))
@@ -248,7 +248,8 @@ def _confirmed(gold: Any, answer: Any) -> bool:
 
     Sums, products and integer powers are computed modulo a large prime derived from the expressions, with other parts
     as letters. Equal remainders prove equality, up to a chance of 2^-100; different ones prove inequality, unless those
-    parts are related. Then no digit of their difference must be found; a value that would need too many is refused.
+    parts are related. Then as many digits are compared as the numbers in the expressions can cancel, and a case that
+    would need too many is refused.
     """
     rng = random.Random(hash((gold, answer)))  # the same in every worker: they have one hash seed
     prime = sympy.nextprime(2**127 + rng.getrandbits(120))
@@ -256,10 +257,13 @@ def _confirmed(gold: Any, answer: Any) -> bool:
     remainders = _attempt(lambda: [_remainder(side, prime, letters) for side in (gold, answer)])
     if remainders and (remainders[0] == remainders[1] or all(letter.is_Symbol for letter in letters)):
         return bool(remainders[0] == remainders[1])
-    exact = {letter: sympy.Rational(str(x)).limit_denominator(100) for letter, x in _point(gold, answer, 1.37).items()}
-    size = abs(_value(gold.xreplace(exact)))
-    most = 100 + 2 * int(abs(mpmath.log10(size or 1)))
-    return most <= _MOST_DIGITS and _value((gold - answer).xreplace(exact), 2, most) in (None, 0)
+    digits = _attempt(lambda: _DIGITS + int(_cancelled(gold) + _cancelled(answer)))
+    if digits is None or digits > _MOST_DIGITS:
+        return False
+    point = _point(gold, answer, _POINTS[0], digits)
+    expected, value = (_value(side.xreplace(point), digits) for side in (gold, answer))
+    with mpmath.workdps(digits):
+        return bool(abs(expected - value) <= mpmath.mpf(10) ** (8 - digits) * abs(expected))
 
 
 def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
@@ -275,11 +279,22 @@ def _remainder(expression: Any, prime: int, letters: dict[Any, int]) -> int:
     return letters[expression]
 
 
-def _value(expression: Any, digits: int = _DIGITS, most: int = _MOST_DIGITS) -> Any:
-    """Return the complex value (mpmath) of a closed expression; None without one, or where `most` digits cancel."""
+def _cancelled(expression: Any) -> float:
+    """Return a bound on the digits that can cancel in a sum of such expressions: those of its numbers, times powers."""
+    if expression.is_Rational:
+        return 0.302 * (int(expression.p).bit_length() + int(expression.q).bit_length())
+    if isinstance(expression, (sympy.Pow, Power)) and expression.args[1].is_Rational:
+        return _cancelled(expression.args[0]) * max(1.0, float(abs(expression.args[1])))
+    closed = expression.args and not (expression.free_symbols or expression.is_Add or expression.is_Mul)
+    size = _value(expression, 5) if closed else 1
+    return 1.0 + (float(abs(mpmath.log10(abs(size)))) if size else 0.0) + sum(map(_cancelled, expression.args))
+
+
+def _value(expression: Any, digits: int = _DIGITS) -> Any:
+    """Return the complex value (mpmath) of a closed expression, None when it has none."""
 
     def evaluate(written: Any) -> Any:
-        parts = written.evalf(digits, maxn=most, strict=True).as_real_imag()
+        parts = written.evalf(digits, maxn=_MOST_DIGITS, strict=True).as_real_imag()
         if not all(part.is_Float or part.is_Rational for part in parts):
             raise ValueError("no number")
         with mpmath.workdps(digits):
@@ -298,7 +313,7 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
     """
     agreeing = differing = 0
     for start in _POINTS:
-        point = _point(gold, answer, start)
+        point = _point(gold, answer, start, _DIGITS)
         expected, value = _value(gold.xreplace(point)), _value(answer.xreplace(point))
         if expected is None or value is None:
             return None
@@ -318,8 +333,8 @@ def _same_at_points(gold: Any, answer: Any) -> bool | None:
     return gold.has(sympy.Float) or answer.has(sympy.Float) or _confirmed(gold, answer)
 
 
-def _point(gold: Any, answer: Any, start: float) -> dict[Any, Any]:
+def _point(gold: Any, answer: Any, start: float, digits: int) -> dict[Any, Any]:
     """Return a value for every letter of two expressions, the same for letters of one name."""
     symbols = gold.free_symbols | answer.free_symbols
     names = sorted({symbol.name for symbol in symbols})
-    return {symbol: sympy.Float(start + names.index(symbol.name) * _STEP, _DIGITS) for symbol in symbols}
+    return {symbol: sympy.Float(start + names.index(symbol.name) * _STEP, digits) for symbol in symbols}
