@@ -20,7 +20,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, Results, split
+from core.layout import BASE, REFERENCE, Results, Run, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -99,18 +99,27 @@ def dynamics(tree: Tree) -> dict[str, Any]:
         ],
         "lines": lines,
         "settings": [(key, name) for key, name in names.items() if key in there],
-        "front": _front(lines),
+        "front": _front(lines, FRESH if FRESH in there else "", tree),
     }
 
 
-def _front(lines: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the indices of the overview's lines: the first of the first model, of a sweep on its fresh seeds."""
-    settings = FRESH if any(line["settings"] == FRESH for line in lines) else ""
-    wanted = {(line["model"], settings) for line in lines[:1]}
-    found = (
-        n for n, one in enumerate(lines) if "reward" in one["values"] and (one["model"], one["settings"]) in wanted
-    )
-    return list(found)[:FRONT]
+def _front(lines: Sequence[Mapping[str, Any]], settings: str, tree: Tree) -> list[int]:
+    """Return the indices of GRPO/DAPO, TEPO, one or two methods of no table and those with the largest area, for the
+    first model."""
+    model = next((line["model"] for line in lines), "")
+    names = [split(tree.chosen.get((model, name)) or tree.method_for(name) or name)[0] for name in (REFERENCE, "tepo")]
+    own = [split(str(row.method))[0] for row in rows.undeclared(tree, model).values()] if model else []
+    names += own if len(own) <= FRONT - len(names) else []
+
+    def order(place: int) -> tuple[int, float]:
+        method, reward = lines[place]["method"], lines[place]["values"]["reward"]["mean"]
+        return (names.index(method) if method in names else len(names)), -sum(value or 0.0 for value in reward)
+
+    wanted = (model, settings)
+    found = [
+        n for n, one in enumerate(lines) if (one["model"], one["settings"]) == wanted and "reward" in one["values"]
+    ]
+    return sorted(found, key=order)[:FRONT]
 
 
 def _figures(tree: Tree) -> list[dict[str, Any]]:
@@ -258,7 +267,8 @@ def warnings(tree: Tree, missing: Sequence[str]) -> list[str]:
     """Return one sentence per warning. missing: sentences on gaps in the tables."""
     records = {run: tree.record(run) for run in tree.runs}
     sentences = [f"{run.path.as_posix()}: {_state(record)}." for run, record in records.items() if _state(record)]
-    sentences += [*missing, *_hidden_answers(tree), *(f"{line}." for line in (*tree.mixtures(), *tree.code_warnings()))]
+    sentences += [*missing, *_hidden_answers(tree), *_unequal_runs(tree, records)]
+    sentences += [f"{line}." for line in (*tree.mixtures(), *tree.code_warnings())]
     if any(((record or {}).get("environment") or {}).get("dirty") for record in records.values()):
         sentences.append("Trained from a working tree with uncommitted changes: the commit alone is not the code.")
     return list(dict.fromkeys(sentences))
@@ -271,6 +281,28 @@ def _hidden_answers(tree: Tree) -> Iterator[str]:
     for verdict, meaning in HIDING.items():
         if total := sum(count[verdict] or 0 for count in counts):
             yield f"{total} responses {meaning}."
+
+
+def _unequal_runs(tree: Tree, records: Mapping[Run, Mapping[str, Any] | None]) -> list[str]:
+    """Return a sentence for each input that runs should share and do not."""
+    found: dict[tuple[str, object, str], list[object]] = {}  # by model, variant or base, and the shared input
+    for run, record in records.items():
+        if record is None:
+            continue
+        inputs = record.get("inputs") or {}
+        # Over all variants: runs of a seed share a base; where all seeds have one base, all runs start from it.
+        base = tree.base(run.model, run.seed) or run.seed
+        for share, what, value in (
+            (run.variant, "prompts", inputs.get("prompts")),
+            (run.variant, "training settings", record["spec"].get("training")),
+            (base, "base weights", inputs.get("base")),
+        ):
+            found.setdefault((run.model, share, what), []).append(value)
+    return [
+        f"{model}: runs differ in {what}: their rows differ in more than the method."
+        for (model, _, what), values in found.items()
+        if any(value != values[0] for value in values)
+    ]
 
 
 # The page.

@@ -2,8 +2,8 @@
 
     problems/<benchmark>                    [[id, problem, gold], ...]
     samples/<checkpoint>/<benchmark>        {stamp, items: [{id, file, place, verdict, ...}]}: all but the texts
-    samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items; of a long
-                                            response its two ends
+    samples/<checkpoint>/<benchmark>.<n>    texts: [[prompt, [response, ...]], ...] of consecutive items
+    samples/<checkpoint>/<benchmark>.<i>.<k>.txt   a long response as plain text: the page has its two ends and a link
 
 A page opened from disk cannot `fetch` a file next to it, but can add a script element. So a companion file is a script
 that passes one string to the page: gzip in base64, which the browser unpacks. None of it is executed as code.
@@ -233,13 +233,17 @@ def _write_responses(folder: Path, name: str, stamp: str, rows: pd.DataFrame) ->
     file = size = 0
     for id, of_item in rows.groupby("item_id", sort=False):
         of = {column: of_item[column].tolist() for column in (*DRAWN, *GRADED)}
-        prompts, shown = of.pop("prompt"), []
-        for text in of.pop("response"):
+        prompts, shown, whole = of.pop("prompt"), [], {}
+        for k, text in enumerate(of.pop("response")):
             if (left_out := len(text) - HEAD - TAIL) > 0:
+                whole[k] = f"{name}.{len(items)}.{k}.txt"
+                (folder / whole[k]).parent.mkdir(parents=True, exist_ok=True)
+                # The mark at its beginning tells a browser the encoding.
+                (folder / whole[k]).write_text(text, encoding="utf-8-sig", errors="replace")
                 note = f"[{left_out:,} of {len(text):,} characters left out]"
                 text = f"{text[:HEAD]}\n\n{note}\n\n{text[-TAIL:]}"
             shown.append(text)
-        items.append({"id": id, "file": file, "place": len(texts)} | of)
+        items.append({"id": id, "file": file, "place": len(texts)} | of | ({"whole": whole} if whole else {}))
         texts.append([prompts[0], shown])
         size += sum(map(len, shown))
         if size >= TEXT_BYTES:

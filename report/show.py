@@ -4,9 +4,13 @@ and truncation; `report.show runs`: progress of the runs, and the table of all r
 """
 
 import math
+import re
 import shutil
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import unescape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,9 @@ from core import errors
 from core.errors import Parser, unknown, written_by
 from core.files import cells_of, is_locked, read_csv, read_growing_csv, read_text
 from core.layout import Run
+from core.provenance import sha256_file
 from evals.scores import read_rows
-from evals.tree import Tree, open_or_kept
+from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
 from paper import verdicts
 from report import markdown, rows, tables
 from report.rows import RUNS
@@ -25,6 +30,8 @@ PAGES = {  # page -> file, module that writes it
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
+LONG = 20  # characters of a word, which no number has
+CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
     "Percent; below it the 95 % interval. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
@@ -118,6 +125,56 @@ def claims(tree: Tree) -> list[str]:
     return markdown.columns([("claim", "numbers", "verdict", "estimate", "beside it"), *lines])
 
 
+def plain(page: str) -> str:
+    """Return one of our Markdown pages as text for the terminal.
+
+    Into a file or another program nothing is wrapped: a value stays beside its interval.
+    """
+    width, blocks = max(60, shutil.get_terminal_size((1000, 24)).columns), []
+    for block in filter(None, page.strip().split("\n\n")):
+        lines = block.splitlines()
+        if lines[0].startswith("|"):
+            heads, _, *rows = ([_words(cell) for cell in CELL_END.split(line)[1:-1]] for line in lines)
+            blocks.append(_fitted([heads, *rows], width))
+        elif lines[0].startswith("- "):
+            blocks.append([one for line in lines for one in textwrap.wrap(_words(line), width, subsequent_indent="  ")])
+        else:
+            blocks.append(textwrap.wrap(_words(" ".join(lines).lstrip("# ")), width))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped, and long words broken."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
+        wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
+        widths[wider.index(max(wider))] -= 1
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, size or 1, break_on_hyphens=False) for cell, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
+    return lines
+
+
+def _words(text: str) -> str:
+    """Return Markdown of one line without its markup."""
+    return unescape(
+        re.sub(r"`([^`]*)`|\*\*(.+?)\*\*|\\([|*])", lambda found: found[found.lastindex or 0], text)
+    ).strip()
+
+
+def edited(tree: Tree, names: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each of these files that differs from the tree's manifest; none without a manifest."""
+    if (tree.root / MANIFEST).is_file():
+        listed = read_manifest(tree.root)["files"]
+        for path in (tree.root / name for name in names if name in listed):
+            if path.is_file() and sha256_file(path) != listed[path.relative_to(tree.root).as_posix()]:
+                yield f"{path}: edited since {MANIFEST}; run: {markdown.command('report.verify', tree)}"
+
+
 # `report.show runs`, read from the run folders while they are being written.
 
 STATES = ("done", "running", "stopped", "waiting")
@@ -169,6 +226,8 @@ def main() -> None:
     tree = open_or_kept(args.results or Path("results") / args.scale)
     width = max(60, min(110, shutil.get_terminal_size().columns))
     key = args.what.removeprefix("table")
+    for line in edited(tree, ("scores.csv", f"tables/table{key}.tidy.csv", *PAGES.get(key, ())[:1])):
+        print(f"note: {line}", file=sys.stderr)
     if args.what == DETAILS:
         with written_by("python -m evals.score, or snakemake"):
             print(markdown.details(read_rows(tree.layout.scores)))
@@ -179,7 +238,7 @@ def main() -> None:
     if args.what in PAGES:
         page, module = PAGES[args.what]
         with written_by(markdown.command(module, tree)):
-            print(read_text(tree.root / page, "a page of results"), end="")
+            print(plain(read_text(tree.root / page, "a page of results")))
         return
     if args.what == RUNS:
         print(progress(tree))

@@ -7,8 +7,9 @@ Titles, headings and notes follow from the declaration and matrix.json. No numbe
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from core.layout import BASE
+from core.layout import BASE, Checkpoint, split
 from core.provenance import ROOT
+from evals.learning_curves import read_curve
 from evals.tree import Tree, plain
 from report import rows
 from report.markdown import HERE, arrow, environment, escape_latex, escape_markdown, percent
@@ -222,6 +223,17 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
             f"Each method at the value that was best for it on seeds {select}; what is shown is over seeds {test}, "
             "which chose nothing. What chose, and all methods at one value: sweep/sweep.md."
         )
+    for row in shown:
+        run_as = row["method"] or ""
+        if run_as in tree.chosen.values():
+            run_as = split(run_as)[0]  # the label has the values that the sweep chose
+        # A scale may set options of a method (`clip_cov+fraction=0.01` for `clip_cov`), which the label does not show.
+        # Where the catalog's name differs as well, the declared one is only an alias of the method.
+        declared_as = row["declared"].method or ""
+        plain_names = {split(name)[0].partition("+")[0] for name in (declared_as, run_as)}
+        if run_as != declared_as and len(plain_names) == 1 and row["declared"].numbers is None:
+            yield f"{row['name']} is run as {run_as} at this scale."
+    yield from _equal(shown, tree)
     titles = {model["key"]: model["title"] for model in tree.models}
     for row in shown:
         for collapse in row["collapsed"]:  # seed2:6/16
@@ -236,6 +248,42 @@ def _notes(declared: Table, tree: Tree, columns: Sequence[Column], shown: Sequen
         if absent := [benchmark for benchmark in benchmarks if (checkpoint, benchmark) not in tree.scores]:
             what = "no scores" if len(absent) == len(benchmarks) else f"no score of {', '.join(absent)}"
             yield f"Missing: {checkpoint.path.as_posix()} has {what}."
+
+
+def _equal(shown: Sequence[Mapping[str, Any]], tree: Tree) -> Iterator[str]:
+    """Yield a sentence, with the reason that the runs show, for each row of other runs with an earlier row's scores."""
+    first: dict[object, Mapping[str, Any]] = {}
+    for row in (row for row in shown if row["kind"] in ("run", ALSO)):
+        measured = [cell for cell in row["cells"].values() if cell["benchmark"] and cell["measured"]]
+        if measured:
+            other = first.setdefault((row["model"], repr([(c["column"], c["by_seed"]) for c in measured])), row)
+            pairs = list(zip(_checkpoints(row), _checkpoints(other), strict=False))
+            if any(a.run != b.run for a, b in pairs):
+                yield f"{other['name']} and {row['name']} have equal scores: {_reason(pairs, tree)}."
+
+
+def _checkpoints(row: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
+    return next(tuple(cell["runs"]) for cell in row["cells"].values() if cell["measured"])
+
+
+def _reason(pairs: Sequence[tuple[Checkpoint, Checkpoint]], tree: Tree) -> str:
+    """Return why two rows have equal scores, by the curves and settings of their runs."""
+    for a, b in pairs:
+        paths = [tree.layout.run(checkpoint.run) / "curve.csv" for checkpoint in (a, b)]
+        if not all(path.is_file() for path in paths):
+            return "without curves, no reason is known"
+        one, other = (read_curve(path).series(["reward"], "first")[: a.step] for path in paths)
+        if one != other:
+            return "their curves differ"
+    records = [tree.record(checkpoint.run) or {} for checkpoint in pairs[0]]
+    params = [record.get("method", {}).get("params", {}) for record in records]
+    betas = {side["beta"] for side in params if side.get("beta") is not None}
+    same = "with equal seeds, they drew equal rewards in every rollout"
+    kl_alone = len({side.get("beta") or 0 for side in params}) > 1
+    if kl_alone and all(params[0][name] == params[1][name] for name in params[0].keys() & params[1].keys() - {"beta"}):
+        beta = " and ".join(f"{beta:g}" for beta in sorted(betas))
+        same += f"; a KL term (beta {beta}) is 0 at a rollout's first update, and then too small to change an answer"
+    return same
 
 
 # A table as a file.

@@ -317,6 +317,7 @@ if (byId("controls")) {
         all > 1 ? fact("Sample", `${n} of 0–${all - 1}; ${right} of ${all} right`) : null,
       ),
       body,
+      item.whole?.[n] ? el("p", { class: "note" }, "Shortened in the middle. ", el("a", { href: bench.address(item.whole[n]) }, "The whole response")) : null,
       el("details", {}, el("summary", {}, "Prompt"), el("pre", {}, visible(prompt))),
     );
   }

@@ -7,14 +7,17 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from core.files import locked
+import pytest
+
+from core.files import locked, write_json
 from core.layout import Run
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED, read_rows
-from evals.tree import Tree
-from report import convergence, show, tables
+from evals.tree import MANIFEST, Tree
+from report import convergence, manifest, show, tables
 from tests.report import synthetic
 from tests.report.conftest import Command
+from tests.report.finished import replace
 from tests.report.tables import filled, rows
 
 SUFFIXES = (".md", ".tex", ".tidy.csv")
@@ -47,6 +50,42 @@ def test_show_details_prints_what_stands_beside_each_score(embedded: Tree, comma
     shares = [[row[name] for name in ("score", "pass_at_k", "maj_at_k")] for row in rows]
     shown = [["-" if share is None else f"{100 * share:.2f}" for share in of_row] for of_row in shares]
     assert [line.split()[3:6] for line in out.splitlines()[1:-1]] == shown
+
+
+def test_show_names_a_file_that_was_edited_since_the_manifest(scored_copy: Tree, command: Command) -> None:
+    tables.write(scored_copy, "1")
+    write_json(scored_copy.root / MANIFEST, manifest.build(scored_copy))
+    assert command(show.main, "table1", "--results", scored_copy.root)[2] == ""
+    for path in (scored_copy.layout.scores, scored_copy.layout.tables / "table1.tidy.csv"):
+        replace(path, r"0\.\d\d", "0.11")
+        assert (
+            f"note: {path}: edited since"
+            in command(show.main, "table1", "--results", path.parents[path.parent.name == "tables"])[2]
+        )
+
+
+PAGE = r"""# Claims
+
+One sentence in `words`, TEPO &lt; GRPO
+and **bold**.
+
+| claim | tested statement | p |
+|---|---|---:|
+| `a-b` | A \| B \*and\* a statement that is much longer than the width of this terminal | 0.5 [-0.1, 1.1] |
+
+- `a-b`, Section 1
+"""
+
+
+def test_a_page_in_the_terminal_has_no_markup_and_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert show.plain(PAGE).splitlines() == [
+        "Claims", "", "One sentence in words, TEPO < GRPO and bold.", "",
+        "claim  tested statement                      p",
+        "a-b    A | B *and* a statement that is much  0.5 [-0.1, 1.1]",
+        "       longer than the width of this",
+        "       terminal", "", "- a-b, Section 1",
+    ]  # fmt: skip
 
 
 def begun(tree: Tree, run: Run, rollouts: int) -> Path:

@@ -83,19 +83,22 @@ def test_equal_results_give_equal_files_and_an_error_leaves_them(scored_copy: Tr
     assert [path.name for path in scored_copy.root.glob(".report.data*")] == []
 
 
-def test_bytes_that_are_not_text_become_escapes_and_4_mb_have_two_ends(scored_copy: Tree) -> None:
+def test_bytes_that_are_not_text_become_escapes_and_4_mb_stand_whole_in_a_file_beside(scored_copy: Tree) -> None:
     invented.hostile(scored_copy.root)
     checkpoint, benchmark = invented.STRUCK
     texts = responses.read(scored_copy, checkpoint, benchmark)["response"].tolist()
     assert {invented.HOSTILE.decode(), r"broken \xff\xfe here, cut \xe2\x82"} <= set(texts)
     responses.write(scored_copy, scored_copy.root, None)
     folder, name = scored_copy.root / responses.FOLDER, f"samples/{checkpoint.path.as_posix()}/{benchmark}"
-    every = [text for item in unpacked(folder, name)["items"]
-             for text in unpacked(folder, f"{name}.{item['file']}")[item["place"]][1]]  # fmt: skip
-    (shown,), long = [text for text in every if "left out]" in text], invented.LONG.decode()
+    items = unpacked(folder, name)["items"]
+    (item,) = (item for item in items if "whole" in item)
+    (place, whole), long = next(iter(item["whole"].items())), invented.LONG.decode()
+    assert (folder / whole).read_text(encoding="utf-8-sig") == long
+    shown = unpacked(folder, f"{name}.{item['file']}")[item["place"]][1][int(place)]
     assert len(shown) < responses.HEAD + responses.TAIL + 100
     assert (shown[: responses.HEAD], shown[-9:]) == (long[: responses.HEAD], long[-9:])
     assert "4,140,000 of 4,200,000 characters left out" in shown
+    responses.write(scored_copy, scored_copy.root, None)  # the file is one of its own, and replaced
 
 
 @pytest.mark.parametrize("folder", [responses.VENDOR, ROOT / "tests/browser"])

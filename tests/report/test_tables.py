@@ -21,6 +21,7 @@ from evals.tree import Tree
 from paper.printed import read
 from report import rows as declared
 from report import show, view
+from report import tables as filling
 from tests.paper.claim_trees import tree as claim_tree
 from tests.report import synthetic
 from tests.report import tables as helper
@@ -254,6 +255,21 @@ def test_methods_of_no_table_stand_below_table_1_and_move_no_number_in_it(tmp_pa
     for text in (show.text(table), *(make(table) for make in view.RENDERINGS.values())):
         assert text.index("Dr. GRPO") > text.index("TEPO")
     assert OWN.keys().isdisjoint(c["method"] for c in helper.filling(tree, "3"))
+
+
+def test_a_table_shows_after_how_many_of_how_many_rollouts_it_is(embedded: Tree, scored: Tree) -> None:
+    for key, after in (("1", "after 7"), ("4", "after 7 and 12"), ("runs", "After 7")):
+        words = f"{after} of 12 rollouts"
+        table = filled(embedded, key)
+        assert all(words in text for text in (show.text(table), view.markdown(table), view.latex(table))), key
+    assert "of 12 rollouts" not in show.text(filled(scored, "1")), "the last rollout"
+
+
+def test_rows_with_equal_scores_have_a_note_with_the_reason() -> None:
+    notes = filling.shown(Tree(ROOT / "results/reference/smollm"), "1")["notes"]
+    (note,) = (note for note in notes if "equal scores" in note)
+    assert note.startswith("TEPO and TEPO without KL (Table 3) have equal scores: with equal seeds, they drew equal")
+    assert "a KL term (beta 0.001) is 0 at a rollout's first update" in note
 
 
 # A method under two names.
