@@ -134,11 +134,12 @@ def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
         return
     rows = [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
+         " / ".join(f"{gain:+.3g}" for gain in row["gains"]) if row["seeds"] == 2 else
          "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * row["moved"])
         for row in found[:LISTED]
     ]  # fmt: skip
     yield from (f"{len(found)} figures differ; the largest, by their intervals:", "")
-    yield from markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval", ""), rows, "---:")
+    yield from markdown_table(("where", "figure", "A", "B", "B - A", "95 % interval, or two seeds", ""), rows, "---:")
     moved, unknown = sum(row["moved"] for row in found), sum(row["low"] is None for row in found)
     beyond = f"MOVED: {moved} of {len(found)} figures that differ do so" if moved else "no figure differs"
     yield from ("", f"verdict: {beyond} beyond noise; {unknown} have no interval")
