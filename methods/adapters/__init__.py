@@ -28,7 +28,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -146,15 +146,27 @@ def resolved(dotted: str, key: str = "reward") -> Any:
     """Return the function `package.module:function`. key: key of the specification, for errors."""
     module, colon, name = dotted.partition(":")
     if not (module and colon and name):
-        raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
+        raise ConfigError(
+            f"spec: {key}: {dotted!r} is not of the form package.module:function, such as mine:score of mine.py"
+        )
     try:
         function = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the module is a user's
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({why})") from error
+        raise ConfigError(
+            f"spec: {key}: {dotted!r} cannot be imported ({why}); correct the name, the module or PYTHONPATH"
+        ) from error
     if not callable(function):
-        raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
+        kind = type(function).__name__
+        raise ConfigError(f"spec: {key}: {dotted!r} is a {kind}, not a function; name one of that module")
     return function
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether it is a finite number; scalars of numpy and torch count, arrays do not."""
+    with suppress(TypeError, ValueError, OverflowError):
+        return hasattr(value, "__float__") and math.isfinite(value)
+    return False
 
 
 def checked(
@@ -165,11 +177,14 @@ def checked(
         raise CorruptInputError(f"{where}: returned {type(values).__name__}; must return a list of numbers")
     values = list(values)
     if len(values) != len(responses):
-        raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
+        raise CorruptInputError(
+            f"{where}: returned {len(values)} values for {len(responses)} responses; return one for each"
+        )
     for index, value in enumerate(values):
-        # Scalars of numpy and torch count.
-        if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
-            raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
+        if not (missing if value is None else _is_finite(value)):
+            raise CorruptInputError(
+                f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}; return a finite number"
+            )
     return [None if value is None else float(value) for value in values]
 
 
