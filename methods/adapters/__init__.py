@@ -77,9 +77,11 @@ def loggers(run: Path, spec: Spec, names: Sequence[str] | None = None) -> list[s
             raise ConfigError(f"TEPO_LOG: log: {name} is not installed here: pip install {name}")
     if chosen:
         (run / "log").mkdir(parents=True, exist_ok=True)
-        for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
+        for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR"):  # TRL's, verl's
             os.environ[variable] = str(run / "log")
-        ours = {"WANDB_PROJECT": PROJECT, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
+        # trackio continues a run of an equal name in its project: each tree has a project of its own there.
+        project = f"{PROJECT}-{spec.scale}" if "trackio" in chosen else PROJECT
+        ours = {"WANDB_PROJECT": project, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
         if "wandb" in chosen and not _has_wandb_key():
             ours["WANDB_MODE"] = "offline"
         for variable, value in ours.items():
@@ -96,6 +98,12 @@ def mark_logged(run: Path, names: Iterable[str], curve: str) -> None:
 def logged(run: Path, logger: str) -> Path:
     """Return the file with the sha256 of the curve that a logger has."""
     return run / "log" / f"{logger}.sha256"
+
+
+def remove_events(folder: Path) -> None:
+    """Remove TensorBoard's files below `folder`, beside which a training that begins again would write its own."""
+    for path in folder.rglob("events.out.tfevents.*"):
+        path.unlink(missing_ok=True)
 
 
 def _has_wandb_key() -> bool:
