@@ -40,7 +40,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = own.replace(SURROGATE, "soft(tau=0.3)").replace(
         "(*options.TOKEN_CLIP, options.AGG_SCOPE)", "(options.AGG_SCOPE,)"
     )
-    assert "TOKEN_CLIP" not in own and "surrogate=soft(" in own
+    assert "TOKEN_CLIP" not in own
+    assert "surrogate=soft(" in own
     (here / "methods/catalog/grpo_centred.py").write_text(own, encoding="utf-8")
     venv.create(here / ".venv", with_pip=False)
     pip = [sys.executable, "-m", "pip", "install", "--prefix", here / ".venv", "--ignore-installed", "--no-deps"]
