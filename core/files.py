@@ -139,6 +139,17 @@ def read_jsonl(path: Path | str, what: str = "file") -> list[dict[str, Any]]:
     return rows
 
 
+OWN_ROW = '{"problem": "1+1?", "answer": "2"}'  # of a user's file
+
+
+def read_own_file(path: Path | str, what: str) -> list[dict[str, Any]]:
+    """Return the rows of a user's file of problems; an error ends with the form of a row."""
+    try:
+        return read_jsonl(path, what)
+    except BenchError as error:
+        raise type(error)(f"{error}; write UTF-8 JSON lines without a mark at the start, such as {OWN_ROW}") from error
+
+
 class _UniqueKeys(yaml.CSafeLoader):
     """Loader that rejects duplicate keys: PyYAML silently takes the last. libyaml's parser is eight times as fast."""
 

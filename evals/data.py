@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from core.errors import ConfigError, CorruptInputError, MissingInputError, unknown
-from core.files import read_jsonl
+from core.files import read_jsonl, read_own_file
 from evals.benchmark import OWN, PAPER, Benchmark, Decoding, Item, Row, benchmark, keys, register, registered
 from evals.scores import AVERAGES
 
@@ -51,7 +51,9 @@ def items(rows: Iterable[Row], where: str = "items") -> list[Item]:
             row["answer"] = str(row["answer"])
         for name in ("problem", "answer"):
             if not isinstance(value := row.get(name), str) or not value.strip():
-                raise CorruptInputError(f"{where}: row {number}: {name}: expected text, got {value!r}")
+                raise CorruptInputError(
+                    f"{where}: row {number}: {name}: expected text, got {value!r}; set it, or rename the field"
+                )
         problem, tolerance = row["problem"].strip(), row.get("tolerance")
         found.append(
             Item(
@@ -85,7 +87,7 @@ def own(file: Path | str) -> Benchmark:
     key = folder_name(path.stem).replace(".", "-")
     if not key.strip("-") or key.startswith("-") or key in ("all", *AVERAGES):
         raise ConfigError(f"{file}: {key!r} cannot be the key of a benchmark; rename the file")
-    found = items(read_jsonl(path, "own benchmark"), str(path))
+    found = items(read_own_file(path, "own benchmark"), str(path))
     entry = Benchmark(
         key=key, title=path.stem, sha256=content_sha256(found), n=len(found), licence="unknown",
         prompt="system", duplicates="keep", decoding=Decoding(8, 0.6, 1.0, 2048), file=str(path),

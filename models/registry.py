@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import PositiveInt, StringConstraints, model_validator
 
 from core.declared import Declared, check, validated
-from core.errors import ConfigError, unknown
+from core.errors import ConfigError, MissingInputError, unknown
 from core.files import read_json, read_yaml
 from core.provenance import ROOT
 
@@ -142,6 +142,12 @@ def key_of(name: str) -> str:
     if "/" not in name:
         return name
     path = Path(name)
+    if not (path / "config.json").is_file():
+        adapter = ": a LoRA adapter; merge it into its model" if (path / "adapter_config.json").is_file() else ""
+        raise MissingInputError(
+            f"models: {name}: no config.json there{adapter}; set it to a folder that save_pretrained wrote, "
+            "or add a model of the hub as config/models/<key>.yaml"
+        )
     config = read_json(path / "config.json", "configuration of the model")
     check(config, {}, f"{path}/config.json")
     sizes = {field: config[field] for field in Shape.model_fields if config.get(field) is not None}

@@ -17,7 +17,7 @@ from typing import Any
 
 from core import errors
 from core.errors import ConfigError, CorruptInputError, MissingInputError, Parser, unknown
-from core.files import read_jsonl, write_json, write_text
+from core.files import read_own_file, write_json, write_text
 from core.provenance import sha256_file
 from evals.data import item_id
 from evals.fetch import from_hub
@@ -110,8 +110,11 @@ def distinct(source: Source, path: Path) -> tuple[dict[str, str], dict[str, int]
         where = f"{path}: row {number}"
         try:
             problem, answer = source.read(row)
-        except (KeyError, TypeError, ValueError) as error:  # CorruptInputError among them
-            raise CorruptInputError(f"{where}: must have {source.form} ({error!r})") from error
+        except CorruptInputError as error:
+            raise CorruptInputError(f"{where}: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            found = ", ".join(map(str, row)) or "no field"
+            raise CorruptInputError(f"{where}: must have {source.form} as text; found: {found}; rename them") from error
         problem, answer = problem.strip(), None if answer is None else answer.strip()
         if not problem or answer == "":
             raise CorruptInputError(f"{where}: {'problem' if not problem else 'answer'}: is empty")
@@ -135,7 +138,7 @@ def distinct(source: Source, path: Path) -> tuple[dict[str, str], dict[str, int]
 def _rows(source: Source, path: Path) -> Iterator[Row]:
     """Yield rows in batches: DAPO's file has a hundred copies of each problem, so files are never read whole."""
     if not source.columns:
-        yield from read_jsonl(path, "training problems")
+        yield from read_own_file(path, "training problems")
         return
     import pyarrow
     import pyarrow.parquet

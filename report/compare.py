@@ -137,7 +137,8 @@ def text(a: str, b: str, found: Sequence[Mapping[str, Any]]) -> str:
         )
         for line in found
     ]
-    out = [f"{a} minus {b}, paired by seed; mean [95 % interval], Student's t", "", *columns([heads, *table]), ""]
+    out = [f"{a} minus {b}, paired by seed; mean [95 % interval] or (two seeds), Student's t", ""]
+    out += [*columns([heads, *table]), ""]
     out += ["needed: clean models, with as many seeds each as here; without clean models: seeds", ""]
     out += [f"verdict: on rewards and scores, by docs/claims.md with a margin of {100 * MARGIN:g} points"]
     return "\n".join(out)
@@ -149,7 +150,7 @@ def _name(line: Mapping[str, Any]) -> str:
 
 def _interval(line: Mapping[str, Any]) -> str:
     form = partial(_number, line["measure"], sign="+")
-    return bracketed(form(line["difference"]), line["low"], line["high"], form)
+    return bracketed(form(line["difference"]), line["low"], line["high"], form, line["gains"])
 
 
 def _shown(line: Mapping[str, Any], column: str) -> str:
@@ -180,7 +181,8 @@ def of_own(tree: Tree) -> str:
             every = lines(tree, pairs(tree, key, baseline, compared), [POOLED])
             of_key = (line for line in every if line["measure"] in measures and key in own[line["model"]])
             found += [(own[line["model"]][key].label, line) for line in of_key]
-    out = [f"Own methods minus {baseline}, paired by seed: difference [95 % interval], verdict after Holm's correction"]
+    how = "difference [95 % interval] or (two seeds), verdict after Holm's correction"
+    out = [f"Own methods minus {baseline}, paired by seed: {how}"]
     for measure in measures:
         of_measure = [(title, line) for title, line in found if line["measure"] == measure]
         for (title, line), p in zip(of_measure, holm([line["p"] for _, line in of_measure]), strict=True):

@@ -138,7 +138,9 @@ def lines(a: Side, b: Side) -> list[Line]:
         found.append(Line(key, problems, scores, cases))
     if not found:
         names = " and ".join(", ".join(key or "one without a name" for key in side) for side in (a, b))
-        raise CorruptInputError(f"no benchmark in common: {names}")
+        raise CorruptInputError(
+            f"no benchmark in common: {names}; give both logs the same one: evals.adopt --benchmark KEY"
+        )
     if len(found) == 1:
         return found
     responses = {line.benchmark: sum(score.problems * score.samples for score in line.scores) for line in found}

@@ -19,7 +19,7 @@ from report.markdown import columns
 
 LISTED = 40  # most differences
 EQUAL = 1e-12  # scores are ratios of counts; a smaller difference is rounding of equal values
-CURVE = ("area", "final", "grad_norm", "clip_tokens", "ratio_spread", "entropy_end")  # measures that every run has
+CURVE = ("area", "final", "grad_norm", "clip_tokens", "entropy_end")  # measures that every run has
 
 Sides = tuple[Score | None, Score | None]
 
@@ -120,9 +120,10 @@ def _verdict(found: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     if not found:
         yield "verdict: no figure differs"
         return
-    rows = [("where", "figure", "A", "B", "B - A", "95 % interval", "")]
+    rows = [("where", "figure", "A", "B", "B - A", "95 % interval, or two seeds", "")]
     rows += [
         (row["where"], row["figure"], f"{row['a']:.4g}", f"{row['b']:.4g}", f"{row['difference']:+.3g}",
+         " / ".join(f"{gain:+.3g}" for gain in row["gains"]) if row["seeds"] == 2 else
          "-" if row["low"] is None else f"{row['low']:+.3g} to {row['high']:+.3g}", "moved" * row["moved"])
         for row in found[:LISTED]
     ]  # fmt: skip

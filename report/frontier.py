@@ -79,6 +79,7 @@ class Point:
         for by in measures:
             mean = over_seeds(self.figures(by), clusters=tree.clean_models(self.model))
             row |= {by: mean.value, f"{by}_low": mean.low, f"{by}_high": mean.high}
+            row[f"{by}_seeds"] = tuple(self.figures(by).values())
         return row
 
 

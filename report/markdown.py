@@ -36,16 +36,25 @@ def percent(value: float | Decimal | None) -> str:
     return "0.00" if text == "-0.00" else text
 
 
-def bracketed(number: str, low: float | None, high: float | None, form: Callable[[float], str]) -> str:
-    """Return `number` followed by the ends of its interval, `12.30 [11.10, 13.50]`; only the number without one."""
+def bracketed(
+    number: str, low: float | None, high: float | None, form: Callable[[float], str], seeds: Sequence[float] = ()
+) -> str:
+    """Return `number` followed by the ends of its interval, `12.30 [11.10, 13.50]`; only the number without one.
+
+    seeds: the value of each seed. Two of them replace the interval, `12.30 (12.00 / 12.60)`, as in the tables.
+    """
+    if len(seeds) == 2:
+        return f"{number} ({' / '.join(map(form, seeds))})"
     return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
 
 
 def with_interval(row: Mapping[str, Any], name: str) -> str:
-    """Return `name` of a row in percent with the interval from `name`_low and _high; – for None."""
+    """Return `name` of a row in percent with the interval from `name`_low and _high, or both values of `name`_seeds if
+    there are two; – for None."""
     if row[name] is None:
         return "–"
-    return bracketed(percent(row[name]), row[f"{name}_low"], row[f"{name}_high"], percent)
+    seeds = row.get(f"{name}_seeds", ())
+    return bracketed(percent(row[name]), row[f"{name}_low"], row[f"{name}_high"], percent, seeds)
 
 
 def arrow(difference: float | None, low: float | None, high: float | None, p_holm: float | None) -> str:

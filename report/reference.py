@@ -43,7 +43,7 @@ def make(tree: Tree, out: Path) -> dict[str, int]:
     if tree.kept is not None:
         raise ConfigError(f"{tree.kept}: is a kept tree already: name a results tree")
     source = read_manifest(tree.root)
-    if broken := verify.problems(tree):
+    if broken := [*verify.problems(tree), *verify.warnings(tree)]:
         raise CorruptInputError(f"{tree.root}: {broken[0]} ({len(broken)} lines; python -m report.verify prints them)")
     doubts = [f"{len(names)} {what} missing, first {names[0]}" for what, names in source["missing"].items() if names]
     if source["dirty"] is not False:

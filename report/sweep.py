@@ -61,6 +61,7 @@ def selection(tree: Tree, found: Sequence[Point]) -> list[dict[str, Any]]:
                 row |= {"regret": top.mean(by) - point.mean(by), "chosen": yes(top is point)}
                 c = compare.compare_seeds(top.figures(by), point.figures(by), clusters=clusters)
                 row |= {"regret_low": c.low, "regret_high": c.high}
+                row["regret_seeds"] = () if top is point else _gains(top.figures(by), point.figures(by))
                 rows.append(row | {"edge": _at_edge(point, sweep["axes"])} | again[point.method])
     return rows
 
@@ -86,11 +87,16 @@ def _chosen_again(tree: Tree, found: Sequence[Point]) -> dict[str, dict[str, Any
     for row, point in best.items():
         if base is not None and row != base:
             sd = float(np.std(means[row] - means[base]))
-            sides = (_fresh(tree, side, by) for side in (point, best[base]))
+            sides = [_fresh(tree, side, by) for side in (point, best[base])]
             c = compare.with_choice(compare.compare_seeds(*sides, clusters=clusters), sd)
             cells[point.method] |= {"versus": base, "choice_sd": sd, "fresh": c.difference, "fresh_how": c.how}
-            cells[point.method] |= {"fresh_low": c.low, "fresh_high": c.high}
+            cells[point.method] |= {"fresh_low": c.low, "fresh_high": c.high, "fresh_seeds": _gains(*sides)}
     return cells
+
+
+def _gains(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[float, ...]:
+    """Return one minus other by common seed."""
+    return tuple(value - other[seed] for seed, value in sorted(one.items()) if seed in other)
 
 
 def _fresh(tree: Tree, point: Point, by: str) -> dict[int, float]:
@@ -164,13 +170,13 @@ def markdown(tree: Tree, rows: Sequence[Mapping[str, Any]]) -> str:
             lines += [*markdown_table([*heads, "Chosen again, %", "Chosen"], cells_of_own), ""]
     seeds = ", ".join(map(str, sweep["select_seeds"]))
     note = (
-        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals. Regret: how far the method's mean "
-        f"({MEASURES[sweep['by']]}) is below that at its chosen value, paired by seed. These means chose the values "
-        "and are therefore too high; the comparison on fresh seeds is in the table of all runs. A run fails that ends "
-        "(last three rollouts) with no more reward than it began with (first three), or collapses: where one fails, "
-        "the mean says little and is not shown. Chosen again: how often the value would be chosen from resampled "
-        "selection seeds. The interval at chosen values holds this: the standard deviation of the difference of both "
-        "selection means over the values chosen again is added to its standard error."
+        f"Means over the selection seeds {seeds}, in percent, with 95 % intervals; of two seeds (a / b). Regret: how "
+        f"far the method's mean ({MEASURES[sweep['by']]}) is below that at its chosen value, paired by seed. These "
+        "means chose the values and are therefore too high; the comparison on fresh seeds is in the table of all "
+        "runs. A run fails that ends (last three rollouts) with no more reward than it began with (first three), or "
+        "collapses: where one fails, the mean says little and is not shown. Chosen again: how often the value would "
+        "be chosen from resampled selection seeds. The interval at chosen values holds this: the standard deviation "
+        "of the difference of both selection means over the values chosen again is added to its standard error."
     )
     return "\n".join([*lines, note, ""])
 

@@ -1,10 +1,11 @@
 """`python -m report.verify --results results/quick`: does every file still match the manifest?
 
-Compares the tree with its manifest, and its records with the files and inputs that they list; prints where code or
-package versions are mixed. Of a kept tree, only its files are compared. Exit code 0: all of that holds; 1: the printed
-lines list what does not; 2: there is no manifest.
+Compares the tree with its manifest, and its records with the files and inputs that they list. Of a kept tree, only its
+files are compared. Exit code 0: all of that holds; 1: the printed lines list what does not; 2: there is no manifest. A
+warning, where code or package versions are mixed or changed during a run, is printed alone.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 from core import digests, errors
@@ -17,7 +18,7 @@ README = "README.md"  # of a kept tree: text that may be edited
 
 def problems(tree: Tree) -> list[str]:
     """Return one line for each file that differs, is missing or is extra, for each record or score that contradicts
-    the files, for each stage whose results have mixed origins, and for each run whose code changed while it ran."""
+    the files."""
     content = read_manifest(tree.root)
     files = {name: digest for name, digest in content["files"].items() if name != README}
     paths = {path.relative_to(tree.root).as_posix(): path for path in manifest.walk(tree.root)}
@@ -36,10 +37,17 @@ def problems(tree: Tree) -> list[str]:
             inputs = (name for name in content["inputs"] if not manifest.located(tree, name).is_file())
             lines += [f"missing: {name}" for name in inputs]
             lines += [f"chain: {line}" for line in manifest.contradictions(tree, found)]
-        lines += [f"code: {line}" for line in tree.code_warnings()]
-        return lines + [f"mixed: {line}" for line in tree.mixtures()]
+        list(tree.records())
     except BenchError as error:  # an unreadable record: the chain ends here
-        return [*lines, f"chain: {error}"]
+        lines.append(f"chain: {error}")
+    return lines
+
+
+def warnings(tree: Tree) -> list[str]:
+    """Return one line for each run whose code changed while it ran, and each stage whose results have mixed origins."""
+    with suppress(BenchError):  # an unreadable record, which is one of the `problems`
+        return [*(f"code: {line}" for line in tree.code_warnings()), *(f"mixed: {line}" for line in tree.mixtures())]
+    return []
 
 
 def main() -> int:
@@ -48,7 +56,7 @@ def main() -> int:
     args = parser.parse_args()
     tree = open_tree(args.results)
     lines, content = problems(tree), read_manifest(tree.root)
-    print("".join(f"{line}\n" for line in lines), end="")
+    print("".join(f"{line}\n" for line in [*lines, *warnings(tree)]), end="")
     if content["left_out"]:
         print(f"{args.results}: not kept here, so not checked: {', '.join(sorted(content['left_out']))}")
     listed = ", ".join(f"{len(content[part])} {what}" for part, what in manifest.PARTS.items())

@@ -33,7 +33,8 @@ CAPTIONS = ROOT / "report/captions"
 # Below every table.
 FOOTNOTES = (
     "Percent of responses that are right, with 95 % intervals in brackets: docs/statistics.md. With one seed: what the "
-    "same checkpoint would score on other problems of the kind; with several: the mean of other training seeds.",
+    "same checkpoint would score on other problems of the kind; with several: the mean of other training seeds. "
+    "a / b: the numbers of two seeds.",
     "Avg. (pooled): over all responses of all benchmarks, as in the paper's Avg.; Avg. (macro): mean of the columns.",
     "↑ ↓: the interval of the paired difference to the baseline excludes 0, also after Holm's correction over the "
     "column; ↑? ↓?: only before it; ≈: it includes 0, which is not evidence of equality; ?: unknown, or wider than 50 "
@@ -105,7 +106,9 @@ def texts(cell: Cell) -> dict[str, Any]:
         text = percent(cell["value"])
         text = f"+{text}" if difference and float(text) > 0 else text
         interval = "no interval"
-    if None not in (cell["low"], cell["high"]):
+    if measured and cell["level"] == "seed" and len(cell["by_seed"]) == 2:  # an interval over two seeds says little
+        interval = " / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values())
+    elif None not in (cell["low"], cell["high"]):
         interval = f"{100 * cell['low']:.1f}{' to ' if difference else '–'}{100 * cell['high']:.1f}"
     mark = arrow(*(cell[name] for name in ("versus", "versus_low", "versus_high", "versus_p_holm")))
     if mark != "?" and cell["versus_level"] != "seed":  # over problems: it compares two checkpoints, not two methods

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests import house
+from tests.evals.generation.tiny import save_tiny
 from tests.workflow.conftest import checkout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -113,6 +114,21 @@ def test_commands_of_a_page_work(page: str, tmp_path: Path) -> None:
     lines = COMMAND_LINE.findall((ROOT / page).read_text(encoding="utf-8"))
     typed = [re.sub(r"^snakemake\b", "snakemake -n --cores 1", line) for line in lines if not NOT_TYPED.search(line)]
     assert _type("```console\n" + "".join(f"$ {line}\n" for line in typed) + "```", _copy(tmp_path))
+
+
+@pytest.mark.slow
+def test_every_snakemake_line_for_larger_models_is_a_plan(tmp_path: Path) -> None:
+    """docs/scale.md, as dry runs, offline and without a GPU; other tests type its `console` blocks."""
+    text, root = (ROOT / "docs/scale.md").read_text(encoding="utf-8"), _copy(tmp_path)
+    save_tiny(tmp_path / "My-7B", seed=0)
+    rows = "".join(f'{{"problem": "{n}+1?", "answer": {n + 1}}}\n' for n in range(99))
+    (tmp_path / "my.jsonl").write_text(rows, encoding="utf-8")
+    lines = re.findall(r"^    (?:\S+/)?(snakemake\b.*?)(?: {2,}#.*)?$", text, re.MULTILINE)
+    assert len(lines) == len(re.findall(r"^    (?:\S+/)?snakemake ", text, re.MULTILINE)) == 7
+    for line in lines:  # `plan` itself fails where a disk is too small
+        line = re.sub(r"^snakemake(?: plan)?", "snakemake -n -q rules", line).replace("/models/", f"{tmp_path}/")
+        line = line.replace("/data/", f"{tmp_path}/")
+        assert _type(f"```console\n$ HF_HUB_OFFLINE=1; CARD=config/one_gpu_48gb.yaml; {line}\n```", root)
 
 
 def _anchors(page: Path) -> set[str]:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import venv
 from pathlib import Path
 
@@ -22,6 +23,8 @@ CACHE = ROOT / "results/cache"
 SMALL = ["training.rollouts=3", "training.prompts_per_rollout=8", "evaluation.benchmarks=syn_as3,syn_mix2"]
 PAGE = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
 METHOD = re.findall(r"^```python file=methods/catalog/grpo_centred\.py\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
+FORMULA = textwrap.dedent(re.findall(r"^    @part\(\).*?\n\n", PAGE, re.MULTILINE | re.DOTALL)[0])
+SURROGATE = 'objective.clipped(low=s["low"], high=s["high"], dual=s["dual-clip"])'
 
 pytestmark = [pytest.mark.slow, pytest.mark.demo]
 
@@ -32,7 +35,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = copy_of_checkout(tmp_path_factory.mktemp("hour"))
     assert CACHE.is_dir(), "results/cache is missing: run make demo"
     shutil.copytree(CACHE, here / "results/cache", symlinks=True)
-    (here / "methods/catalog/grpo_centred.py").write_text(METHOD, encoding="utf-8")
+    # with a formula of one's own as the page has it, in the place of the clip
+    own = METHOD.replace("import Parts,", "import Parts, part,").replace("@method", f"{FORMULA}\n\n@method")
+    own = own.replace(SURROGATE, "soft(tau=0.3)").replace(
+        "(*options.TOKEN_CLIP, options.AGG_SCOPE)", "(options.AGG_SCOPE,)"
+    )
+    assert "TOKEN_CLIP" not in own
+    assert "surrogate=soft(" in own
+    (here / "methods/catalog/grpo_centred.py").write_text(own, encoding="utf-8")
     venv.create(here / ".venv", with_pip=False)
     pip = [sys.executable, "-m", "pip", "install", "--prefix", here / ".venv", "--ignore-installed", "--no-deps"]
     for words, said in ((["."], ""), (["-e", "."], "pip install -e: not supported")):

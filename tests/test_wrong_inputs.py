@@ -32,6 +32,23 @@ RULES = {
 CLI = r"command line \(--config\): "
 QUICK = "--configfile config/quick.yaml"
 
+# A user's files, and what is said of them as training data.
+ROWS = "; write UTF-8 JSON lines without a mark at the start, such as "
+OWN_FILES = {
+    "field.jsonl": "row 1: must have a `problem` .* found: q, a; rename them",
+    "none.jsonl": f"training problems holds no rows{ROWS}", "marked.jsonl": f"line 1 .* is not valid JSON .*{ROWS}",
+    "table.csv": f"line 1 .* is not valid JSON .*{ROWS}", "packed.jsonl.gz": f"training problems is not UTF-8 .*{ROWS}",
+    "large.jsonl": f"line 1 .* does not fit into 64 bits.*{ROWS}", "list.json": f"line 1 .* must be an object.*{ROWS}",
+    "nowhere.jsonl": "no such file; set it to JSON lines with problem and answer",
+}  # fmt: skip
+CONTENT = {
+    "field.jsonl": b'{"q": "1+1?", "a": 2}', "none.jsonl": b"", "table.csv": b"problem,answer\n1+1?,2\n",
+    "marked.jsonl": b'\xef\xbb\xbf{"problem": "1+1?", "answer": 2}', "packed.jsonl.gz": b"\x1f\x8b\x08\x00",
+    "large.jsonl": b'{"problem": "9!", "answer": %d}' % 10**400, "list.json": b'[{"problem": "1", "answer": 1}]',
+    "few.jsonl": b'{"problem": "1+1?", "answer": 2}\n' * 60, "lora/adapter_config.json": b"{}",
+    "mamba/config.json": b'{"model_type": "mamba"}',
+}  # fmt: skip
+
 # Typed after `snakemake`, in a folder where bad.yaml holds what stands third.
 SNAKEMAKE = [
     ("tabel1", r"command line: target: unknown value 'tabel1'; .*nearest: table1"),
@@ -55,8 +72,26 @@ SNAKEMAKE = [
     (f"{QUICK} --config sweep.beta=1,1", CLI + "sweep.beta: 1 is given twice"),
     (f"{QUICK} --config training=fast", CLI + "training: must be keys and values, got 'fast'"),
     (f"{QUICK} --config =3", CLI + "'': must be a key"),
-    (f"{QUICK} --config 'results=my folder'", CLI + "results: must match pattern .*, got 'my folder'"),
+    (f"{QUICK} --config 'results=my folder'", CLI + "results: 'my folder' has a space .*; set it to a path without"),
     (f"{QUICK} --config training={{passes", CLI + "training: not valid YAML"),
+    # one's own data, reward, model, benchmark and method
+    *((f"{QUICK} --config prompts.file={file}", f"{file}: {said}") for file, said in OWN_FILES.items()),
+    (f"{QUICK} --config benchmarks=field.jsonl", "row 1: problem: expected text, got None; set it, or rename"),
+    (f"{QUICK} --config benchmarks=./table.csv", r"benchmarks: ./table.csv: set it to a file named \*.jsonl"),
+    (f"{QUICK} --config prompts.file=few.jsonl", "1 problems .* 48 different ones; add problems, or set training"),
+    (f"{QUICK} --config reward=nosuch:f", CLI + "reward: 'nosuch:f' cannot be imported .*; correct .*PYTHONPATH"),
+    (f"{QUICK} --config reward=coin", CLI + "reward: 'coin' is not of the form .*, such as mine:score"),
+    (f"{QUICK} --config reward=json:decoder", CLI + "reward: 'json:decoder' is a module, not a function; name one"),
+    (f"{QUICK} --config reward=textwrap:dedent", CLI + "reward: textwrap:dedent: cannot be called .*; allowed arg"),
+    (f"{QUICK} --config reward=asyncio:sleep", CLI + "reward: asyncio:sleep: is async; allowed: a function"),
+    (f"{QUICK} --config model=./lora", "./lora: no config.json there: a LoRA adapter; merge it .*; set it to a folder"),
+    (f"{QUICK} --config model=Qwen/Qwen3", "Qwen/Qwen3: no config.json there; set it .* or add a model of the hub as"),
+    (f"{QUICK} --config model=./mamba", r"shape.model_type: unknown value 'mamba'; allowed: llama, mistral, qwen2"),
+    (f"{QUICK} --config seeds=1..3", CLI + "'1..3': must be whole numbers; set them as 1,2,3 or 1-3"),
+    (f"{QUICK} --config seeds=3-1", CLI + "'3-1': must be whole numbers; set them as 1,2,3 or 1-3"),
+    (f"{QUICK} --config sweep.beta=1", CLI + "sweep.beta: one value leaves nothing to choose; set two or more"),
+    (f"{QUICK} --config prompts.files=x", CLI + "prompts.files: unknown key; .*nearest: file"),
+    (f"{QUICK} --config methods=grpo+lr=1", CLI + "methods: method: grpo: unknown value 'lr'; allowed: adv-std"),
     ("--profile slurm", "conda: not found, .*--sdm env-modules"),
     ("--profile slurm --sdm env-modules", "sbatch: not found: run on a login node"),
 ]  # fmt: skip
@@ -114,6 +149,9 @@ GOOD = '{"id": 1, "sample": 0, "problem": "1+1", "gold": "2", "prompt": "1+1", "
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with the project's configuration; what is typed there must leave it as it is."""
     (tmp_path / "config").symlink_to(ROOT / "config")
+    for name, content in CONTENT.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

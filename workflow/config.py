@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,8 +52,16 @@ def _each_once(values: list[Any]) -> list[Any]:
 Once = Annotated[list[Item], Field(min_length=1), AfterValidator(_each_once)]
 # No leading hyphen: commands would parse such a name as an option.
 FolderName = Annotated[str, StringConstraints(pattern="^[a-z0-9_][a-z0-9_-]*$")]
-# Without characters that a shell or Snakemake's patterns would change: it is in every path and command.
-Folder = Annotated[str, StringConstraints(pattern=r"^[\w./~][\w./~@%+=:,-]*$")]
+
+
+def _plain(path: str) -> str:
+    # It is in every path and command: a shell or Snakemake's patterns would change other characters.
+    if not re.fullmatch(r"[\w./~][\w./~@%+=:,-]*", path):
+        raise ValueError(f"{path!r} has a space or another special character; set it to a path without, or to a link")
+    return path
+
+
+Folder = Annotated[str, AfterValidator(_plain)]
 VariantName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9_][A-Za-z0-9_-]*$")]
 
 
@@ -253,7 +262,7 @@ def _typed(kind: Any, value: Any) -> Any:
         return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
     if list in inner:
         if isinstance(value, str) and value != "null":
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
         if isinstance(value, list):
             return [_typed(inner[list], entry) for entry in value]
     if isinstance(value, str):
@@ -266,6 +275,16 @@ def _typed(kind: Any, value: Any) -> Any:
                 with suppress(ValidationError):
                     return TypeAdapter(one).validate_python(value)
     return value
+
+
+def _range(text: str, kind: Any) -> list[str]:
+    """Return `1-4` as the whole numbers 1, 2, 3, 4."""
+    ends = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text)
+    if int in _kinds(kind) and (ends is None or int(ends[1]) > int(ends[2])) and re.match(r"\d+(-|:|\.\.)", text):
+        raise ConfigError(f"{COMMAND_LINE}: {text!r}: must be whole numbers; set them as 1,2,3 or 1-3")
+    if ends is None or int not in _kinds(kind) or not 0 <= int(ends[2]) - int(ends[1]) < 1000:
+        return [text]
+    return [str(number) for number in range(int(ends[1]), int(ends[2]) + 1)]
 
 
 def _kinds(kind: Any) -> list[Any]:
@@ -321,6 +340,10 @@ def _check_sweep(sweep: Mapping[str, Any], where: Where) -> None:
         at = where(["sweep", key])
         if "." in key and key not in allowed:
             raise unknown(at, "sweep", key, allowed)
+        if len(values) == 1 and key not in ("select_seeds", "test_seeds", "by", "fresh"):
+            raise ConfigError(f"{at}: sweep.{key}: one value leaves nothing to choose; set two or more, as a,b")
+        if len({str(value) for value in values}) < len(values):
+            raise ConfigError(f"{at}: sweep.{key}: a value is given twice")
         for value in values if key in allowed else []:
             validated(Training, {key.removeprefix("training."): value}, at, at="sweep.training")
 

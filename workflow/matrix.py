@@ -204,6 +204,9 @@ class Matrix:
         cluster, size = self.config["cluster"], registry.model(planned.run.model).size
         hardware: dict[str, Any] = {}
         if size is not None and cluster is not None:
+            if size not in cluster["sizes"] and registry.model(planned.run.model).folder:
+                key = f"cluster.sizes.{size}"
+                raise ConfigError(f"config: {key}: is missing; set {key}.nodes=1 and {key}.tensor_parallel=1, or more")
             check_known("config", f"cluster.sizes (for {planned.run.model})", [size], cluster["sizes"])
             # `gpu` and `gpus` are only for the plan: in a specification they would cause every run to be retrained.
             shared = ("gpus_per_node", "rollout_memory", "max_tokens_per_gpu", "attention")

@@ -340,7 +340,10 @@ def _check_own(asked: Plan, where: Where) -> None:
         most = max(ceil(s["prompts_per_rollout"] * s["oversample"]) for s in map(asked.training, asked.planned))
         if count < most:
             at = where(["prompts", "file"])
-            raise ConfigError(f"{at}: prompts.file: {file}: {count} problems, one rollout draws {most} different ones")
+            raise ConfigError(
+                f"{at}: prompts.file: {file}: {count} problems (without copies and those with two answers), one "
+                f"rollout draws {most} different ones; add problems, or set training.prompts_per_rollout lower"
+            )
 
 
 def _check_training(asked: Plan, where: Where, *, here: bool) -> None:
@@ -377,6 +380,8 @@ def plan(
     evaluation["benchmarks"] = [data.key_of(name) for name in evaluation["names"]]
     at = where(["evaluation", "benchmarks"])
     for name, key in zip(evaluation["names"], evaluation["benchmarks"], strict=True):
+        if name == key and "/" in name:
+            raise ConfigError(f"{at}: evaluation.benchmarks: {name}: set it to a file named *{benchmarks.OWN}")
         if name != key and Path(name).resolve().parent == results.data.resolve():
             raise ConfigError(f"{at}: {name}: lies in {results.data}, whose files are replaced; move it")
         if evaluation["benchmarks"].count(key) > 1:

@@ -139,6 +139,7 @@ def contrast(
     sides = [{seed: both[side] for seed, both in values.items()} for side in (0, 1)]
     c = compare.compare_seeds(*sides, bounds=(-top, top), clusters=clusters)
     row = {name: getattr(c, name) for name in ("difference", "low", "high", "p", "detectable", "how")}
+    row["gains"] = tuple(a - b for _, (a, b) in sorted(values.items()))  # by seed
     row |= {"units": c.n, "needed": None if c.se is None else units_needed(c.se * c.n**0.5, c.difference or 0.0)}
     for name, side in zip("ab", sides, strict=True):
         means = compare.by_clean_model(side, clusters).values()

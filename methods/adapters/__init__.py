@@ -28,7 +28,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -76,9 +76,11 @@ def loggers(run: Path, spec: Spec, names: Sequence[str] | None = None) -> list[s
             raise ConfigError(f"TEPO_LOG: log: {name} is not installed here: pip install {name}")
     if chosen:
         (run / "log").mkdir(parents=True, exist_ok=True)
-        for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR", "TRACKIO_DIR"):  # TRL's, verl's
+        for variable in ("TENSORBOARD_LOGGING_DIR", "TENSORBOARD_DIR", "WANDB_DIR"):  # TRL's, verl's
             os.environ[variable] = str(run / "log")
-        ours = {"WANDB_PROJECT": PROJECT, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
+        # trackio continues a run of an equal name in its project: each tree has a project of its own there.
+        project = f"{PROJECT}-{spec.scale}" if "trackio" in chosen else PROJECT
+        ours = {"WANDB_PROJECT": project, "WANDB_RUN_GROUP": spec.scale, "WANDB_NAME": spec.name}
         if "wandb" in chosen and not _has_wandb_key():
             ours["WANDB_MODE"] = "offline"
         for variable, value in ours.items():
@@ -95,6 +97,12 @@ def mark_logged(run: Path, names: Iterable[str], curve: str) -> None:
 def logged(run: Path, logger: str) -> Path:
     """Return the file with the sha256 of the curve that a logger has."""
     return run / "log" / f"{logger}.sha256"
+
+
+def remove_events(folder: Path) -> None:
+    """Remove TensorBoard's files below `folder`, beside which a training that begins again would write its own."""
+    for path in folder.rglob("events.out.tfevents.*"):
+        path.unlink(missing_ok=True)
 
 
 def _has_wandb_key() -> bool:
@@ -140,15 +148,27 @@ def resolved(dotted: str, key: str = "reward") -> Any:
     """Return the function `package.module:function`. key: key of the specification, for errors."""
     module, colon, name = dotted.partition(":")
     if not (module and colon and name):
-        raise ConfigError(f"spec: {key}: {dotted!r} is not of the form package.module:function")
+        raise ConfigError(
+            f"spec: {key}: {dotted!r} is not of the form package.module:function, such as mine:score of mine.py"
+        )
     try:
         function = getattr(import_module(module), name)
     except (Exception, SystemExit) as error:  # the module is a user's
         why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ConfigError(f"spec: {key}: {dotted!r} cannot be imported ({why})") from error
+        raise ConfigError(
+            f"spec: {key}: {dotted!r} cannot be imported ({why}); correct the name, the module or PYTHONPATH"
+        ) from error
     if not callable(function):
-        raise ConfigError(f"spec: {key}: {dotted!r} is a {type(function).__name__}, not a function")
+        kind = type(function).__name__
+        raise ConfigError(f"spec: {key}: {dotted!r} is a {kind}, not a function; name one of that module")
     return function
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether it is a finite number; scalars of numpy and torch count, arrays do not."""
+    with suppress(TypeError, ValueError, OverflowError):
+        return hasattr(value, "__float__") and math.isfinite(value)
+    return False
 
 
 def checked(
@@ -159,11 +179,14 @@ def checked(
         raise CorruptInputError(f"{where}: returned {type(values).__name__}; must return a list of numbers")
     values = list(values)
     if len(values) != len(responses):
-        raise CorruptInputError(f"{where}: returned {len(values)} values for {len(responses)} responses")
+        raise CorruptInputError(
+            f"{where}: returned {len(values)} values for {len(responses)} responses; return one for each"
+        )
     for index, value in enumerate(values):
-        # Scalars of numpy and torch count.
-        if not (missing if value is None else hasattr(value, "__float__") and math.isfinite(value)):
-            raise CorruptInputError(f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}")
+        if not (missing if value is None else _is_finite(value)):
+            raise CorruptInputError(
+                f"{where}: returned {value!r} for response {index}: {responses[index][:60]!r}; return a finite number"
+            )
     return [None if value is None else float(value) for value in values]
 
 

@@ -14,7 +14,7 @@ from core import errors
 from core.errors import MissingInputError, Parser
 from core.files import read_growing_csv, read_json, read_text
 from core.provenance import sha256_bytes
-from methods.adapters import COLUMN, LOGGERS, logged, loggers, mark_logged
+from methods.adapters import COLUMN, LOGGERS, logged, loggers, mark_logged, remove_events
 from methods.training.spec import check
 
 
@@ -32,6 +32,8 @@ def write(run: Path, logger: str) -> bool:
     loggers(run, spec, [logger])
     # Not beside what a run that was interrupted has logged, which may have some updates twice.
     os.environ["TENSORBOARD_LOGGING_DIR"] = str(run / "log" / "curve")
+    if logger == "tensorboard":
+        remove_events(run / "log" / "curve")  # of an earlier training
 
     class Arguments(TrainingArguments):
         """Arguments without transformers' defaults, with which the run was not trained."""

@@ -32,6 +32,7 @@ from core.errors import BenchError, ConfigError, CorruptInputError, MissingInput
 from core.files import read_json, write_json, write_text
 from core.provenance import ROOT, environment, sha256_file
 from methods import catalog
+from methods.adapters import remove_events
 from methods.parts import Part
 from methods.training.curve import HEADER, Curve
 from methods.training.spec import Spec
@@ -121,6 +122,8 @@ class RunFolder:
             except BenchError as error:
                 print(f"{states[-1]}: not resumed from: {error}", flush=True)
                 _remove(states[-1])
+        if newest is None:
+            remove_events(self.folder / "log")
         how = "starting from the beginning" if newest is None else f"resuming from {newest}"
         job = f", Slurm job {number}" if (number := os.environ.get("SLURM_JOB_ID")) else ""
         print(f"{self.folder}: {how} ({socket.gethostname()}, pid {os.getpid()}{job})", flush=True)

@@ -66,6 +66,10 @@ def test_a_finished_tree_stands(listed: Tree, broken: Path, command: Command) ->
     code, out, err = command(verify.main, "--results", listed.root)
     assert (code, err) == (0, "")
     assert out.rstrip().endswith("everything stands (91 files, 4 checkpoints, 13 input files listed)")
+    edit(broken / RUN / "run.json", code_warning="was edited")
+    write_json(broken / MANIFEST, manifest.build(Tree(broken)))
+    code, out, _ = command(verify.main, "--results", broken)
+    assert (code, out.splitlines()[0].endswith("seed1: was edited")) == (0, True), "a warning alone is no difference"
     (broken / MANIFEST).unlink()
     code, _, err = command(verify.main, "--results", broken)
     assert (code, "manifest (python -m report.manifest writes it) is missing" in err) == (2, True)

@@ -155,7 +155,10 @@ def test_the_papers_table_of_a_sweep_is_over_fresh_seeds_and_names_the_value(swe
 def test_the_command_writes_the_files_that_its_rule_names(swept: Tree, command: Command) -> None:
     frontiers = {f"frontier.{kind}" for kind in ("csv", "md", "svg", "png", "pdf")}
     assert {path.name for path in sweep.write(swept)} == {"sweep.csv", "sweep.md", "matched.csv"} | frontiers
-    assert "| 0.0001 (scale's own) |" in (swept.root / "sweep/sweep.md").read_text()
+    page = (swept.root / "sweep/sweep.md").read_text()
+    assert "| 0.0001 (scale's own) |" in page
+    areas = " / ".join(f"{100 * value:.2f}" for value in selecting(swept)[0].area.values())
+    assert (f"({areas})" in page, "[" in page.replace("of 2 [", "")) == (True, False), "two seeds have no interval"
     found = [command(sweep.main, "--results", swept.root, "--versus", name) for name in ("tepo", "tepoo")]
     assert (found[0][0], "GRPO/DAPO" in found[0][1]) == (0, True)
     assert (found[1][0], "nearest: tepo" in found[1][2]) == (2, True)

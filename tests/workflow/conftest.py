@@ -44,7 +44,7 @@ def checkout(target: Path) -> Path:
     """All that git has or would add, but the kept references, copied to `target`."""
     listed = subprocess.check_output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT)
     for name in filter(None, os.fsdecode(listed).split("\0")):
-        if not name.startswith("results/reference/") and (ROOT / name).is_file():
+        if not name.startswith("results/reference/") and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name, follow_symlinks=False)
     return target

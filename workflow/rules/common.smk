@@ -95,10 +95,9 @@ OF_THE_SHELL = {
     "MPLCONFIGDIR": "${{MPLCONFIGDIR:-.snakemake/matplotlib}}",  # the home folder may be read-only in a container
 }
 EXPORTS = " ".join(f"{name}={value}" for name, value in (OF_THE_SHELL | VARIABLES).items())
-# Long jobs print to terminal and log (`watched LOG COMMAND`), cheap ones to their log, printed on failure (`quiet`).
+# Long or watched jobs print to terminal and log (tee); a cheap job (`quiet LOG COMMAND`) prints its log on failure.
 QUIET = 'quiet() {{ local log=$1; shift; "$@" > "$log" 2>&1 || {{ cat "$log" >&2; exit 1; }}; }}; '
-WATCHED = 'watched() {{ local log=$1; shift; "$@" 2>&1 | tee "$log"; }}; '
-shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}{WATCHED}")
+shell.prefix(f"set -euo pipefail; export {EXPORTS}; {QUIET}")
 
 # One process imports torch and TRL for all training and evaluation of this call.
 if HERE and MAKES and not DRY:

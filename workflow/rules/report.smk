@@ -189,13 +189,6 @@ rule manifest:
         "quiet {log} python -m report.manifest --results {params.root}"
 
 
-# The manifest may list files of an earlier version of the plan.
-if MAKES:
-    MADE = {str(path) for path in (*rules.report.input, *rules.manifest.input, *rules.manifest.output)}
-    for line in PLAN.edits(MADE):
-        print(line, file=sys.stderr)
-
-
 # Without input: nothing is rebuilt before it is checked.
 rule verify:
     log:
