@@ -89,7 +89,7 @@ def test_our_head_on_rows_of_their_own_is_trls(precision: str, train: Train, tmp
     for device in ("cpu", "cuda"):
         trainer.training_sizes = trainer.training_sizes.model_copy(update={"device": device})
         trainer.model.zero_grad()
-        logp, entropy, _ = trainer._score(trainer.model, trainer.present.kept)
+        logp, entropy = trainer._score(trainer.model, trainer.present.kept)
         mask = trainer.present.kept.completion_mask
         ((logp + entropy.square()) * mask).sum().backward()
         gradient = torch.cat([p.grad.flatten() for p in trainer.model.parameters()])

@@ -43,7 +43,7 @@ def test_the_machine(check: Check, place: Place) -> None:
 
 
 MORE = (
-    "tepo+kl-anchor=ref", "tepo+kl-estimator=full", "grpo+agg-scope=group", "tepo+correction=seq-tis",
+    "tepo+kl-anchor=ref", "grpo+agg-scope=group", "tepo+correction=seq-tis",
     "tepo+dh-def=cov_sign",
 )  # fmt: skip
 ROWS, GROUP, WIDTH, HIDDEN, WORDS = 16, 4, 24, 64, 320
@@ -66,7 +66,7 @@ def numbers() -> dict[str, torch.Tensor]:
     return {
         "hidden": hidden, "weight": weight, "token": token, "old_logp": old_logp, "ref_logp": ref_logp,
         "mask": torch.arange(WIDTH) < torch.randint(5, WIDTH + 1, (ROWS, 1), generator=draw),
-        "old_entropy": -(old_full.exp() * old_full).sum(-1), "old_full_logp": old_full, "reward": reward,
+        "old_entropy": -(old_full.exp() * old_full).sum(-1), "reward": reward,
         "sampling_logp": (old_logp + 0.02 * normal(ROWS, WIDTH)).clamp(max=0.0), "group": torch.arange(ROWS) // GROUP,
     }  # fmt: skip
 
@@ -77,12 +77,9 @@ def outcome(key: str, n: dict[str, torch.Tensor], device: str, dtype: torch.dtyp
     here = {name: x.to(device, wide if x.is_floating_point() else None) for name, x in n.items()}
     hidden, weight = (here.pop(name).to(dtype).clone().requires_grad_() for name in ("hidden", "weight"))
     logp, entropy = logp_and_entropy(hidden, weight, here.pop("token"))
-    full = (hidden @ weight.T).to(wide).log_softmax(-1) if "full_logp" in method.needs else None
-    if full is None:
-        del here["old_full_logp"]
     advantage = method.advantage(here.pop("reward"), here["group"], here["mask"].sum(1))
     batch = Batch(
-        logp=logp, entropy=entropy, full_logp=full, advantage=advantage, max_tokens=WIDTH, label=key, **here,
+        logp=logp, entropy=entropy, advantage=advantage, max_tokens=WIDTH, label=key, **here,
         precision="bfloat16" if dtype == torch.bfloat16 else None,
     )  # fmt: skip
     loss = method.loss(batch, generator=torch.Generator().manual_seed(3))
