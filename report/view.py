@@ -154,7 +154,8 @@ def view(filled: Sequence[Cell], declared: Table, tree: Tree) -> dict[str, Any]:
     shown = [row for block in blocks for row in block["rows"]]
     cells = [cell for row in shown for cell in row["cells"].values()]
     arms = [list(row.values()) for row in by_row.values() if next(iter(row.values()))["kind"] == AGAIN]
-    state = "no score yet" if any(row["ran"] for row in shown) else "not part of this scale"
+    ran = any(row["ran"] for row in shown)
+    state = "no score yet" if ran else "not part of this scale; all runs: python -m report.show runs"
     empty = "" if any(cell["measured"] for cell in cells) else f"{declared.heading}: {state}."
     return {
         "key": declared.key,
