@@ -97,9 +97,19 @@ def parse_json(text: str, where: str, error: type[BenchError] = CorruptInputErro
         value = json.loads(text, parse_constant=_not_a_number, parse_float=_float, parse_int=_integer)
         if "\\ud" in text or "\\uD" in text:  # the only source of text that UTF-8 cannot encode
             json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if text.count("[") + text.count("{") > NESTING:
+            _check_depth(value, NESTING)
     except (ValueError, RecursionError) as failure:  # json.JSONDecodeError and UnicodeEncodeError are ValueErrors
         raise error(f"{where} is not valid JSON ({failure})") from failure
     return value
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if isinstance(value, dict | list):
+        if left == 0:
+            raise ValueError(TOO_DEEP)
+        for child in value.values() if isinstance(value, dict) else value:
+            _check_depth(child, left - 1)
 
 
 def _not_a_number(text: str) -> Never:

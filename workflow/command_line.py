@@ -13,20 +13,21 @@ import gc
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import yaml
 from pydantic import Field
 from snakemake.settings.enums import Quietness
 
 from core.declared import Declared, validated
-from core.errors import BenchError, ConfigError, MissingInputError, end_with, unknown
+from core.errors import BenchError, BusyError, ConfigError, MissingInputError, end_with, unknown
 from core.files import read_yaml
 
 COMMAND_LINE = "command line"
@@ -73,13 +74,22 @@ def one_line() -> Iterator[None]:
         end_with(error)
 
 
+def _locked() -> Never:
+    """End the process where Snakemake would explain a lock in several lines, without a command to type."""
+    python = sys.executable.removeprefix(f"{os.getcwd()}/")  # `make demo` is typed without an active environment
+    command = shlex.join([python, "-m", "snakemake", "--unlock", *sys.argv[1:]])
+    line = "this folder cannot be locked: another snakemake works here, or was killed; if none does, unlock it"
+    end_with(BusyError(f"{line}: {command}"))
+
+
 def attach() -> None:
     """Pass Snakemake's options through `check_arguments`, once."""
-    from snakemake import cli
+    from snakemake import cli, exceptions
 
     convert: Callable[..., Any] = cli.args_to_api
     if convert.__module__ == __name__:
         return
+    exceptions.LockException = _locked  # Snakemake raises what this call returns, and it does not return
     # Snakemake prints paths and our titles in the locale's encoding, which may lack some of their letters.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -171,10 +171,19 @@ def test_quick_plans_each_thing_once(dry_run: Snakemake) -> None:
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_a_folder_of_any_name_works(tmp_path: Path) -> None:
+def test_a_folder_of_any_name_works_and_a_stale_lock_is_one_line_with_what_unlocks(tmp_path: Path) -> None:
     folder = copy_of(tmp_path / """My {x} {} [a] $HOME 'it"s' * %""", "Makefile")
-    done = run_snakemake(folder, made := "results/cache/benchmarks/syn_seq1.jsonl", "--cores", "1", *QUICK_TREE)
-    assert (folder / made).is_file(), done.stdout + done.stderr
+    locks = folder / ".snakemake/locks"  # as a closed terminal leaves it
+    write_text(locks / "0.output.lock", "results/cache/benchmarks/syn_seq1.jsonl\n")
+    words = ("results/cache/benchmarks/syn_seq1.jsonl", "--cores", "1", *QUICK_TREE)
+    done = run_snakemake(folder, *words)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "lock" in line]
+    found = re.fullmatch(r"error: this folder cannot be locked: .* if none does, unlock it: (.*)", line)
+    assert found is not None, line
+    subprocess.run(["bash", "-c", found[1]], cwd=folder, check=True, capture_output=True)
+    assert run_snakemake(folder, *words).returncode == 0
+    assert (folder / words[0]).is_file()
     named = folder.rename(tmp_path / "a:b")
     refused = subprocess.run(["make", "help"], cwd=named, capture_output=True, text=True, check=False)
     assert "a colon in the path of the project" in refused.stderr
