@@ -1,5 +1,6 @@
-"""C5, C6: verl's own trainer under Ray on a CPU, by our adapter. A start takes most of a minute."""
+"""C5, C6: verl's own trainer under Ray on a CPU, by our adapter and by the example. A start takes most of a minute."""
 
+import importlib
 import json
 import os
 import re
@@ -9,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+import tepo_bench
 from core.files import read_growing_csv, read_json
 from core.provenance import ROOT
 from methods.adapters import SHORT
@@ -22,6 +25,7 @@ from tests import planted
 from tests.adapters import worlds
 from tests.adapters.worlds import numbers
 from tests.core.test_digests import flip
+from tests.methods.batches import random_fields
 
 pytestmark = pytest.mark.slow
 
@@ -166,3 +170,47 @@ def test_without_a_worker_stopped_killed_damaged_and_resumed(world: Path, tmp_pa
     sampled = {int(row["groups_sampled"]) for row in after}
     assert min(sampled) >= 6
     assert max(sampled) > 6
+
+
+KEYS = (*tepo_bench.catalog.entries(), "tepo+dh-def=theorem", "tepo+dh-def=cov_sign")
+MAX_TOKENS = 10
+
+
+def test_the_registered_losses_and_advantages_are_the_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses whole, on two ranks, and in micro-batches where the method allows a split."""
+    import torch
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
+
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    verl_register: Any = importlib.import_module("verl_register")
+    for method in map(tepo_bench.parse, KEYS):
+        if method.needs - {"max_tokens"}:  # which verl hands to no loss
+            continue
+        loss = get_policy_loss_fn(verl_register.register(method.key))
+        fields = random_fields(5)
+        fields["logp"].requires_grad_()
+        whole = tepo_bench.Batch(**fields, max_tokens=MAX_TOKENS)
+        expected = method.loss(whole, generator=torch.Generator().manual_seed(0))
+        cases = [(rows, ranks) for rows in ([slice(None)], [slice(0, 2), slice(2, None)]) for ranks in (1, 2)]
+        cases = cases[:2] if method.scope == "batch" else cases
+        for split, ranks in cases[:1] if method.key == "clip_cov" else cases:  # another call draws other tokens
+            totals = {"dp_size": ranks, "batch_num_tokens": int(whole.mask.sum()) * ranks}
+            totals["global_batch_size"] = len(whole.mask) * ranks
+            config = SimpleNamespace(global_batch_info=totals, loss_scale_factor=MAX_TOKENS)
+            advantage_BT = whole.advantage.unsqueeze(1) * whole.mask
+            columns = whole.old_logp, whole.logp, advantage_BT, whole.mask  # as verl's `ppo_loss` passes them
+            parts = [loss(*(column[rows] for column in columns), config=config) for rows in split]
+            pairs = [(sum(value for value, _ in parts), expected)]
+            pairs += [[torch.autograd.grad(x, whole.logp, retain_graph=True)[0] for x in pairs[0]]]
+            for ours, theirs in pairs:
+                torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-14, msg=method.key)
+            assert {"tepo_bench/kl_old", "tepo_bench/effective_sample_size"} <= parts[0][1].keys(), method.key
+    reward_B, mask = torch.tensor([1.0, 0, 0, 0, 0.5, 1]), torch.ones(6, 3)
+    mask[3] = 0  # a row that only fills up
+    rewards_BT = torch.zeros(6, 3)
+    rewards_BT[:, -1] = reward_B
+    advantages, _ = get_adv_estimator_fn("tepo_bench/grpo")(rewards_BT, mask, index=["b"] * 4 + ["a"] * 2, config=None)
+    kept = torch.tensor([0, 1, 2, 4, 5])
+    advantage_B = tepo_bench.parse("grpo").advantage(reward_B[kept], torch.tensor([0, 0, 0, 1, 1]))
+    torch.testing.assert_close(advantages[kept], advantage_B.unsqueeze(1).expand(5, 3), rtol=0, atol=0)
+    assert not advantages[3].any()
