@@ -4,7 +4,6 @@
 labelled wrong, as the prompt asks for one.
 """
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,15 +12,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.errors import BenchError
 from core.files import read_csv, read_jsonl
-from core.provenance import ROOT
 from evals import adopt, graders
 from evals.grading import Verdict
 from evals.grading.pool import Pool
-from evals.others import OTHERS
 from evals.tree import Tree
-from tests.evals.grading.test_pool import HOSTILE, PROOF
 
 LABELS = Path(__file__).parent / "grading" / "held_out.jsonl"
 HELD_OUT = read_jsonl(LABELS)
@@ -88,41 +83,3 @@ def test_each_verdict_is_what_the_package_itself_says() -> None:
             found = list(graders.judge(pool, name, responses)["verdict"] == Verdict.CORRECT)
             assert found == [bool(call(row["gold"], row["output"])) for row in HELD_OUT], name
             assert 0 < sum(found) < len(found)
-
-
-@pytest.mark.slow
-def test_hostile_answers_end_in_a_verdict_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, other in OTHERS.items():
-        monkeypatch.setitem(OTHERS, name, dataclasses.replace(other, seconds=0.5))
-    texts = [text for name, hostile in HOSTILE.items() for text in (f"\\boxed{{{hostile}}}", rf"{name}: \boxed{{7}}")]
-    responses = pd.DataFrame([("7", text) for text in texts], columns=["gold", "text"], dtype=object)
-    with Pool(module=graders.WORKER) as pool:
-        for name in OTHERS.keys() - graders.unavailable(pool, OTHERS):
-            found = graders.judge(pool, name, responses)
-            assert set(found["verdict"][1::2]) == {"wrong" if name == "minerva" else "correct"}
-            assert not set(found["verdict"][::2]) & {"correct"}, name
-            assert all(found["rule"][found["verdict"].isin(("timeout", "error"))])
-            assert "timeout" in set(found["verdict"]) or name != "math_verify"
-    assert not PROOF.exists()
-
-
-def test_what_the_command_refuses_is_one_line(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"gold": "7", "output": "\\boxed{7}", "label": True}
-    labels = [
-        write_lines(tmp_path / f"labels{number}.jsonl", rows)
-        for number, rows in enumerate(([row], [row, row | {"label": False}], [row | {"label": "yes"}]))
-    ]
-    golds = (tree.root / "data" / f"{KEY}.jsonl").read_text(encoding="utf-8")
-    (tmp_path / f"{KEY}.jsonl").write_text(golds.replace('"answer": "', '"answer": "1', 1), encoding="utf-8")
-    for text, arguments in {
-        "holds no graded responses": (ROOT / "results" / "reference" / "beyond", "--graders", "ours"),
-        "mine.jsonl: not the problems that .*grades.json was made from; set --data": (tree.root, "--data", tmp_path),
-        "none of its 1 labels": (tree.root, "--labels", labels[0]),
-        "row 2: labelled both": (tree.root, "--labels", labels[1]),
-        "row 1: needs gold, output": (tree.root, "--labels", labels[2]),
-    }.items():
-        more = () if "--graders" in arguments else ("--graders", "ours", "--out", tmp_path)
-        monkeypatch.setattr("sys.argv", ["graders", *map(str, (*arguments, *more))])
-        with pytest.raises(BenchError, match=text) as caught:
-            graders.main()
-        assert "\n" not in str(caught.value)
