@@ -62,14 +62,12 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/options.py", "has no meaning", "means nothing", NOTHING),
     ("methods/parts/masks.py", "", "\n@part()\ndef mine(t: Terms) -> Tensor:\n    return t.batch.mask\n", NOTHING),
     ("methods/parts/masks.py", "def top_covariance(", "def top_covariance2(", NOTHING),
-    ("methods/parts/advantages.py", "def whitened(", "def whitened2(", NOTHING),
     ("methods/catalog/sequence.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/catalog/mine.py", "", "{METHOD}", NOTHING),
     ("methods/training/run_folder.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/train.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/files.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/errors.py", "", "\nEDITED = 1\n", NOTHING),
-    ("core/progress.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/code.py", "", "\nEDITED = 1\n", NOTHING),
     ("workflow/plan.py", "", "\nEDITED = 1\n", NOTHING),
     ("workflow/rules/train.smk", "", "\n# edited\n", NOTHING),
@@ -79,10 +77,8 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("evals/lm_eval/task.py", "", "\nEDITED = 1\n", NOTHING),
     ("evals/store.py", "", "\nEDITED = 1\n", NOTHING),
     ("build/lib/methods/parts/objective.py", "", "\nEDITED = 1\n", NOTHING),
-    ("tepo_bench.egg-info/PKG-INFO", "", "Name: tepo-bench\n", NOTHING),
     (".venv/lib/python3.12/site-packages/methods/batch.py", "", "EDITED = 1\n", NOTHING),
     ("methods/parts/objective.py~", "", "EDITED = 1\n", NOTHING),
-    ("methods/adapters/trl/.#trainer.py", "", "EDITED = 1\n", NOTHING),
     # a run is trained again
     ("methods/batch.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/method.py", "-parts.reduce(", "-2 * parts.reduce(", RUNS),
@@ -143,8 +139,6 @@ OWN = {
         "mine": "LOW = None\nimport methods.minelib as lib\n@part()\ndef formula(t):\n    return lib.SCALES['x']\n",
         "minelib.py": "SCALES = {}\nSCALES['x'] = §\n",
     },
-    "closure": {"mine": "LOW = None\ndef make():\n    def f(t):\n        return t.log_weight * §\n    return f\n"
-                        "def formula():\n    return Part(make())\n"},
 }  # fmt: skip
 
 

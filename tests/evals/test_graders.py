@@ -1,4 +1,4 @@
-"""`python -m evals.graders`: the packages' own verdicts, files, labels, what is not run, what hangs, what is refused.
+"""`python -m evals.graders`: the packages' own verdicts, files and labels.
 
 `held_out.jsonl` has responses to 16 golds, two to each, labelled before any grader saw them; an answer without a box is
 labelled wrong, as the prompt asks for one.
@@ -46,8 +46,6 @@ def test_files_agree_with_labels_and_with_a_count_by_hand(tree: Tree) -> None:
     with Pool(module=graders.WORKER) as pool:
         out, data, names = tree.root / "graders", tree.root / "data", ("ours", "exact_match", "tool")
         table, not_run = graders.compare(tree, out, pool, names=names, data=data, labels=LABELS)
-        for reason in graders.unavailable(pool, ["minerva"]).values():  # it needs another antlr4 than ours
-            assert "antlr4-python3-runtime==4.11" in reason
     accuracy, differences = (
         read_csv(out / f"{name}.csv", name, columns)
         for name, columns in (("accuracy", graders.ACCURACY), ("differences", graders.DIFFERENCES))
@@ -61,9 +59,7 @@ def test_files_agree_with_labels_and_with_a_count_by_hand(tree: Tree) -> None:
     assert (len(differences), {row["label"] for row in differences}) == (3 * missed - 1, {"True"})
     (ours,) = (row for row in differences if (row["gold"], row["grader"]) == (r"2\sqrt{3}", "ours"))
     assert [ours[name] for name in graders.FOUND] == ["correct", "symbolic", r"\sqrt{12}"]
-    text = graders.markdown(table, not_run)
-    assert f"| ours |  | {missed} | 0 |" in text
-    assert f"| exact_match | 32 | {missed} | 0 | 53.1 |" in text
+    assert f"| exact_match | 32 | {missed} | 0 | 53.1 |" in graders.markdown(table, not_run)
 
 
 @pytest.mark.slow

@@ -93,36 +93,29 @@ SHAPE = {
 }  # fmt: skip
 
 
-def declared(path: Path, **changed: Any) -> registry.Model:
+def declared(path: Path) -> registry.Model:
     """A model of config/models whose wheel is `path`."""
-    given = {
-        "package": "tiny==1", "sha256": sha256_file(path), "bytes": path.stat().st_size, "gguf": MEMBER,
-        "pad": "<|endoftext|>",
-    }  # fmt: skip
-    return registry.Model(
-        title="tiny", wheel=registry.Wheel(**{**given, **changed}), size="tiny", shape=registry.Shape(**SHAPE)
-    )
+    size, sha256 = path.stat().st_size, sha256_file(path)
+    wheel = registry.Wheel(package="tiny==1", sha256=sha256, bytes=size, gguf=MEMBER, pad="<|endoftext|>")
+    return registry.Model(title="tiny", wheel=wheel, size="tiny", shape=registry.Shape(**SHAPE))
 
 
-def packed(path: Path, content: bytes, name: str = MEMBER) -> Path:
+def packed(path: Path, content: bytes) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
+        archive.writestr(MEMBER, content)
     return path
 
 
-@pytest.fixture(autouse=True)
-def _gguf_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "find_spec", lambda name: name)
-
-
 def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = packed(tmp_path / "a.whl", b"GGUF")
-    with pytest.raises(BenchError, match=r"a\.whl: sha256 is [0-9a-f]{64}; that of tiny==1 is 0{64}$"):
-        fetch.convert(declared(good, sha256="0" * 64), tmp_path / "out", good)
-    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
-        fetch.convert(declared(good), tmp_path / "out", good)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl"]
+    other, wheel = packed(tmp_path / "other.whl", b"other"), packed(tmp_path / "a.whl", b"GGUF")
+    for found, path, message in (
+        ("gguf", other, r"other\.whl: sha256 is [0-9a-f]{64}; that of tiny==1 is [0-9a-f]{64}$"),
+        (None, wheel, rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"),
+    ):
+        monkeypatch.setattr(fetch, "find_spec", lambda name, found=found: found)
+        with pytest.raises(BenchError, match=message):
+            fetch.convert(declared(wheel), tmp_path / "out", path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "other.whl"]
 
 
 def written(path: Path) -> Path:

@@ -148,14 +148,9 @@ def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> 
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
 
 
-TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
-
-
 def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
     """As many consecutive seeds as there are clean models share none."""
-    own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
-    assert len(set(own)) == len(own) == len(TINY) - 1, "models do not share clean models by a seed"
-    for model in TINY:
+    for model in filter(lambda key: registry.model(key).made_here, registry.keys()):
         starts = recipe.starts(model, "wide") or 0
         made = [recipe.recipe(model, "wide", seed) for seed in range(17, 34)]
         assert len({recipe.hash_of(one) for one in made}) == len(made)

@@ -10,8 +10,6 @@ from shlex import quote
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from core.code import Code
@@ -170,7 +168,6 @@ def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need
         vars(asked)["positions"] = positions
         found = draw.make_plan(asked, few(SAMPLED), items)
         assert found.decoding.max_tokens == response, positions
-    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1]).task_hash
     vars(asked)["positions"] = 9
     with pytest.raises(ConfigError, match="syn_mix3: a prompt of 9 tokens, the model has 9 positions"):
         draw.make_plan(asked, few(SAMPLED), items)
@@ -213,16 +210,14 @@ def test_each_reading_is_what_its_name_promises(tokenizer: Any) -> None:
         assert limit is None or len(ids) <= limit
 
 
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60), limit=st.integers(4, 40))
-def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tokenizer: Any, text: str, limit: int) -> None:
-    whole = prompts.plain("none", text)
-    found = prompts.build(tokenizer, "none", text, limit)
+def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tokenizer: Any) -> None:
+    whole = prompts.plain("none", "Was ist größer: 2 日 oder 3 本?")
     length = len(prompts.ids(tokenizer, whole))
-    assert whole.endswith(found.text)
-    assert found.tokens == len(prompts.ids(tokenizer, found.text)) <= limit
-    assert found.cut == length - (found.tokens or 0)
-    assert (found.cut > 0) == (length > limit)
+    for limit in (4, 11, length - 1, length):
+        found = prompts.build(tokenizer, "none", "Was ist größer: 2 日 oder 3 本?", limit)
+        assert whole.endswith(found.text)
+        assert found.tokens == len(prompts.ids(tokenizer, found.text)) <= limit
+        assert found.cut == length - (found.tokens or 0)
 
 
 # The command that draws, grades and scores

@@ -1,4 +1,4 @@
-r"""What is decided in the calling process: the last box, kinds of golds, numbers, tolerances; and no text raises."""
+"""What is decided in the calling process, and how fast; placebos."""
 
 import random
 import time

@@ -82,19 +82,15 @@ def _worker(pool: Pool) -> psutil.Process:
 PROOF = Path("/tmp/grading-was-here")
 HOSTILE = {
     "tower of powers": "9^{9^{9^{9^{9}}}}",
-    "huge factorial": "1000000000!",
     "endless sum": r"\sum_{n=1}^{10^{12}} \frac{1}{n^{2}+\sin n}",
     "integral": r"\int_0^1 \sin(\cos(\tan(x^x))) e^{x^{x}} dx",
     "a million digits": "9" * 10**6,
-    "deep braces": "{" * 10**5 + "1" + "}" * 10**5,
     "open boxes": "\\boxed{" * 10**5,
-    "deep roots": r"\sqrt{" * 300 + "x" + "}" * 300,
     "NUL and lone surrogates": "6\x00\ud800",
     "TeX shell": rf"\immediate\write18{{touch {PROOF}}}",
     "Python in a name": f"x_{{__import__('os').system('touch {PROOF}')}}+1",
     "long list": ",".join(f"\\sqrt{{{n}}}+x" for n in range(300)),
     "large power of a sum": "(" + "+".join(f"x_{{{n}}}" for n in range(12)) + ")^{40}",
-    "fractions": "\\frac{" * 600 + "}" * 600,
 }
 
 
