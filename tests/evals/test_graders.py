@@ -5,14 +5,12 @@ labelled wrong, as the prompt asks for one.
 """
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
-from core.files import read_csv, read_jsonl
+from core.files import read_csv, read_jsonl, write_text
 from evals import adopt, graders
 from evals.grading import Verdict
 from evals.grading.pool import Pool
@@ -23,19 +21,24 @@ HELD_OUT = read_jsonl(LABELS)
 KEY = "mine"
 
 
-def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """The held-out responses as `evals.adopt` writes them; the tool is right on 31 and has no verdict on the last."""
     folder = tmp_path_factory.mktemp("graders")
     rows = [row | {"correct": row["label"]} for row in HELD_OUT[:-1]] + [HELD_OUT[-1] | {"correct": None}]
-    path = str(write_lines(folder / "model.jsonl", rows))
+    write_text(folder / "model.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     fields = "response=output,sample=@order,correct=correct"
-    words = ["--from", "jsonl", path, "--benchmark", KEY, "--out", str(folder / "tree"), "--fields", fields]
+    words = [
+        "--from",
+        "jsonl",
+        str(folder / "model.jsonl"),
+        "--benchmark",
+        KEY,
+        "--out",
+        str(folder / "tree"),
+        "--fields",
+        fields,
+    ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sys.argv", ["adopt", *words])
         adopt.main()

@@ -1,4 +1,4 @@
-"""Problems as training prompts, and model files: a fixed choice, read as evaluation reads it; bad ones are named."""
+"""Problems as training prompts: a fixed choice, read as evaluation reads it; bad files are named; seeds of bases."""
 
 import json
 from pathlib import Path
@@ -70,19 +70,12 @@ def test_the_choice_depends_on_seed_and_text_alone() -> None:
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
 
 
-def model_folder(path: Path, template: str | None) -> Path:
-    """What making prompts needs of a model: its tokenizer."""
-    path.mkdir()
-    tiny.tokenizer().save_pretrained(path)
-    found = AutoTokenizer.from_pretrained(path)
-    found.chat_template = template
-    found.save_pretrained(path)
-    return path
-
-
 def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> None:
-    for number, template in enumerate((TEMPLATE, None)):
-        model, out = model_folder(tmp_path / f"model{number}", template), tmp_path / "prompts.jsonl"
+    model, out = tmp_path / "model", tmp_path / "prompts.jsonl"
+    tiny.tokenizer().save_pretrained(model)  # what making prompts needs of a model
+    for template in (None, TEMPLATE):
+        if template:
+            (model / "chat_template.jinja").write_text(template)
         prompts.main(
             ["--source", KEY, "--data", str(data), "--model", str(model), "--max-tokens", "400", "--count", "7",
              "--seed", "3", "--out", str(out)]
