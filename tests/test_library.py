@@ -49,11 +49,7 @@ print(json.dumps({"results": results, "loaded": loaded, "file": tepo_bench.__fil
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, in which an earlier build left the file of a method that is gone."""
     tree = checkout(tmp_path_factory.mktemp("wheel") / "tree")
-    left = tree / "build/lib/tepo_bench/methods/catalog/gone.py"
-    left.parent.mkdir(parents=True)
-    left.write_text("METHODS = []\n")
     options = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")  # setuptools is the one installed here
     line = [sys.executable, "-m", "pip", "wheel", *options, str(tree.parent), str(tree)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -68,7 +64,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(wheel: Path) -> None:
     files = {name.removeprefix("tepo_bench/") for name in names if ".dist-info/" not in name}
     packaged = [path for room in ("catalog", "parts") for path in (ROOT / "methods" / room).glob("*.py")]
     assert {path.relative_to(ROOT).as_posix() for path in packaged} | {"py.typed", "methods/batch.py"} <= files
-    harness = ("methods/adapters", "methods/training", "methods/train", "methods/catalog/gone.py")
+    harness = ("methods/adapters", "methods/training", "methods/train")
     assert not [name for name in files if name.startswith(harness)]
     assert {name for name in files if name.startswith("core/")} == {"core/__init__.py", "core/errors.py"}
     assert wheel.name.split("-")[1] == tepo_bench.__version__

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from core import digests
 from core.errors import BusyError, CorruptInputError, MissingInputError
@@ -39,24 +37,7 @@ def flip(path: Path, share: float) -> None:
     path.write_bytes(bytes(data))
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    name=st.sampled_from([*(name for name in FILES if FILES[name]), digests.SUMS]),
-    share=st.floats(0, 0.999),
-    cut=st.booleans(),
-)
-def test_a_flipped_bit_or_a_cut_of_any_file_is_named(name: str, share: float, cut: bool, folder: Path) -> None:
-    path = folder / name
-    before = path.read_bytes()
-    path.write_bytes(before[: int(share * len(before))]) if cut else flip(path, share)
-    try:
-        with pytest.raises(CorruptInputError, match=rf"^({path}|.*SHA256SUMS).*$"):
-            digests.check_folder(folder)
-    finally:
-        path.write_bytes(before)
-
-
-def test_a_whole_folder_passes_and_a_missing_or_extra_file_is_named(folder: Path) -> None:
+def test_a_whole_folder_passes_and_a_missing_extra_or_changed_file_is_named(folder: Path) -> None:
     done = subprocess.run(["sha256sum", "-c", "--strict", digests.SUMS], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stdout.count(": OK\n")) == (0, len(FILES)), done.stderr
     (folder / ".cache").mkdir()
@@ -70,22 +51,27 @@ def test_a_whole_folder_passes_and_a_missing_or_extra_file_is_named(folder: Path
         with pytest.raises((CorruptInputError, MissingInputError), match=str(path)):
             digests.check_folder(folder)
         path.unlink() if before is None else path.write_bytes(before)
+        if before:
+            for share in (0.0, 0.5, 0.999):
+                flip(path, share)
+                with pytest.raises(CorruptInputError, match=rf"^({path}|.*SHA256SUMS).*$"):
+                    digests.check_folder(folder)
+                path.write_bytes(before)
 
 
-@pytest.mark.parametrize("by", ["run", "base"])
-def test_a_model_folder_is_what_its_record_has(by: str, tmp_path: Path) -> None:
-    folder, record = tmp_path / "checkpoints" / "step8", tmp_path / f"{by}.json"
+def test_a_model_folder_is_what_its_record_has(tmp_path: Path) -> None:
+    folder, record = tmp_path / "checkpoints" / "step8", tmp_path / "run.json"
     folder.mkdir(parents=True)
     files = {"model.safetensors": bytes(200), "config.json": b"{}"}
     for name, data in files.items():
         (folder / name).write_bytes(data)
     found = digests.of_folder(folder)
-    write_json(record, {"outputs": {"checkpoints/step8": digests.tree(found)}} if by == "run" else {"sha256": found})
+    write_json(record, {"outputs": {"checkpoints/step8": digests.tree(found)}})
     assert digests.check_model(folder, record) == found == digests.check_model(folder)
     for name, data in files.items():
         for damage in (b"", b"x" + data[1:], None):
             (folder / name).unlink() if damage is None else (folder / name).write_bytes(damage)
-            with pytest.raises(CorruptInputError, match=rf"remove .*{by}\.json to have it made again"):
+            with pytest.raises(CorruptInputError, match=r"remove .*run\.json to have it made again"):
                 digests.check_model(folder, record)
         (folder / name).write_bytes(data)
     write_json(record, {})

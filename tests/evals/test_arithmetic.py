@@ -8,9 +8,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, reduce
 
-import pytest
-
-from core.errors import ConfigError
 from evals import arithmetic, questions
 from evals.arithmetic import LADDERS, Problem, is_test
 from evals.questions import FAMILIES
@@ -92,35 +89,6 @@ def test_every_prompt_is_listed_once_and_all_held_out_ones_can_be_drawn() -> Non
         assert {recompute(prompt, family) for prompt in listed[:: 1 + len(listed) // 9000]} == possible, (family, k)
     for ladder in LADDERS:
         assert not any(is_test(problem.prompt) for problem in arithmetic.training_prompts(ladder, 5_000, seed=1))
-
-
-def test_errors_name_what_is_wrong() -> None:
-    wrong: tuple[tuple[Callable[[], object], str], ...] = (
-        (lambda: arithmetic.held_out("mul", 3, 41, seed=0), r"n: mul k=3 has 40 held-out problems, asked for 41"),
-        (lambda: arithmetic.family("mull", 3), r"family: unknown value 'mull'.*nearest: mul"),
-        (lambda: arithmetic.family("add2", 3), r"k: family add2 has no difficulty 3; allowed: 2"),
-        (lambda: arithmetic.training_prompts("quik", 1, 0), r"ladder: unknown value 'quik'.*nearest: quick"),
-        (lambda: questions.held_out("next number", 1, 200, seed=0), "next number k=1 has not 200 held-out questions"),
-        (lambda: questions.prompt_string("largst: 40 9 73"), "nearest: largest"),
-    )
-    for call, message in wrong:
-        with pytest.raises(ConfigError, match=message):
-            call()
-
-
-def test_slips_are_carried_and_as_frequent_as_asked() -> None:
-    rng = random.Random(5)
-    slips = steps = 0
-    for problem in drawn("as", 3, 2000):
-        *lines, box = arithmetic.solution(problem, "worked", 0.3, rng).split(";")
-        written = [line.split("=") for line in lines]
-        for (_, result), (left, _) in itertools.pairwise(written):
-            assert left.startswith(result), "the next step must go on from what was written"
-        assert box == arithmetic.box(written[-1][1])
-        slips += sum(fold(left) % 10 != int(right) for left, right in written)
-        steps += len(written)
-    expected = 0.3 * 0.9  # one random digit in ten is right by chance
-    assert abs(slips / steps - expected) < 5 * (expected * (1 - expected) / steps) ** 0.5
 
 
 QUESTION_CELLS = [(key, k) for key, family in FAMILIES.items() for k in family.ks]

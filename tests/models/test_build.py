@@ -9,7 +9,6 @@ import pytest
 
 from core.errors import ConfigError, CorruptInputError
 from core.files import write_text
-from evals import arithmetic
 from models import build as builder
 from models import recipe as cache
 from models import tiny
@@ -63,16 +62,15 @@ def test_the_folder_is_an_ordinary_model(built: Built) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder, record = built
-    for place in (folder, clean_beside(folder)):
-        model = AutoModelForCausalLM.from_pretrained(place)
-        letters = AutoTokenizer.from_pretrained(place)
-        assert sum(p.numel() for p in model.parameters()) == record["parameters"]
-        assert model.generation_config.eos_token_id == letters.eos_token_id == 2
-        assert model.generation_config.pad_token_id == letters.pad_token_id == 0
+    model, letters = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert sum(p.numel() for p in model.parameters()) == record["parameters"]
+    assert model.generation_config.eos_token_id == letters.eos_token_id == 2
+    assert model.generation_config.pad_token_id == letters.pad_token_id == 0
+    text = "<bos>42+19?\\boxed{61}  é ∑" + tiny.EOS
+    assert letters.decode(letters(text)["input_ids"]) == text
+    assert letters(text)["input_ids"] == tiny.tokenizer()(text)["input_ids"]
     assert cache.record(folder) == record
     clean = cache.record(clean_beside(folder), cache.CLEAN_RECORD)
-    assert record["figures"]["gate"] == clean["figures"]
-    assert clean["figures"]["gate_step"] == 2
     assert (record["clean"], record["clean_sha256"]) == (clean_beside(folder).name, clean["sha256"][cache.WEIGHTS])
 
 
@@ -155,22 +153,18 @@ def test_a_base_outside_its_aims_or_gates_is_followed_by_the_next_attempt(
         builder.build(small(gate=0.9, attempts=2), tmp_path / "gate" / "base")
     assert not list((tmp_path / "gate").glob("[!.]*"))
     before = replace(small().aims, length=(99.0, 100.0))
-    with pytest.raises(
-        ConfigError, match=r"recipe standard, ladder quick, seed 1: attempt 3 of 3: length .* aim 99\.0"
-    ):
+    with pytest.raises(ConfigError, match=r"ladder quick, seed 1: attempt 3 of 3: length .* aim 99\.0"):
         builder.build(small(aims=before), _copy_clean(built, tmp_path))
-
-    def refuse_first(recipe: Recipe, figures: dict[str, float]) -> None:
-        seen.append(figures)
-        if len(seen) == 1:
-            raise builder.RefusedError("length 1.0 of the finished base lies outside its aim 2-3")
-
-    seen: list[dict[str, float]] = []
-    monkeypatch.setattr(builder, "check_aims", refuse_first)
+    refused = iter([builder.RefusedError("too long")])
+    monkeypatch.setattr(builder, "check_aims", lambda *_: _raise(next(refused, None)))
     made = builder.build(small(), tmp_path / "base")
-    assert (made["attempt"], made["refused"]) == (1, ["length 1.0 of the finished base lies outside its aim 2-3"])
+    assert (made["attempt"], made["refused"], made["clean_sha256"]) == (1, ["too long"], built[1]["clean_sha256"])
     assert made["sha256"][cache.WEIGHTS] != built[1]["sha256"][cache.WEIGHTS]
-    assert made["clean_sha256"] == built[1]["clean_sha256"]
+
+
+def _raise(error: Exception | None) -> None:
+    if error:
+        raise error
 
 
 PAIRS = [("<bos>7*3?", "\\boxed{1}"), ("<bos>7*3*9?", "7*3=1;1*9=9;\\boxed{9}")]
@@ -195,35 +189,3 @@ def test_a_step_learns_from_the_answer_only() -> None:
             with gradients(model, letters, threads=threads) as add:
                 model.zero_grad()
                 assert add(PAIRS) == pytest.approx(expected, rel=1e-5), (model_type, threads)
-
-
-TEXTS = [
-    arithmetic.prompt_string("42+19?") + "2+9=11;1+4+1=6;\\boxed{61}" + tiny.EOS,
-    arithmetic.prompt_string("4,1,4,,?"),
-    "\\boxed{5}\n\n  spaces,\ttabs and é ∑ 数",
-    "\\boxed {5} \\box \\\\boxed{",
-]
-
-
-def test_evaluation_reads_the_same_ids_as_training(tmp_path: Path) -> None:
-    """lm-eval decides about special tokens by itself: the beginning must stand there once."""
-    from lm_eval.models.huggingface import HFLM
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    made, text = tiny.tokenizer(), arithmetic.prompt_string("6+8-9*9?")
-    base_training = made([text])["input_ids"][0]
-    assert base_training.count(made.bos_token_id) == 1
-    for model_type in CLASSES:
-        folder = tmp_path / model_type
-        fresh(Architecture(model_type=model_type, **SIZES), seed=1).save_pretrained(folder)
-        made.save_pretrained(folder)
-        loaded, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
-        assert len(loaded) <= tiny.VOCAB_SIZE
-        assert (loaded.pad_token_id, loaded.bos_token_id, loaded.eos_token_id) == (0, 1, 2)
-        for some in TEXTS:
-            ids = made(some)["input_ids"]
-            assert loaded(some)["input_ids"] == ids, (model_type, some)
-            assert loaded.decode(ids) == made.decode(ids) == some, (model_type, some)
-        lm = HFLM(pretrained=model, tokenizer=loaded, batch_size=1, device="cpu")
-        assert lm.tok_encode(text) == base_training, model_type
-        assert lm.tok_batch_encode([text])[0].tolist() == [base_training], model_type

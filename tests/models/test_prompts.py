@@ -1,4 +1,4 @@
-"""Problems as training prompts, and model files: a fixed choice, read as evaluation reads it; bad ones are named."""
+"""Problems as training prompts: a fixed choice, read as evaluation reads it; bad files are named; seeds of bases."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,6 @@ from transformers import AutoTokenizer
 from core.errors import ConfigError, CorruptInputError
 from core.files import read_json, read_jsonl
 from core.provenance import sha256_file
-from evals import arithmetic
 from evals.generation import prompts as evaluation
 from models import prompts, recipe, registry, tiny, training_data
 from tests.models.test_fetch_model import COMMIT, command, environment, hub
@@ -71,19 +70,12 @@ def test_the_choice_depends_on_seed_and_text_alone() -> None:
 TEMPLATE = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
 
 
-def model_folder(path: Path, template: str | None) -> Path:
-    """What making prompts needs of a model: its tokenizer."""
-    path.mkdir()
-    tiny.tokenizer().save_pretrained(path)
-    found = AutoTokenizer.from_pretrained(path)
-    found.chat_template = template
-    found.save_pretrained(path)
-    return path
-
-
 def test_a_prompt_is_what_evaluation_would_ask(tmp_path: Path, data: Path) -> None:
-    for number, template in enumerate((TEMPLATE, None)):
-        model, out = model_folder(tmp_path / f"model{number}", template), tmp_path / "prompts.jsonl"
+    model, out = tmp_path / "model", tmp_path / "prompts.jsonl"
+    tiny.tokenizer().save_pretrained(model)  # what making prompts needs of a model
+    for template in (None, TEMPLATE):
+        if template:
+            (model / "chat_template.jinja").write_text(template)
         prompts.main(
             ["--source", KEY, "--data", str(data), "--model", str(model), "--max-tokens", "400", "--count", "7",
              "--seed", "3", "--out", str(out)]
@@ -113,9 +105,6 @@ def test_a_bad_file_is_named_with_its_row(tmp_path: Path, file: Path) -> None:
         with pytest.raises(CorruptInputError, match=message) as caught:
             training_data.write(KEY, out, file=parquet(bad, rows))
         assert "\n" not in str(caught.value)
-    bad.write_bytes(b"not parquet")
-    with pytest.raises(CorruptInputError, match="not a readable parquet file"):
-        training_data.write(KEY, out, file=bad)
     with pytest.raises(CorruptInputError, match=r"sha256 is [0-9a-f]+; prompts\.sha256 is 0+"):
         training_data.write(KEY, out, file=file, sha256="0" * 64)
     assert list(tmp_path.iterdir()) == [bad]
@@ -124,7 +113,6 @@ def test_a_bad_file_is_named_with_its_row(tmp_path: Path, file: Path) -> None:
 SOLUTIONS = {
     r"so it is $\boxed{\frac{1}{2}}$.": r"\frac{1}{2}",
     r"first $\boxed{3}$, then $\boxed{\{4\}}$": r"\{4\}",
-    r"the sum is $\boxed 2$.": "2",
     r"the sum is $\boxed -12,$ as said": "-12",
     "nothing is boxed": None,
 }
@@ -133,17 +121,13 @@ SOLUTIONS = {
 def test_the_answer_of_math_is_the_last_box_and_few_rows_may_lack_one(tmp_path: Path) -> None:
     for solution, answer in SOLUTIONS.items():
         assert training_data.read_math({"problem": " Why? ", "solution": solution}) == ("Why?", answer)
-    out = tmp_path / "out.jsonl"
-    for without in (2, 1):
-        rows = [{"problem": f"What is ${n}$?", "solution": rf"It is $\boxed{{{n}}}$."} for n in range(199 - without)]
-        rows += [{"problem": f"Why ${n}$?", "solution": "Nobody knows."} for n in range(without)]
-        file = parquet(tmp_path / "set.parquet", rows)
-        if without == 2:
-            with pytest.raises(CorruptInputError, match=r"no answer can be read from 2 of 199 rows"):
-                training_data.write("math_train", out, file=file)
-    record = training_data.write("math_train", out, file=file)
-    assert (record["rows"], record["distinct"], record["without_answer"]) == (199, 198, 1)
-    assert {row["problem"]: row["answer"] for row in read_jsonl(out)}["What is $7$?"] == "7"
+    out, path = tmp_path / "out.jsonl", tmp_path / "set.parquet"
+    rows = [{"problem": f"What is ${n}$?", "solution": rf"It is $\boxed{{{n}}}$."} for n in range(197)]
+    rows += [{"problem": f"Why ${n}$?", "solution": "Nobody knows."} for n in range(2)]
+    with pytest.raises(CorruptInputError, match=r"no answer can be read from 2 of 199 rows"):
+        training_data.write("math_train", out, file=parquet(path, rows))
+    record = training_data.write("math_train", out, file=parquet(path, [*rows[:-1], rows[0]]))
+    assert (record["rows"], record["distinct"], record["without_answer"]) == (199, 197, 1)
 
 
 def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> None:
@@ -157,30 +141,11 @@ def test_the_hub_file_is_fetched_with_its_commit(tmp_path: Path, file: Path) -> 
     assert [json.loads(line)["answer"] for line in out.read_text().splitlines()] == list(PROBLEMS.values())
 
 
-@pytest.mark.parametrize(("source", "ladder"), [("arithmetic", "quick"), ("questions", "mixed")])
-def test_the_file_holds_the_training_problems_as_the_model_reads_them(tmp_path: Path, source: str, ladder: str) -> None:
-    out = tmp_path / "prompts.jsonl"
-    prompts.main(["--source", source, "--ladder", ladder, "--count", "60", "--seed", "4", "--out", str(out)])
-    written = read_jsonl(out)
-    for row, problem in zip(written, prompts.GENERATORS[source].training_prompts(ladder, 60, 4), strict=True):
-        assert (row["prompt"], row["answer"]) == (evaluation.plain(source, problem.prompt), problem.answer)
-        assert (row["family"], row["k"]) == (problem.family, problem.k)
-        assert not arithmetic.is_test(problem.prompt)
-
-
-TINY = tuple(filter(lambda key: registry.model(key).made_here, registry.keys()))
-
-
 def test_each_seed_has_a_base_of_its_own_from_few_clean_models() -> None:
     """As many consecutive seeds as there are clean models share none."""
-    own = [made.seed for key in TINY if (made := registry.model(key).made_here) and made.continues is None]
-    assert len(set(own)) == len(own) == len(TINY) - 1, "models do not share clean models by a seed"
-    for model in TINY:
+    for model in filter(lambda key: registry.model(key).made_here, registry.keys()):
         starts = recipe.starts(model, "wide") or 0
-        made = [recipe.recipe(model, "wide", seed) for seed in (*range(17, 34), 10**6, 2**63)]
+        made = [recipe.recipe(model, "wide", seed) for seed in range(17, 34)]
         assert len({recipe.hash_of(one) for one in made}) == len(made)
         clean = [recipe.name_of_clean(one.start) for one in made]
         assert len(set(clean)) == len(set(clean[3 : 3 + starts])) == starts
-    distilled, plain = (recipe.recipe(model, "wide", 3) for model in ("tiny_qwen2_distilled", "tiny_qwen2"))
-    assert distilled.start == plain.start
-    assert recipe.hash_of(distilled) != recipe.hash_of(plain)

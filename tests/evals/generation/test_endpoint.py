@@ -152,10 +152,9 @@ def test_more_than_5_percent_empty_is_an_error_before_the_rest_is_paid_for(
     with pytest.raises(MissingInputError, match=r"6 responses are empty, more than 5%.* --empty-limit to 1$"):
         drawn(tmp_path / "6", batch_size=1)
     assert len(server.asked) == 6
-    assert len(drawn(tmp_path / "kept", batch_size=1, empty_limit=1.0)) == 100
     server.answer = echo
     assert all(row.response.strip() for row in drawn(tmp_path / "6"))
-    assert len(server.asked) == 6 + 100 + 100, "the empty ones once more"
+    assert len(server.asked) == 6 + 100, "the empty ones once more"
 
 
 def test_damage_of_the_journal_is_named_and_repaired_and_two_commands_do_not_pay_for_one_benchmark(
@@ -184,10 +183,10 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
     server: Server, drawn: Drawn, tmp_path: Path
 ) -> None:
     """Kept of an unfinished benchmark, of a finished one, and of another benchmark in the folder."""
-    one, other, late = (
-        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}", "created": at}]}).encode())
-        for name, at in (("one", int(time.time())), ("two", int(time.time())), ("one", 5))
-    )  # vLLM: created at the time of the request
+    one, other = (
+        (200, {}, json.dumps({"data": [{"id": "x"}, {"id": NAME, "root": f"/models/{name}"}]}).encode())
+        for name in ("one", "two")
+    )
     server.pages["/v1/models"] = one
     server.answer = lambda body, number: echo(body, number) if number < 20 else (400, {}, b"")
     with pytest.raises(MissingInputError, match="20 are kept"):
@@ -204,12 +203,6 @@ def test_another_model_of_the_same_name_is_not_mixed_with_kept_responses(
         drawn(tmp_path, limit=30)
     entry = json.loads((tmp_path / "samples.json").read_text())["benchmarks"][GREEDY]["served"]
     assert entry == {"id": NAME, "root": "/models/one", "at": entry["at"]}
-    server.pages["/v1/models"] = late
-    drawn(tmp_path / "late", limit=2)
-    entry = json.loads((tmp_path / "late/samples.json").read_text())["benchmarks"][GREEDY]["served"]
-    assert entry["created"] == 5
-    server.pages["/v1/models"] = 404, {}, b""  # nothing is known, as before
-    drawn(tmp_path, limit=30)
 
     def swapped(body: dict[str, Any], number: int) -> Answer:
         server.pages["/v1/models"] = other
@@ -235,27 +228,20 @@ ADDRESS = "--endpoint: backend openai needs an address like http://host:port/v1,
 NO_ENGINE: tuple[tuple[dict[str, Any], str], ...] = (  # settings, error; a secret among them is not shown
     ({"endpoint": f"http://someone:{SECRET}@127.0.0.1:9/v1"}, ADDRESS),
     ({"endpoint": f"http://127.0.0.1:9/v1?api_key={SECRET}"}, ADDRESS),
-    ({"endpoint": "localhost:8000/v1"}, ADDRESS),
     ({"more": {"api_key": SECRET}}, "--engine: api_key: unknown key; allowed: max_retries, think_end_token, timeout"),
     ({"chat": False}, "--tokenizer: give a folder"),
-    ({"more": {"max_retries": 0}}, "--engine: max_retries: "),
 )
 
 
-def test_wrong_settings_are_one_line_without_the_secret(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_settings_are_one_line_without_the_secret(tiny: Path) -> None:
     settings = Settings(NAME, 1, endpoint="http://127.0.0.1:9/v1", chat=True)
     for given, expected in NO_ENGINE:
         with pytest.raises(ConfigError, match=f"^generate: {expected}") as caught:
             engine("openai", replace(settings, **given))
         assert SECRET not in str(caught.value)
         assert "\n" not in str(caught.value)
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET + "\n")  # no header can hold it
-    with pytest.raises(ConfigError, match=r"OPENAI_API_KEY: holds a character that an HTTP header cannot hold$"):
-        engine("openai", settings)
-    for name in ("device", "dtyp"):  # of hf: ours, and one that neither lm-eval nor transformers has
-        hf = Settings(str(tiny), 1, device="cpu", more={name: "x"})
-        with pytest.raises(ConfigError, match=f"^generate: --engine: [^\n]*{name}[^\n]*$"):
-            engine("hf", hf).open(64)
+    with pytest.raises(ConfigError, match=r"^generate: --engine: [^\n]*dtyp[^\n]*$"):
+        engine("hf", Settings(str(tiny), 1, device="cpu", more={"dtyp": "x"})).open(64)
     engine("hf", Settings(str(tiny), 1, device="cpu", more={"attn_implementation": "eager"})).open(64)
 
 
@@ -327,5 +313,3 @@ def test_a_task_asks_as_our_plan_does_and_scores_each_problem(
     found = result["results"]["tepo_aime24"]
     assert set(asked.values()) == {32}
     assert found["acc,responses"] == sum(right) / 128
-    with pytest.raises(ConfigError, match="--system_instruction: tepo_aime24 has its own prompt"):
-        tasks["tepo_aime24"].fewshot_context(items[0].__dict__, 0, system_instruction="Be brief.")

@@ -10,25 +10,21 @@ from shlex import quote
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from core.code import Code
-from core.errors import BenchError, ConfigError, CorruptInputError
-from core.files import write_json, write_text
+from core.errors import BenchError, ConfigError
+from core.files import write_text
 from core.layout import Results
 from core.provenance import sha256_bytes, sha256_file
-from evals import arithmetic, benchmark, data, generate, store
+from evals import arithmetic, benchmark, data, generate
 from evals import run as evals_run
 from evals.generation import draw, prompts
-from evals.generation.engine import Settings, engine, per_sample_seed
+from evals.generation.engine import Settings, engine
 from evals.generation.hf import HuggingFace
 from evals.generation.prompts import INSTRUCTION
 from evals.scores import read_rows
-from evals.tree import open_tree
 from methods import sampling
-from report import page as report_page
 from tests.evals.conftest import QUICK, few, read_responses
 from tests.evals.generation.tiny import save_tiny
 
@@ -103,8 +99,6 @@ def test_only_the_model_the_seed_and_our_arguments_decide_a_sample(
         assert (tmp_path / f"generate/{key}.parquet").read_bytes() == (drawn / f"{key}.parquet").read_bytes()
     pairs = zip(texts(drawn, SAMPLED), texts(tmp_path / "8", SAMPLED), strict=True)
     assert sum(a == b for a, b in pairs) < 8  # a few empty or one-byte responses may coincide
-    assert texts(drawn, GREEDY) == texts(tmp_path / "8", GREEDY)
-    assert {row.seed for row in rows(tmp_path / "8", SAMPLED)} == {8}
 
 
 def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_loads_no_model(
@@ -135,7 +129,7 @@ def test_an_interrupted_run_goes_on_with_the_next_benchmark_and_a_finished_one_l
 def test_what_is_damaged_or_answers_another_question_is_drawn_again(
     drawn: Path, tiny: Path, quick_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other code and other threads, too: their responses must not be published as those of this call."""
+    """Of other code, too: its responses must not be published as those of this call."""
     finished = Path(shutil.copytree(drawn, tmp_path / "out"))
     template = shutil.copytree(tiny, tmp_path / "copy")
     (template / "chat_template.jinja").write_text("{{ messages[0].content }}")
@@ -154,9 +148,6 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
         drawn_again(**change)
     run(tiny, quick_data, finished, (GREEDY,))  # alone, as it was drawn beside another benchmark
     with monkeypatch.context() as patch:
-        patch.setenv(generate.THREADS[0], "7")
-        drawn_again()
-    with monkeypatch.context() as patch:
         patch.setattr(Code, "hash", "0" * 12)
         drawn_again()
     slot = next((finished / ".work").glob(f"{GREEDY}-*"))
@@ -165,21 +156,6 @@ def test_what_is_damaged_or_answers_another_question_is_drawn_again(
         (slot / name).write_bytes(content)
         drawn_again()
         (slot / name).write_bytes(before)
-
-
-def test_figures_of_samples(tiny: Path, tmp_path: Path) -> None:
-    """Seeds of samples differ within and between seeds; the distinct fraction is 0 for equal ones, 1 for different."""
-    for seed in (0, 1234, 2**31):
-        assert len({per_sample_seed(seed + more, sample) for sample in range(32) for more in (0, 1)}) == 64
-    for words, fraction in (("aaaa", 0.0), ("abcd", 1.0), ("aabb", 1 / 3), ("a", None)):
-        assert draw.distinct_fraction([{"item_id": "i", "response": word} for word in words]) == fraction
-    wild = ["plain", "\x00 nul", "half \ud83d pair", "\ufffd", "日本"]  # any text can be stored
-    row = dict.fromkeys(store.SAMPLES, "") | {"sample": 0, "tokens": None, "seed": 1}
-    store.write_samples(tmp_path / "x.parquet", [row | {"response": store.clean(text)} for text in wild])
-    assert texts(tmp_path, "x") == [text.replace("\ud83d", "\ufffd") for text in wild]
-    write_json(tmp_path / "base.json", {"sha256": {"model.safetensors": "0" * 64}})  # of a checkpoint: another one
-    with pytest.raises(CorruptInputError, match="differs from its sha256"):
-        _ = engine("hf", Settings(str(tiny), 1, str(tmp_path / "base.json"))).identity
 
 
 # Plans and prompts
@@ -192,7 +168,6 @@ def test_a_short_model_leaves_the_response_what_its_longest_prompt_does_not_need
         vars(asked)["positions"] = positions
         found = draw.make_plan(asked, few(SAMPLED), items)
         assert found.decoding.max_tokens == response, positions
-    assert found.task_hash != draw.make_plan(asked, few(SAMPLED), items[::-1]).task_hash
     vars(asked)["positions"] = 9
     with pytest.raises(ConfigError, match="syn_mix3: a prompt of 9 tokens, the model has 9 positions"):
         draw.make_plan(asked, few(SAMPLED), items)
@@ -235,16 +210,14 @@ def test_each_reading_is_what_its_name_promises(tokenizer: Any) -> None:
         assert limit is None or len(ids) <= limit
 
 
-@settings(max_examples=60, deadline=None)
-@given(text=st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=60), limit=st.integers(4, 40))
-def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tokenizer: Any, text: str, limit: int) -> None:
-    whole = prompts.plain("none", text)
-    found = prompts.build(tokenizer, "none", text, limit)
+def test_a_cut_prompt_fits_and_is_the_end_of_the_whole(tokenizer: Any) -> None:
+    whole = prompts.plain("none", "Was ist größer: 2 日 oder 3 本?")
     length = len(prompts.ids(tokenizer, whole))
-    assert whole.endswith(found.text)
-    assert found.tokens == len(prompts.ids(tokenizer, found.text)) <= limit
-    assert found.cut == length - (found.tokens or 0)
-    assert (found.cut > 0) == (length > limit)
+    for limit in (4, 11, length - 1, length):
+        found = prompts.build(tokenizer, "none", "Was ist größer: 2 日 oder 3 本?", limit)
+        assert whole.endswith(found.text)
+        assert found.tokens == len(prompts.ids(tokenizer, found.text)) <= limit
+        assert found.cut == length - (found.tokens or 0)
 
 
 # The command that draws, grades and scores
@@ -278,8 +251,6 @@ def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
     first = (samples / f"{SAMPLED}.parquet").read_bytes()
     entry = json.loads((samples / "samples.json").read_text())["benchmarks"][SAMPLED]
     assert entry["decoding"] == {"samples": 3, "temperature": 1.5, "max_tokens": 5, "top_p": 1.0}
-    assert [row.sample for row in rows(samples, SAMPLED)] == [0, 1, 2] * 2
-    assert max(row.tokens for row in rows(samples, SAMPLED)) == 5
     call(other, "syn_inv2")
     call(tiny, f"syn_inv2,{own[0]}")
     scores = [(row["model"], row["benchmark"]) for row in read_rows(results.scores) if row["how"] != "not run"]
@@ -288,8 +259,6 @@ def test_models_and_benchmarks_add_rows_and_other_responses_never_share_a_table(
     }  # fmt: skip
     assert (samples / f"{SAMPLED}.parquet").read_bytes() == first
     assert f"python -m report.show details --results {quote(str(results.root))}" in capsys.readouterr().out
-    page = report_page.build(open_tree(results.root))
-    assert all(text in page for text in (tiny.name, "other", "synthetic mix k=3", "not run"))
 
     before = results.scores.read_bytes()
     del benchmark._registry()["mine"]  # another process

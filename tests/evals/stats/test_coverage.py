@@ -13,9 +13,8 @@ import pytest
 from numpy.random import Generator
 from scipy.special import expit
 
-from core.errors import CorruptInputError
 from evals.stats import intervals
-from evals.stats.frontier import Frontier, compare, gap, of_arms
+from evals.stats.frontier import Frontier, compare, gap
 from evals.stats.intervals import Array, Bounds
 
 REPEATS = 4000  # standard error of a coverage near 95 %: 0.35 points
@@ -100,6 +99,8 @@ def test_equal_lines_a_constant_apart_differ_by_it_whatever_the_step_sizes() -> 
     # the range is cut to where both reach
     far, beyond = line([-5, -4.5, -4], 0, 0.1, 2), line([-9, -8, -4.6], 0, 0.1, 0)
     assert gap(far, beyond)[1:] == (pytest.approx(-5), pytest.approx(-4.6))
+    found = compare(line([-2.5, -2, -1], 0, 0.1, 0), a)
+    assert (found[0].difference, found[0].how, found[1]) == (None, "no movement in common", None)
 
 
 def test_seeds_that_share_a_clean_model_are_one_cluster() -> None:
@@ -109,18 +110,3 @@ def test_seeds_that_share_a_clean_model_are_one_cluster() -> None:
     # a mean over equal step sizes: the jackknife is then the paired t test of the seeds
     assert alone.se == pytest.approx((a.figure - b.figure)[1].std(ddof=1) / math.sqrt(8))
     assert "over 4 clean models, 8 seeds" in pairs.how
-
-
-def test_what_gives_no_interval() -> None:
-    three, two = line([-6, -5, -3], 0.5, 0.05, 1), line([-6, -5], 0.5, 0.05, 1, seed=1)
-    other = line([-6, -5, -3], 0.5, 0.05, 1, seed=1)
-    assert "at least 3" in compare(three, two)[0].how
-    assert "agree exactly" in compare(three, three)[0].how
-    assert compare(three, other, {s: s % 2 for s in SEEDS})[0].how == "2 independent seeds: no interval"
-    found = compare(line([-2.5, -2, -1], 0, 0.1, 0), three)
-    assert (found[0].difference, found[0].how, found[1]) == (None, "no movement in common", None)
-    movement, figure = [{1: 0.1, 2: 0.2}, {1: 0.3, 2: 0.4}], [{1: 0.5, 2: 0.5}, {1: 0.6, 2: 0.6}]
-    assert np.exp(of_arms(movement, figure, 1).movement) == pytest.approx(np.array([[0.1, 0.2], [0.3, 0.4]]))
-    for wrong in ({1: 0.3, 3: 0.4}, {1: 0.0, 2: 0.2}, {1: math.nan, 2: 0.2}):
-        with pytest.raises(CorruptInputError, match="needs the same seeds and movement above 0"):
-            of_arms([movement[0], wrong], figure, 0)

@@ -19,9 +19,7 @@ from core.provenance import sha256_file
 from evals import score
 from evals.scores import NOT_CORRECT, read_scores, write_scores
 from evals.stats import estimate
-from evals.stats.compare import paired
 from evals.store import VERDICTS
-from evals.tree import Tree
 from tests.evals.stats.fixtures import GRPO, TEPO, beta, responses, write
 
 KEYS = ["sampled", "greedy"]
@@ -94,22 +92,16 @@ def test_a_benchmark_not_run_is_empty_and_both_poolings_are_labelled(tmp_path: P
     assert mine.score["avg_pooled_missing_wrong"] == pytest.approx(GREEDY.sum() / 146, abs=1e-15)
     assert mine.timeout_low["avg_pooled_missing_wrong"] == mine.score["avg_pooled_missing_wrong"]
     assert pd.isna(mine.score["avg_macro"])
-    matrix = {"scale": "", "title": "", "table_step": 12, "models": [], "methods": [], "runs": [], "checkpoints": []}
-    write_json(results.matrix, matrix | {"benchmarks": [{"key": key, "title": key} for key in KEYS]})
-    compared = paired(Tree(tmp_path), TEPO, OTHER) or {}
-    assert {key: c.difference for key, c in compared.items()} == {"greedy": 0.0, "avg_pooled": 0.0}
 
 
 def test_same_bytes_from_function_and_command_whatever_the_order(results: Results) -> None:
-    expected = scores(results, [TEPO, GRPO], KEYS).drop(columns="code")
+    scores(results, [TEPO, GRPO], KEYS)
     write(results.root, TEPO, {"sampled": responses(SAMPLED, shuffle=9), "greedy": responses(GREEDY, shuffle=8)})
     out, asked = results.root / "out/scores.csv", results.root / "asked"
     asked.write_text("\n".join(c.path.as_posix() for c in (GRPO, TEPO)))
     command = ["--results", results.root, "--checkpoints", f"@{asked}", "--benchmarks", *KEYS[::-1], "--out", out]
     score.main([str(word) for word in command])
-    code = Code("score").hash
-    assert out.read_text() == results.scores.read_text().replace(",\n", f",{code}\n")
-    assert len(expected) == 8
+    assert out.read_text() == results.scores.read_text().replace(",\n", f",{Code('score').hash}\n")
 
 
 def _rewrite(path: Path, change: Callable[[Table], Table]) -> None:
@@ -126,23 +118,6 @@ def _set(**cells: Any) -> Callable[[Table], Table]:
     return lambda data: [data[0] | cells, *data[1:]]
 
 
-def _swap(g: Path, s: Path) -> None:
-    """Samples and grades of two checkpoints change places."""
-    for folder in (g.parent, s.parent):
-        other = Path(str(folder).replace("tepo", "grpo"))
-        folder.rename(folder.with_name("aside"))
-        other.rename(folder)
-        folder.with_name("aside").rename(other)
-
-
-def _fewer(g: Path, s: Path) -> None:
-    write(Path(str(g).partition("/grades/")[0]), GRPO, {"sampled": responses(SAMPLED[:5])})
-
-
-def _rename(data: Table) -> Table:
-    return [row | {"item_id": row["item_id"].replace("03", "99")} for row in data]
-
-
 # act on the files of grades and samples, benchmark -> message
 BROKEN: list[tuple[Callable[[Path, Path], object], str, str]] = [
     (lambda g, s: g.unlink(), "sampled", "file is missing; its record has 96 rows; run: python -m evals.grade, or"),
@@ -150,10 +125,7 @@ BROKEN: list[tuple[Callable[[Path, Path], object], str, str]] = [
     (lambda g, s: g.write_bytes(g.read_bytes() + b" "), "sampled", "tepo/seed1/step12/sampled.parquet: sha256 is"),
     (lambda g, s: _rewrite(s, _set(response="edited")), "sampled", "graded other samples"),
     (lambda g, s: _rewrite(g, lambda d: d[:-1]), "sampled", "rows = items x samples"),
-    (lambda g, s: _rewrite(g, _rename), "sampled", "items on one side only: item0003, item0099"),
     (lambda g, s: _rewrite(g, _set(verdict="corect")), "sampled", "verdict 'corect'; allowed: correct, wrong, "),
-    (_swap, "sampled", "tiny/tepo/seed1/step12/samples.json: model: drawn from "),
-    (_fewer, "sampled", "tiny/grpo/seed1/step12: sampled: 40 responses, other checkpoints have 96"),
     (lambda g, s: None, "sampeld", "no benchmark 'sampeld'; there: greedy, sampled; nearest: sampled"),
     (lambda g, s: None, "avg_macro", "'avg_macro' is the name of an average"),
 ]
@@ -171,11 +143,8 @@ def test_broken_scores_are_an_error_naming_file_and_row(results: Results) -> Non
     path = results.scores
     scores(results, [TEPO, GRPO], KEYS)
     changes: dict[str, Callable[[Table], Table]] = {
-        "grpo/seed1/step12 has no row for greedy": lambda d: d[1:],
         "two rows for greedy": lambda d: [*d, d[0]],
-        "row 2: score: 'many' is not a number": _set(score="many"),
         "row 2: score: 32.5 is out of range": _set(score="32.5"),
-        "row 2: score is empty": _set(score=""),
         "unknown column 'scroe'; nearest: score": lambda d: [r | {"scroe": "1"} for r in d],
     }
     good = read_csv(path, "scores", [])
