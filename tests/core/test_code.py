@@ -1,6 +1,7 @@
 """The code hash of each stage: what an edit makes again, and what it does not."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -62,12 +63,14 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("methods/options.py", "has no meaning", "means nothing", NOTHING),
     ("methods/parts/masks.py", "", "\n@part()\ndef mine(t: Terms) -> Tensor:\n    return t.batch.mask\n", NOTHING),
     ("methods/parts/masks.py", "def top_covariance(", "def top_covariance2(", NOTHING),
+    ("methods/parts/advantages.py", "def whitened(", "def whitened2(", NOTHING),
     ("methods/catalog/sequence.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/catalog/mine.py", "", "{METHOD}", NOTHING),
     ("methods/training/run_folder.py", "", "\nEDITED = 1\n", NOTHING),
     ("methods/train.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/files.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/errors.py", "", "\nEDITED = 1\n", NOTHING),
+    ("core/progress.py", "", "\nEDITED = 1\n", NOTHING),
     ("core/code.py", "", "\nEDITED = 1\n", NOTHING),
     ("workflow/plan.py", "", "\nEDITED = 1\n", NOTHING),
     ("workflow/rules/train.smk", "", "\n# edited\n", NOTHING),
@@ -77,8 +80,10 @@ EDITS: list[tuple[str, str, str, set[str]]] = [
     ("evals/lm_eval/task.py", "", "\nEDITED = 1\n", NOTHING),
     ("evals/store.py", "", "\nEDITED = 1\n", NOTHING),
     ("build/lib/methods/parts/objective.py", "", "\nEDITED = 1\n", NOTHING),
+    ("tepo_bench.egg-info/PKG-INFO", "", "Name: tepo-bench\n", NOTHING),
     (".venv/lib/python3.12/site-packages/methods/batch.py", "", "EDITED = 1\n", NOTHING),
     ("methods/parts/objective.py~", "", "EDITED = 1\n", NOTHING),
+    ("methods/adapters/trl/.#trainer.py", "", "EDITED = 1\n", NOTHING),
     # a run is trained again
     ("methods/batch.py", "", "\nEDITED = 1\n", RUNS),
     ("methods/method.py", "-parts.reduce(", "-2 * parts.reduce(", RUNS),
@@ -135,9 +140,20 @@ TEXTS = {"{METHOD}": METHOD.format("LOW = 0.2")}
 OWN = {
     "constant": {"mine": "LOW = §"},
     "file of data": {"mine": "import json\nLOW = json.load(open('methods/mine.json'))", "mine.json": "§"},
+    "own formula": {"mine": "LOW = None\n@part()\ndef formula(t):\n    return t.log_weight * §\n"},
+    "own formula's helper": {
+        "mine": "LOW = None\nfrom methods.minelib import scale\n@part()\ndef formula(t):\n    return scale(t)\n",
+        "minelib.py": "def scale(t):\n    return t.log_weight * §\n",
+    },
     "own formula's table": {
         "mine": "LOW = None\nimport methods.minelib as lib\n@part()\ndef formula(t):\n    return lib.SCALES['x']\n",
         "minelib.py": "SCALES = {}\nSCALES['x'] = §\n",
+    },
+    "closure": {"mine": "LOW = None\ndef make():\n    def f(t):\n        return t.log_weight * §\n    return f\n"
+                        "def formula():\n    return Part(make())\n"},
+    "package's __init__": {
+        "mine": "LOW = None\nfrom methods import minelib\n@part()\ndef formula(t):\n    return minelib.f(t)\n",
+        "minelib/__init__.py": "from methods.minelib.inner import f\n", "minelib/inner.py": "def f(t):\n    return §\n",
     },
 }  # fmt: skip
 
@@ -207,6 +223,7 @@ def test_an_own_method_counts_with_all_that_it_computes_with(copy: Path) -> None
         changed = {stage for stage in found[1] if found[0].get(stage) != found[1][stage]}
         if changed != {"trl mine", "verl mine"}:
             wrong.append((name, changed))
+    shutil.rmtree(copy / "methods/minelib", ignore_errors=True)
     assert wrong == []
 
 
@@ -217,6 +234,24 @@ def lone_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(COMPUTES, "train", ("batch.py",))
     monkeypatch.setattr(code, "_file", code._file.__wrapped__)
     return tmp_path / "batch.py"
+
+
+def test_versions_of_python_agree(copy: Path) -> None:
+    """A cluster's login node and its jobs may have two."""
+    script = (
+        "import sys, types\nsys.modules['core.errors'] = errors = types.ModuleType('core.errors')\n"
+        "errors.ConfigError = errors.CorruptInputError = errors.MissingInputError = ValueError\n"
+        "from core.code import Code\n"
+        "print(Code('train', 'trl').hash, Code('train', 'verl').hash, Code('generate', 'hf').hash, Code('grade').hash)"
+    )
+    found = {}
+    installed = (Path.home() / ".pyenv/versions").glob("3.1[1-9]*/bin/python")
+    for python in (sys.executable, *map(str, installed), "python3.11", "python3.12", "python3.13"):
+        if shutil.which(python):
+            done = subprocess.run([python, "-B", "-c", script], cwd=copy, capture_output=True, text=True, check=False)
+            if done.returncode == 0:  # a shim of pyenv may stand for no version
+                found[python] = done.stdout
+    assert len(set(found.values())) == 1, found
 
 
 def test_an_edit_while_a_stage_runs_and_a_module_in_no_list_are_a_warning(

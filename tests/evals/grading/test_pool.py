@@ -4,6 +4,8 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -72,9 +74,45 @@ def test_every_death_has_its_reason_and_other_comparisons_go_on(
         pool.compare(tasks(["fine"]))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_killed_comparison_is_tried_once_more(whole: bool) -> None:
+    """Also when the worker is killed with it."""
+
+    def kill() -> None:
+        while not pool.worker or not (comparing := _worker(pool).children()):
+            time.sleep(0.01)
+        (_worker(pool) if whole else comparing[0]).kill()
+
+    with Pool(workers=2, module=FRAGILE) as pool:
+        thread = threading.Thread(target=kill)
+        thread.start()
+        found = pool.compare(tasks(["sleep 1.0"]))
+        thread.join()
+    assert [answer.outcome for answer in found] == ["correct"]
+
+
 def _worker(pool: Pool) -> psutil.Process:
     assert pool.worker
     return psutil.Process(pool.worker[0].pid)
+
+
+@pytest.mark.slow
+def test_a_batch_shares_its_budget_whatever_the_order_and_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First 0.05 s each; then 0.8 s for those that need more: all of 2, and too little for each of 10."""
+    monkeypatch.setattr("evals.grading.pool.FIRST_SECONDS", 0.6)
+    monkeypatch.setattr("evals.grading.pool.SLOW_SECONDS", 0.8)
+    few = [*(f"fine {n}" for n in range(10)), "burn 0.2", "burn 9"]
+    many = ["fine", "burn 0.2", *(f"burn {n}" for n in range(8, 18))]
+    for workers, step in ((1, 1), (2, -1)):
+        found = []
+        with Pool(workers=workers, cpu_seconds=0.5, module=FRAGILE) as pool:
+            for batch in (few, many):
+                answers = pool.compare(tasks(batch[::step]), batch=len(batch))
+                found.append(dict(zip(batch[::step], answers, strict=True)))
+        assert [found[0][answer].outcome for answer in few] == ["correct"] * 11 + ["timeout"], workers
+        assert [found[1][answer].outcome for answer in many] == ["correct"] + ["timeout"] * 11, workers
+        assert found[0]["burn 9"].seconds > 0.3 > 0.1 > found[1]["burn 9"].seconds
 
 
 # Outputs that want time, memory or a shell: each gets a verdict within its limit, and the next item its own.
@@ -82,15 +120,19 @@ def _worker(pool: Pool) -> psutil.Process:
 PROOF = Path("/tmp/grading-was-here")
 HOSTILE = {
     "tower of powers": "9^{9^{9^{9^{9}}}}",
+    "huge factorial": "1000000000!",
     "endless sum": r"\sum_{n=1}^{10^{12}} \frac{1}{n^{2}+\sin n}",
     "integral": r"\int_0^1 \sin(\cos(\tan(x^x))) e^{x^{x}} dx",
     "a million digits": "9" * 10**6,
+    "deep braces": "{" * 10**5 + "1" + "}" * 10**5,
     "open boxes": "\\boxed{" * 10**5,
+    "deep roots": r"\sqrt{" * 300 + "x" + "}" * 300,
     "NUL and lone surrogates": "6\x00\ud800",
     "TeX shell": rf"\immediate\write18{{touch {PROOF}}}",
     "Python in a name": f"x_{{__import__('os').system('touch {PROOF}')}}+1",
     "long list": ",".join(f"\\sqrt{{{n}}}+x" for n in range(300)),
     "large power of a sum": "(" + "+".join(f"x_{{{n}}}" for n in range(12)) + ")^{40}",
+    "fractions": "\\frac{" * 600 + "}" * 600,
 }
 
 
@@ -175,3 +217,13 @@ def test_a_gold_that_cannot_be_read_is_named_with_its_benchmark_and_item(tmp_pat
     samples = _samples(tmp_path / "samples", [id], [b""])
     with pytest.raises(ConfigError, match=f"^mine: item {id}: item: tolerance: 'much' is not a positive number$"):
         grade(samples, tmp_path, tmp_path / "grades")
+
+
+def test_fast_integer_libraries_are_hidden_from_the_algebra(tmp_path: Path) -> None:
+    """Their C code reaches no limit of Python; installed or not, sympy must not see them."""
+    write_text(tmp_path / "gmpy2.py", "raise SystemExit('imported')")
+    code = "import sys; from evals.grading import worker; worker.algebra(); import sympy; "
+    code += "print(sympy.external.gmpy.GROUND_TYPES, sys.modules['gmpy2'])"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["python None"], done.stderr
