@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.files import read_json, read_jsonl
+from core.files import read_json
 from methods import catalog
 from methods.training import spec as specs
 from models import registry
@@ -59,13 +59,6 @@ def test_every_method_of_table_1_is_planned_and_accepted_and_the_page_states_mem
         *sizes,
         f"{sum(cost.disk(asked, 1).values()) / 1e9:.0f} GB",
     ]
-
-
-def test_cards_differ_in_models_alone() -> None:
-    """Else results of two cards would not be comparable."""
-    small, large = CONFIGS.values()
-    assert {key for key in small if small[key] != large[key]} == {"cluster", "matrix"}
-    assert small["matrix"] == large["matrix"][:1]
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -172,12 +165,8 @@ def test_the_page_runs_to_the_tables_and_trains_what_it_states(tmp_path_factory:
     results = clone / "results/one_gpu"
     for path in ("report.html", "manifest.json", "claims.csv", "figures/figure2.svg", "tables/table1.md"):
         assert (results / path).is_file(), path
-    table = (results / "tables/table1.md").read_text(encoding="utf-8")
-    assert "Qwen2.5-0.5B" in table
-    assert "standing for Qwen2.5-7B" in table
+    assert "standing for Qwen2.5-7B" in (results / "tables/table1.md").read_text(encoding="utf-8")
     for method in ("grpo", "tepo"):
         record = read_json(clone / f"results/one_gpu/runs/qwen2.5_0.5b/{method}/seed1/run.json")
         assert (record["spec"]["trainer"], record["spec"]["training"]["rollouts"]) == ("trl", 2)
         assert registry.model("qwen2.5_0.5b").revision in record["spec"]["base"]
-    (prompts,) = (clone / "results/cache/prompts").glob("math_train-*/*.jsonl")
-    assert [row["prompt"].endswith("<|im_start|>assistant\n") for row in read_jsonl(prompts)] == [True] * 24

@@ -51,16 +51,6 @@ def test_what_this_machine_lacks_is_refused_before_the_first_run(
     assert cost.memory_limit(tiny) == {}
 
 
-def test_one_state_and_its_successor_are_counted(tmp_path: Path) -> None:
-    of, parameters = asked(tmp_path), 134_515_008
-    disk = cost.disk(of, 2)
-    assert disk["states to resume from, at most"] == 2 * 2 * 12 * parameters
-    assert disk["checkpoints"] == 36 * 4 * parameters
-    assert disk["base models"] == 4 * parameters
-    first = cost.missing(of)[0]
-    assert (first.name, first.download) == (f"model {MODEL}", 92871040)
-
-
 @pytest.mark.timeout(2700)  # seven minutes alone
 @pytest.mark.slow
 def test_the_page_is_typed_with_the_real_model(tmp_path: Path) -> None:

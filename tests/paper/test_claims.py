@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from evals.stats.estimate import Comparison
 from evals.tree import Tree
 from methods import catalog
 from paper import claims, printed, verdicts
-from paper.claims import Case, judged, of_paper, of_tree, read_claims
+from paper.claims import Case, judged, of_tree, read_claims
 from paper.evidence import MATCHED, MEASURES, Arm, Found, Printed, Runs
 from paper.verdicts import EQUAL, UNTESTABLE
 from tests.paper.claim_trees import ROLLOUTS, tree
@@ -41,9 +39,9 @@ def two(column: str, a: Sequence[Any], b: Sequence[Any], at: str = "") -> dict[t
     return {("q7", f"{m}{at}"): seeds(column, values) for m, values in (("tepo", a), ("grpo", b))}
 
 
-def rising(to: float, wiggle: float = 0.0) -> list[float]:
-    """Reward that reaches its end at rollout `to` and stays; from rollout to rollout it falls back by `wiggle`."""
-    return [min(1.0, n / to) * 0.8 + (wiggle if n % 2 else 0.0) for n in range(1, ROLLOUTS + 1)]
+def rising(to: float) -> list[float]:
+    """Reward that reaches its end at rollout `to` and stays."""
+    return [min(1.0, n / to) * 0.8 for n in range(1, ROLLOUTS + 1)]
 
 
 def falling(by: float) -> list[float]:
@@ -57,30 +55,24 @@ def judge(root: Path, id: str, runs: Mapping[tuple[str, str], Any], **how: Any) 
 
 SETS = {name: {"title": name, "changes": {"reward": name}} for name in ("coin", "shuffled")}
 FAST, SLOW = [*map(rising, (3, 4, 3))], [*map(rising, (14, 15, 14))]
-STEADY = [rising(8, w) for w in (0, 0.001, 0)], [*map(falling, (0.05, 0.051, 0.05))]
-CLIPPED = (0.001, 0.002, 0.001), (0.010, 0.012, 0.011)
 NONE, LESS, SAME = (
     ((0.10, 0.11, 0.102), (0.101, 0.109, 0.104)),
     ((0.20, 0.211, 0.204), (0.15, 0.163, 0.151)),
     (HIGH, LOW),
 )
 GAINS, SMALL = (0.02, 0.14, 0.11, 0.07, 0.05, 0.09, 0.12, 0.15), (0.012, -0.004, 0.003, 0.006)
-EIGHT = two("score", [0.5 + g for g in GAINS], [0.5] * 8)
-OF_FOUR = two("score", [0.1 + g for g in SMALL], [0.1] * 4, "@coin")
 WITH_TWO, REWARD = two("score", HIGH, LOW), two("reward", HIGH, LOW)
 OVERTAKEN = {("q7", "tepo"): seeds("score", HIGH), ("q7", "grpo"): [{"score": s, "long": 0.8 + s / 100} for s in LOW]}
-LATE = two("reward", [*[rising(3), rising(4)] * 4, rising(31)], [rising(14)] * 9)
 NEVER = two("reward", [[0.1] * 16] * 4, [rising(3), rising(4)] * 2)
 
 
-def under(pair: tuple[Any, Any], column: str = "reward", name: str = "coin") -> dict[tuple[str, str], Any]:
-    return two(column, *pair, at=f"@{name}")
+def under(pair: tuple[Any, Any], name: str = "coin") -> dict[tuple[str, str], Any]:
+    return two("reward", *pair, at=f"@{name}")
 
 
 # claim, runs, how the tree differs -> verdict, words of its reason or of what it says of placebos
 CASES: dict[str, tuple[str, Mapping[tuple[str, str], Any], dict[str, Any], str, str]] = {
     "score": ("gain-q7", WITH_TWO, {}, "supported", "no placebo run"),
-    "falls back less": ("stability", two("reward", *STEADY), {}, "supported", "no placebo run"),
     "twice as fast": ("half-the-time", two("reward", FAST, SLOW), {}, "supported", "no placebo run"),
     "entropy falls further": ("trades-more-entropy", two("entropy", [*map(falling, (0.05, 0.051))],
         [*map(falling, (0.02, 0.022))]), {}, "supported", ""),
@@ -91,17 +83,11 @@ CASES: dict[str, tuple[str, Mapping[tuple[str, str], Any], dict[str, Any], str, 
     "too few rollouts": ("faster-reward", REWARD, {"rollouts": 6}, "not tested", "A verdict needs 7 rollouts"),
     "all move as far": ("faster-at-equal-movement", REWARD, {"kl_target": 0.02}, "supported", ""),
     "overtaken later": ("peak-at-72", OVERTAKEN, {}, "contradicted", ""),
-    "one run never gets there": ("fewer-steps", LATE, {}, "undecided", "the truth may lie above the null"),
     "no run gets there": ("half-the-time", NEVER, {}, "contradicted", ""),
     "beats placebos": ("faster-reward", REWARD | under(NONE) | under(LESS, name="shuffled"), {"variants": SETS},
         "supported", "beats coin, shuffled"),
     "a placebo does as well": ("faster-reward", REWARD | under(NONE) | under((HIGH, LOW), name="shuffled"),
         {"variants": SETS}, "undecided", "beyond the placebo reward shuffled"),
-    # paired over the four seeds that both have, the interval would hold 0
-    "a placebo of fewer seeds": ("gain-q7", EIGHT | OF_FOUR, {"variants": SETS}, "supported",
-        "beats coin; no run of shuffled"),
-    "not learnt from the reward": ("lower-clip-ratio", two("clip_fraction_tokens", *CLIPPED)
-        | under(CLIPPED, "clip_fraction_tokens"), {"variants": SETS}, "supported", ""),
 }  # fmt: skip
 
 
@@ -237,17 +223,6 @@ def test_chance_by_hand() -> None:
     arms = [Arm("q7", method, 72, row) for method, row in (("tepo", "T1.8"), ("grpo", "T1.2"))]
     found = Printed(PAPER).contrast([(arms[0], arms[1])], 0.0).seen
     assert (found.difference, found.low, found.high) == pytest.approx((0.0174, 0.0174 - half, 0.0174 + half), rel=2e-3)
-
-
-def test_a_verdict_turns_with_the_printed_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = dict(PAPER)
-    for id, value in {"T1.17": "41.51", "T1.11": "44.02", "T3.20": "42.00"}.items():  # in every row of the same run
-        for row in [row for row in PAPER.values() if row.run == PAPER[id].run]:
-            changed[row.id] = replace(row, cells={**row.cells, "avg": Decimal(value)})
-    # the changed averages are meant: none is replaced by what its cells imply
-    monkeypatch.setattr(claims, "by_cells", lambda paper: paper)
-    found = {row["id"]: row["verdict"] for row in of_paper(changed)}
-    assert (found["gain-q14"], found["kl-mask"]) == ("contradicted", "contradicted")
 
 
 # claims.yaml, its table, the command.

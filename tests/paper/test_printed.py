@@ -9,7 +9,6 @@ import pytest
 
 from core.files import read_csv
 from core.provenance import ROOT
-from methods import catalog
 from paper import printed
 from paper.evidence import AUDIT
 from paper.printed import COLUMN, COPIES, HEADINGS, RESPONSES, Row, candidates, counts, measured
@@ -35,14 +34,6 @@ def test_cells_and_labels_equal_the_text_of_the_paper() -> None:
         lines = [line.split("\t") for line in TEXT.read_text("utf-8").partition(f"Table {table}: ")[2].splitlines()]
         body = [line for line in lines if len(line) == 9 and line[-1] not in ("Avg.", "")][: len(rows)]
         assert body == [[row.label, *(text(row, key) for key in HEADINGS)] for row in rows]
-
-
-def test_rows_are_those_of_the_run_list_and_name_methods_of_the_catalog() -> None:
-    kinds = [row.kind for row in PAPER.values()]
-    assert (len(kinds), kinds.count("delta"), kinds.count("mean"), kinds.count("base")) == (58, 2, 3, 5)
-    trained = [row.run for row in PAPER.values() if row.kind == "run" and row.run]
-    assert (len(trained), len(set(trained))) == (48, 38)
-    assert [run.method for run in trained if catalog.parse(run.method).key != run.method] == []
 
 
 def in_percent(k: int, n: int) -> list[str]:

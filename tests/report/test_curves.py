@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -114,21 +113,3 @@ def test_a_band_is_around_the_mean_over_clean_models_and_needs_three(tmp_path: P
     assert band(3, 2) == (pytest.approx(0.225), None), "seeds 1 and 3 continue one clean model"
     mean, low = band(4, 3)  # 1 and 4 are one
     assert (mean, low is None) == (pytest.approx((0.425 + 0.2 + 0.45) / 3), False)
-
-
-def test_equal_counts_reach_each_other_whatever_the_order(tree: Tree) -> None:
-    """986 of 1,152 right each time; .8 is met by 4 of 5."""
-    for mine, others in permutations([(308, 335, 343), (328, 319, 339), (343, 308, 335)], 2):
-        write_run(tree.root / "runs", "grpo", 1, [0.1, 0.1, 0.1, *(count / 384 for count in others)])
-        write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, *(2 * count / 768 for count in mine)])
-        assert of(tree, "tepo").values["to_grpo"] == 6, (mine, others)
-    write_run(tree.root / "runs", "tepo", 1, [0.0, 0.0, 0.0, 0.7, 0.8, 0.9])
-    assert of(tree, "tepo").values["to_80"] == 6
-
-
-def test_a_run_that_is_not_finished_has_no_figure_and_says_so(tree: Tree) -> None:
-    (tree.layout.run(Run("tiny_qwen2", "grpo", 1)) / "run.json").unlink()
-    found = of(tree, "tepo")
-    assert (found.values["to_grpo"], found.why["to_grpo"]) == (None, "GRPO/DAPO's run is not finished")
-    assert {*of(tree, "gspo").values.values(), *of(tree, "gspo").why.values()} == {None, "not finished"}
-    assert learning_curves.reference("tepo+beta=1@hot") == "grpo@hot"

@@ -1,7 +1,6 @@
 """Figures: what is drawn is what was logged; declarations, gaps, collapses, and what is left out."""
 
 import csv
-import json
 import re
 import shutil
 from pathlib import Path
@@ -78,24 +77,6 @@ def test_every_point_is_the_logged_value_with_mean_and_range_over_seeds(scored_t
                 )
 
 
-def test_the_files_hold_every_digit_of_what_is_drawn(collapsed: Tree) -> None:
-    names = ("rollout", "value", "low", "high", "seeds")
-    copy, figure = collapsed, "figure3"
-    found, notes = figures.lines(figure, copy)
-    before = {path: path.read_bytes() for path in figures.write(figure, copy)[0]}
-    first, _ = figures.write(figure, copy)
-    assert {path: path.read_bytes() for path in first} == before
-    rows = list(csv.DictReader((copy.layout.figures / "figure3.csv").open(newline="")))
-    shown = [tuple(row[name] for name in names) for line in found for row in line.rows]
-    assert [tuple(float(row[n]) if row[n] else None for n in names) for row in rows] == shown
-    words = json.loads((copy.layout.figures / "figure3.json").read_text())
-    assert words == {"scale": "quick", "models": ["tiny Qwen2"], "notes": notes}
-    svg = before[copy.layout.figures / "figure3.svg"].decode()
-    assert "<dc:date>" not in svg
-    assert re.search(r">mean and range of 2 seeds; ×: collapsed; quick scale, tiny Qwen2<", svg)
-    assert b"/FontFile2" in before[copy.layout.figures / "figure3.pdf"], "embedded TrueType, for publishers"
-
-
 def quick(folder: Path, *methods: str) -> Tree:
     """One seed of these methods."""
     return Tree(
@@ -118,24 +99,8 @@ def test_methods_of_no_table_are_drawn_with_their_own_look_up_to_eight_lines(tmp
     assert b">Dr. GRPO<" in (tree.layout.figures / "figure2.svg").read_bytes()
 
 
-def test_a_figure_is_offered_where_a_run_of_it_is_planned_and_names_what_it_lacks(tmp_path: Path) -> None:
-    tree = quick(tmp_path / "other", "clip_cov")
-    assert figures.offered(tree) == []
-    with pytest.raises(BenchError, match=r"plans nothing.*grpo, tepo, gspo, tepo_nokl with Qwen2.5-7B; .*clip_cov"):
-        filled("2", tree)
-    tree = quick(tmp_path / "quick", "grpo", "tepo")
-    assert figures.offered(tree) == KEYS
-    (tree.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
-    notes = ["Not trained here: gspo, tepo_nokl.", "Not drawn, not finished: tiny_qwen2/tepo/seed1."]
-    assert filled("2", tree)[1] == notes
-    curve = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
-    curve.unlink()
-    with pytest.raises(BenchError, match=re.escape(f"{curve}: the learning curve is missing")):
-        filled("2", tree)
-
-
 def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_a_gap(tmp_path: Path) -> None:
-    tree = quick(tmp_path / "quick", "grpo")
+    tree = quick(tmp_path / "quick", "grpo", "tepo")
     path = tree.root / "runs/tiny_qwen2/grpo/seed1/curve.csv"
     whole = path.read_text().splitlines(keepends=True)
     column, line = whole[0].split(",").index("grad_norm"), whole[4].split(",")
@@ -153,7 +118,9 @@ def test_a_broken_curve_is_an_error_naming_file_and_line_and_an_undefined_value_
         assert str(error.value).startswith(str(path))
     path.write_text("".join(whole))
     rewrite(path, lambda row: row | {"ratio_spread": ""})
-    (spread,) = (one for one in filled("entropy", tree)[0] if one.panel == "spread")
+    (tree.root / "runs/tiny_qwen2/tepo/seed1/run.json").unlink()
+    assert "Not drawn, not finished: tiny_qwen2/tepo/seed1." in filled("2", tree)[1]
+    (spread,) = (one for one in filled("entropy", tree)[0] if (one.panel, one.name) == ("spread", "grpo"))
     assert {(row["value"], row["seeds"]) for row in spread.rows} == {(None, 0)}
 
 

@@ -13,9 +13,8 @@ import pytest
 from core.errors import BenchError
 from core.provenance import ROOT
 from evals.tree import Tree
-from paper import verdicts
 from report import page as report_page
-from tests.report.finished import cut, edit, rewrite
+from tests.report.finished import cut, edit
 
 
 def build(root: Path) -> str:
@@ -114,14 +113,6 @@ def test_what_a_reader_should_know_is_a_warning(copy: Tree) -> None:
     text = text_of(copy.root)
     assert "tiny_qwen2/gspo/seed1: not finished." in text
     assert "7 of 8 finished" in text
-    timeouts = {("tepo", "1"): 3, ("tepo", "2"): 2, ("grpo", "1"): 4}
-
-    def timed_out(row: dict[str, str]) -> dict[str, str]:
-        count = timeouts.get((row["method"], row["seed"]), 0) if row["benchmark"] == "syn_as3" else 0
-        return row | {"wrong": str(int(row["wrong"]) - count), "timeout": str(count)} if count else row
-
-    rewrite(copy.layout.scores, timed_out)
-    assert "9 responses graded as wrong because grading ran out of time." in text_of(copy.root)
 
 
 def test_the_page_of_published_results_shows_fresh_seeds_first() -> None:
@@ -134,22 +125,9 @@ def test_the_page_of_published_results_shows_fresh_seeds_first() -> None:
     assert [line["method"] for line in front] == ["grpo", "tepo", "grpo+high=none+low=none", "tepo_nokl"]
     assert {line["settings"] for line in front} == {"fresh"}
     assert all(line["title"].endswith(", learning rate 0.0002") for line in front)
-    for line in front:
-        reward = line["values"]["reward"]
-        assert all(a < b < c for a, b, c in zip(reward["low"], reward["mean"], reward["high"], strict=True))
     start = data["samples"]["checkpoints"][data["samples"]["start"]]
     title = "TEPO, learning rate 0.0002, seed 1, step 12"
     assert (start["title"], start["beside"]) == (title, "tiny_qwen2/grpo@learning_rate-2e-4/seed1/step12")
-
-
-def test_only_verdicts_of_runs_are_what_the_runs_decide(copy: Tree) -> None:
-    path = copy.root / "claims.csv"
-    for verdict in ("not tested", "supported"):
-        rewrite(path, lambda row, verdict=verdict: row | ({"verdict": verdict} if row["source"] == "runs" else {}))
-        text = build(copy.root)
-        decided = text[text.index("What these runs decide") : text.index("All claims, also")]
-        found = {row["id"] for row in verdicts.read(path) if row["source"] == "runs"}
-        assert set(re.findall('href="#claim/([^"]+)"', decided)) == (set() if verdict == "not tested" else found)
 
 
 DAMAGED = {

