@@ -101,7 +101,7 @@ def test_a_section_works_as_typed(section: str, tmp_path: Path) -> None:
 FRONT = (
     "README.md",
     "config/README.md",
-    *(f"docs/{name}.md" for name in ("architecture", "evaluation", "methods", "usage")),
+    *(f"docs/{name}.md" for name in ("architecture", "methods", "usage")),
 )
 COMMAND_LINE = re.compile(r"^    ((?:python -[mc]|snakemake)\b.*?)(?: {2,}.*)?$", re.MULTILINE)
 NOT_TYPED = re.compile(r" [A-Z_]{3,}\b|microbatches|--scale quick|python -m (?:models|pytest)")

@@ -84,9 +84,6 @@ def test_an_idea_of_ones_own_is_compared_with_grpo(checkout: Path) -> None:
     mine = found["tiny_qwen2/grpo_centred/step3", "avg_pooled"]
     assert (mine["label"], mine["state"], mine["seeds"]) == ("GRPO/DAPO, centred advantage", "measured", "1 2")
     assert (mine["baseline"], mine["versus_n"], mine["versus_level"]) == ("tiny_qwen2/grpo/step3", "2", "seed")
-    difference = found["tiny_qwen2/grpo_centred/step3", "delta"]
-    pairs = {pair.partition(":")[0] for pair in difference["by_seed"].split()}
-    assert (difference["value"], pairs) == (mine["versus"], {"1", "2"})
     assert found["tiny_qwen2/grpo_centred/step3", "area"]["state"] == "measured"
     page = (checkout / "results/mine/report.html").read_text(encoding="utf-8")
     assert "GRPO/DAPO, centred advantage" in page[page.index('id="tableruns"') :].partition("</section>")[0]
