@@ -55,6 +55,7 @@ def fetch(repository: str, revision: str, out: Path, *, source: Path | None = No
             return {"commit": commit}
         if not source.is_dir():
             raise MissingInputError(f"{source}: model folder is missing; set --from to a folder that holds config.json")
+        _files(source)  # before copying: an error names the user's folder
         if (source / RECORD).is_file():
             digests.check_model(source, source / RECORD)
         out.mkdir(parents=True, exist_ok=True)
@@ -109,7 +110,7 @@ def _files(out: Path) -> list[str]:
     for name in ("config.json", "tokenizer_config.json", *sorted(shards)):
         if not (out / name).is_file():
             what = "the weights are not complete" if name in shards else "not a model folder"
-            raise MissingInputError(f"{out}: {name} is missing: {what}")
+            raise MissingInputError(f"{out}: {name} is missing: {what}; save model and tokenizer with save_pretrained")
     others = {path.name for path in out.iterdir() if path.suffix in (".json", ".model", ".txt", ".jinja")}
     return sorted(shards | others - {RECORD})
 
