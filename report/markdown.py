@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 HERE = ROOT / "report"
 WIDE = 0.5  # a fraction; a wider interval is of little use, as with two seeds (12.7 standard errors to each side)
 FEWEST = 5  # methods, for a correlation
+LONG = 20  # characters of a word, which no number has
 
 
 def command(module: str, tree: Tree, *more: str) -> str:
@@ -95,16 +99,35 @@ def markdown_table(
     return [f"| {' | '.join(heads)} |", rule, *(f"| {' | '.join(map(escape, line))} |" for line in lines)]
 
 
-def aligned(lines: Sequence[Sequence[str]], left: int = 1, gap: str = " ") -> list[str]:
+def aligned(lines: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Return lines for the terminal: the first `left` columns are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    form = gap.join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
+    form = " ".join(f"{{:{'<' if place < left else '>'}{width}}}" for place, width in enumerate(widths))
     return [form.format(*line).rstrip() for line in lines]
 
 
-def columns(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines for the terminal, all columns aligned to the left."""
-    return aligned(lines, left=len(lines[0]), gap="  ")
+def width() -> int:
+    """Return the columns of the terminal; into a file or another program nothing is wrapped."""
+    return max(60, shutil.get_terminal_size((1000, 24)).columns)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines for the terminal, all columns aligned to the left.
+
+    Where the table is too wide, cells of the widest columns are wrapped, and long words broken.
+    """
+    columns, most = list(zip(*rows, strict=True)), width()
+    widths = [max(map(len, column)) for column in columns]
+    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
+    while sum(widths) + 2 * (len(widths) - 1) > most and widths != least:
+        wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
+        widths[wider.index(max(wider))] -= 1
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, size or 1, break_on_hyphens=False) for cell, size in zip(row, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
+    return lines
 
 
 # Characters that pdflatex cannot typeset as they are. Symbols become mathematics, which needs no additional package.

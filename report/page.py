@@ -20,7 +20,7 @@ from markupsafe import Markup
 from core import errors
 from core.errors import Parser, written_by
 from core.files import cells_of, read_csv, read_json, read_text, write_text
-from core.layout import BASE, REFERENCE, Results, Run, split
+from core.layout import BASE, REFERENCE, Checkpoint, Results, Run, split
 from core.provenance import ROOT
 from evals.scores import MACRO, POOLED
 from evals.tree import Tree, open_tree
@@ -196,17 +196,25 @@ def _address(cell: Mapping[str, Any], linked: Container[str]) -> str:
     return "samples?" + urlencode({"left": paths[0], **benchmark}, safe="/=@")
 
 
-def _scores(tree: Tree) -> str:
+def _scores(tree: Tree, linked: Container[str]) -> str:
     """Return the scores of a tree without runs, such as one of `evals.run`, as HTML: a row per checkpoint."""
     titles = {POOLED: "Average of responses", MACRO: "Average of benchmarks"}
     titles |= {str(entry["key"]): str(entry["title"]) for entry in tree.benchmarks}
+    escape = markdown.escape_markdown
+
+    def cell(at: Checkpoint, key: str) -> str:
+        if (score := tree.scores.get((at, key))) is None:
+            return "–"
+        text = escape(bracketed(percent(score.value), score.low, score.high, percent))
+        href = _address({"runs": (at,), "measured": True, "kind": "run", "benchmark": key}, linked)
+        return f"[{text}](#{href})" if href else text
+
     lines = []
     for at in tree.checkpoints:
-        scores = (tree.scores.get((at, key)) for key in titles)
         name = at.run.model if at.run.method == BASE else responses.title(at, tree)
-        lines.append([name, *(bracketed(percent(s.value), s.low, s.high, percent) if s else "–" for s in scores)])
+        lines.append([escape(name), *(cell(at, key) for key in titles)])
     note = f"{tree.matrix['note']} Percent of responses that are right, with 95 % intervals: [scores.csv](scores.csv)."
-    table = markdown.markdown_table(["Checkpoint", *map(markdown.escape_markdown, titles.values())], lines, "---:")
+    table = markdown.markdown_table(["Checkpoint", *map(escape, titles.values())], lines, "---:", escape=str)
     return _section("\n".join([*table, "", note]))
 
 
@@ -350,13 +358,13 @@ def build(tree: Tree) -> str:
     context["reading"] = view.paragraphs("tables")
     if tree.runs:
         tables, curves = _tables(tree, linked), dynamics(tree)
-        context["scores"] = ""
+        context["evaluated"] = ""
         context |= {"views": VIEWS, "claims": _claims(tree), "figures": _figures(tree), "sweep": _sweep(tree)}
         context |= {"facts": facts(tree), "dynamics": curves}
         data["dynamics"] = curves
     else:  # of `evals.run`: scores and responses
         tables = []
-        context["scores"] = _scores(tree)
+        context["evaluated"] = _scores(tree, linked)
         context |= {"views": [one for one in VIEWS if one[0] in EVALUATED], "claims": None, "facts": []}
         context |= {"dynamics": {"front": []}, "sweep": ""}
     missing = [note for table in tables for note in table["notes"] if note.startswith("Missing")]

@@ -10,8 +10,8 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import unescape
-from itertools import zip_longest
 from pathlib import Path
+from statistics import correlation
 from typing import Any
 
 from core import errors
@@ -22,7 +22,7 @@ from core.provenance import sha256_file
 from evals.scores import read_rows
 from evals.tree import MANIFEST, Tree, open_or_kept, read_manifest
 from paper import verdicts
-from report import markdown, rows, tables
+from report import markdown, rows, tables, view
 from report.rows import RUNS
 
 DETAILS, CLAIMS = "details", "claims"
@@ -30,10 +30,9 @@ PAGES = {  # page -> file, module that writes it
     "frontier": ("sweep/frontier.md", "report.sweep"),
     "sweep": ("sweep/sweep.md", "report.sweep"),
 }
-LONG = 20  # characters of a word, which no number has
 CELL_END = re.compile(r"(?<!\\)\|")  # an escaped bar is text
 LEGEND = (
-    "Percent; below it the 95 % interval. Difference to "
+    "Percent; below it the 95 % interval, or each of two seeds. Difference to "
     "the block's baseline: ↑ ↓ its interval excludes 0 after Holm's correction, ↑? ↓? before it only, ≈ includes 0, "
     "? unknown, no mark: not compared; in brackets: of two checkpoints, not of two methods. "
     "† a run behind the row collapsed."
@@ -72,7 +71,9 @@ def _block(block: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> li
 
 
 def _interval(cell: Mapping[str, Any]) -> str:
-    """Return the interval in whole percents, so that nine columns fit into a terminal."""
+    """Return the interval, or the numbers of two seeds, in whole percents, so that nine columns fit into a terminal."""
+    if view.of_two_seeds(cell):
+        return "/".join(f"{100 * value:.0f}" for value in cell["by_seed"].values())
     if None in (cell["low"], cell["high"]):
         return ""
     return f"{100 * cell['low']:.0f}{':' if cell['low'] < 0 else '-'}{100 * cell['high']:.0f}"
@@ -89,28 +90,33 @@ def learnt(tree: Tree, table: Mapping[str, Any]) -> Iterator[str]:
     path = tree.layout.figures / "convergence.csv"
     if tree.matrix.get("sweep") or not path.exists():
         return
-    import pandas as pd
+    from evals.stats.compare import over_seeds
 
     with written_by(markdown.command("report.convergence", tree)), cells_of(path):
-        columns = "model", "method", "finished", "area", "movement", "collapsed_at"
-        frame = pd.DataFrame(read_csv(path, "the measures of the runs", columns)).replace("", None)
-        frame = frame.assign(**{name: pd.to_numeric(frame[name]) for name in ("area", "movement")})
-        runs = frame[frame["finished"] == "yes"].groupby(["model", "method"])
-        means = runs[["area", "movement"]].agg(pd.Series.mean, skipna=False)  # every seed or none
-        means = means.assign(whole=runs["collapsed_at"].count() == 0).dropna(subset="area")
-    for block in table["blocks"]:
-        model = block["rows"][0]["model"]
-        names = {row["method"]: row["name"] for row in block["rows"] if (model, row["method"]) in means.index}
-        if not names:
-            continue
-        found = means.loc[model].loc[[*names]].sort_values("area", ascending=False, kind="stable")
-        areas = ", ".join(f"{names[key]} {100 * area:.1f}" for key, area in found["area"].items())
-        sentence = f"Right answers in training, mean over all rollouts (area), percent: {areas} ({block['model']})."
-        moved = found[found["whole"] & (found["movement"] > 0)]  # 0: no update
-        if len(moved) >= markdown.FEWEST:
-            r = moved["area"].corr(moved["movement"].map(math.log))
-            sentence += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
-        yield sentence
+        columns = "model", "method", "seed", "finished", "area", "movement", "collapsed_at"
+        runs = [run for run in read_csv(path, "the measures of the runs", columns) if run["finished"] == "yes"]
+        for block in table["blocks"]:
+            model, area, moved = block["rows"][0]["model"], dict[str, float](), list[tuple[float, float]]()
+            for row in block["rows"]:
+                of = [run for run in runs if (run["model"], run["method"]) == (model, row["method"])]
+                mean = dict[str, float]()
+                for measure in ("area", "movement"):
+                    if of and all(run[measure] for run in of):  # every seed or none
+                        by_seed = {int(run["seed"]): float(run[measure]) for run in of}
+                        found = over_seeds(by_seed, bounds=(0, math.inf), clusters=tree.clean_models(model))
+                        mean[measure] = float(found.value or 0.0)
+                if "area" in mean:
+                    area[row["name"]] = mean["area"]
+                    if mean.get("movement") and not any(run["collapsed_at"] for run in of):  # 0: no update
+                        moved.append((mean["area"], math.log(mean["movement"])))
+            if not area:
+                continue
+            areas = ", ".join(f"{name} {100 * area[name]:.1f}" for name in sorted(area, key=area.__getitem__)[::-1])
+            line = f"Right answers in training, mean over all rollouts (area), percent: {areas} ({block['model']})."
+            if len(moved) >= markdown.FEWEST:
+                r = correlation(*zip(*moved, strict=True))
+                line += f" Over {len(moved)} methods area and log movement correlate at r = {r:.2f}."
+            yield line
 
 
 def claims(tree: Tree) -> list[str]:
@@ -130,33 +136,17 @@ def plain(page: str) -> str:
 
     Into a file or another program nothing is wrapped: a value stays beside its interval.
     """
-    width, blocks = max(60, shutil.get_terminal_size((1000, 24)).columns), []
+    width, blocks = markdown.width(), []
     for block in filter(None, page.strip().split("\n\n")):
         lines = block.splitlines()
         if lines[0].startswith("|"):
             heads, _, *rows = ([_words(cell) for cell in CELL_END.split(line)[1:-1]] for line in lines)
-            blocks.append(_fitted([heads, *rows], width))
+            blocks.append(markdown.columns([heads, *rows]))
         elif lines[0].startswith("- "):
             blocks.append([one for line in lines for one in textwrap.wrap(_words(line), width, subsequent_indent="  ")])
         else:
             blocks.append(textwrap.wrap(_words(" ".join(lines).lstrip("# ")), width))
     return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def _fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Return a table in lines. Where it is too wide, cells of the widest columns are wrapped, and long words broken."""
-    columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    least = [min(LONG, max(len(word) for word in " ".join(column).split(" "))) for column in columns]
-    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
-        wider = [size if size > word else 0 for size, word in zip(widths, least, strict=True)]
-        widths[wider.index(max(wider))] -= 1
-    lines = []
-    for row in rows:
-        cells = [textwrap.wrap(cell, size or 1, break_on_hyphens=False) for cell, size in zip(row, widths, strict=True)]
-        for parts in zip_longest(*cells, fillvalue=""):
-            lines.append("  ".join(f"{part:<{size}}" for part, size in zip(parts, widths, strict=True)).rstrip())
-    return lines
 
 
 def _words(text: str) -> str:

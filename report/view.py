@@ -106,7 +106,7 @@ def texts(cell: Cell) -> dict[str, Any]:
         text = percent(cell["value"])
         text = f"+{text}" if difference and float(text) > 0 else text
         interval = "no interval"
-    if measured and cell["level"] == "seed" and len(cell["by_seed"]) == 2:  # an interval over two seeds says little
+    if of_two_seeds(cell):
         interval = " / ".join(f"{100 * value:.1f}" for value in cell["by_seed"].values())
     elif None not in (cell["low"], cell["high"]):
         interval = f"{100 * cell['low']:.1f}{' to ' if difference else '–'}{100 * cell['high']:.1f}"
@@ -118,6 +118,11 @@ def texts(cell: Cell) -> dict[str, Any]:
     shown = {"text": text, "interval": interval, "paper": paper}
     shown = {name: value.replace("-", "−") for name, value in shown.items()}
     return shown | {"measured": measured, "mark": "" if cell["versus"] is None else mark}
+
+
+def of_two_seeds(cell: Cell) -> bool:
+    """Return whether the numbers of two seeds replace the interval: 12.7 standard errors to each side."""
+    return cell["value"] is not None and cell["level"] == "seed" and len(cell["by_seed"]) == 2
 
 
 def sources(cell: Cell) -> tuple[object, ...]:

@@ -41,6 +41,7 @@ PRINTED = "the paper's Figure 2b (338 to 357 s a step), assumed to be 7B on 8 GP
 # Bytes per parameter: bfloat16 on the hub, float32 in a checkpoint, and with AdamW's two moments in a state.
 HUB, CHECKPOINT, STATE = 2, 4, 12
 TINY = 2e5  # parameters of a model built here
+ITEM = 1_400  # bytes of a benchmark's problem with its solution: 6.2 MB for all 4,411 of the paper's sets
 
 
 # Memory, from sizes alone. Bytes of a pass were fitted to live tensors on a CPU, to 10 %; GPU values are assumed.
@@ -208,7 +209,8 @@ def missing(asked: Plan) -> list[Missing]:
         found.append(Missing(f"training problems {source.dataset}", source.megabytes * 1e6, 0))
     fetched = [key for key in evaluation["benchmarks"] if not benchmarks.benchmark(key).local]
     if lacking := [key for key in fetched if not Path(evaluation["data"], f"{key}.jsonl").is_file()]:
-        found.append(Missing(f"benchmarks {', '.join(lacking)}", 0, 0))
+        size = ITEM * sum(benchmarks.benchmark(key).n for key in lacking)
+        found.append(Missing(f"benchmarks {', '.join(lacking)}", size, 0))
     return found
 
 

@@ -290,7 +290,8 @@ class Plan(Matrix):
     @property
     def reasons(self) -> list[str]:
         """One line for each stage and kind of results that are made again, or accepted, and for each edited file."""
-        edits = [f"{path}: is not as {MANIFEST} lists it; made again, if a rule makes it" for path in self.edited]
+        again = f"is not as {MANIFEST} lists it; its rule makes it again, remove it if it has none"
+        edits = [f"{path}: {again}" for path in self.edited]
         damaged = self._reasons(State.DAMAGED, "are damaged or lack a file, and are made again")
         return damaged + self.of_other_code + edits
 

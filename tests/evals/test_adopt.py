@@ -85,6 +85,7 @@ def test_json_lines_become_a_tree_with_page_and_are_not_mixed_with_other_respons
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")], "a temporary folder stayed"
     page = build(open_tree(command.tree))
     assert all(text in page for text in ("sums", "more", 'id="samples"'))
+    assert 'href="#samples?left=' in page, "a number leads to its responses"
 
     state = command.state()
     for name, rows, said in (

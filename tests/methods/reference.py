@@ -25,9 +25,9 @@ Settings = Mapping[str, Any]
 class Case(SimpleNamespace):
     """One evaluation.
 
-    logp, old, ref, sampler, entropy, old_entropy, advantage, group, row: each (N,), of the tokens; full, old_full:
-    (N, V) log-probabilities; lengths: of the rows, at least 1; settings: the method's; tokens, sequences: totals of the
-    update minibatch, or None; permute: a random order of so many.
+    logp, old, ref, sampler, entropy, old_entropy, advantage, group, row: each (N,), of the tokens; lengths: of the
+    rows, at least 1; settings: the method's; tokens, sequences: totals of the update minibatch, or None; permute: a
+    random order of so many.
     """
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -18,8 +18,9 @@ from core.provenance import ROOT
 from methods import catalog
 from methods.batch import Batch
 from methods.diagnostics import check_unchanged
-from methods.parts.entropy import default_chunk, logp_and_entropy
+from methods.parts.entropy import LOGITS, default_chunk, logp_and_entropy
 from tests.methods.batches import random_fields, variants
+from workflow import cost
 
 
 def fields(**changes: Any) -> dict[str, Any]:
@@ -335,6 +336,7 @@ def test_chunked_entropies_and_their_gradient(dtype: torch.dtype, tokens: int, c
 
 def test_a_chunk_on_a_gpu_is_bounded_by_memory_and_on_a_cpu_as_ever() -> None:
     assert [default_chunk("cpu", words) for words in (256, 151_936)] == [128, 128]
+    assert cost.HEAD_CHUNK == LOGITS, "the plan's estimate has the number of the head"
     assert [default_chunk("cuda", words) for words in (256, 49_152, 151_936)] == [4096, 3178, 1028]
     given = [torch.randn(300, 8, requires_grad=True), torch.randn(20, 8, requires_grad=True)]
     token = torch.randint(20, (300,))

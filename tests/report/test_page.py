@@ -33,6 +33,7 @@ def text_of(root: Path) -> str:
 def test_the_page_is_whole_and_loads_nothing_from_anywhere(reported: Tree) -> None:
     """Ids are unique, references lead somewhere, and only our scripts run."""
     text = reported.layout.report.read_text(encoding="utf-8")
+    assert "<Macro" not in text, "a name of the template was printed"
     shown = elements(text)
     ids, links, pictures = (re.findall(f' {name}="([^"]*)"', shown) for name in ("id", "href", "src"))
     assert len(ids) == len(set(ids))

@@ -111,6 +111,8 @@ def test_one_seed_prints_the_score_and_several_their_mean(scored: Tree, scored_t
     assert [one.value, one.low, one.high] == [first.score, first.low, first.high]
     assert [several.value, several.low, several.high] == [expected.value, expected.low, expected.high]
     assert [one.level, several.level, several.n, several.seeds] == ["problem", "seed", 2, (1, 2)]
+    both = "/".join(f"{100 * value:.0f}" for value in several.by_seed.values())
+    assert both in show.text(filled(scored_twice, "1")), "two seeds are two numbers in the terminal too"
     base = cell(filled(scored_twice, "1"), "T1.1", "avg_macro")
     assert (base.level, base.seeds) == ("problem", ()), "the base model has no training seed"
 

@@ -325,7 +325,8 @@ def test_what_is_damaged_or_of_other_code_is_made_again_with_what_needs_it(
         "training: 1 of 3 in results/quick are of other code than today's, and are made again; to keep them: "
         "--config accept_code=true",
     ]
-    assert page == f"{results.report}: is not as manifest.json lists it; made again, if a rule makes it"
+    lists = "is not as manifest.json lists it; its rule makes it again, remove it if it has none"
+    assert page == f"{results.report}: {lists}"
     assert scores.startswith(f"{results.scores}: is not as manifest.json lists it")
     results.report.unlink()  # a file that is gone and that no rule makes leaves the manifest
     assert made().forced - again.forced == {f"{results.root}/manifest.json"}
