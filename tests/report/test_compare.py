@@ -108,7 +108,8 @@ def areas(tree: str, method: str) -> pd.Series:
     return pd.Series({seed: curves[seed].drop_duplicates("rollout")["reward"].mean() for seed in sorted(curves)})
 
 
-def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict() -> None:
+def test_two_methods_have_the_paired_t_test_over_clean_models_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest may set it: nothing is wrapped outside of a terminal
     tree = open_tree(KEPT / "embedded")
     line = compare.lines(tree, compare.pairs(tree, "gspo", "grpo"))[0]
     test = stats.ttest_rel(areas("embedded", "gspo"), areas("embedded", "grpo"))
