@@ -261,7 +261,8 @@ def _typed(kind: Any, value: Any) -> Any:
         fields = {name: field.annotation for model in models[:1] for name, field in model.model_fields.items()}
         return {key: _typed(fields.get(key, inner.get(dict, object)), entry) for key, entry in value.items()}
     if list in inner:
-        if isinstance(value, str) and value != "null":
+        scalar = bool({int, float} & set(kinds)) and "," not in str(value)  # `kl_target` is one number or several
+        if isinstance(value, str) and value != "null" and not scalar:
             value = [one for part in value.split(",") if part.strip() for one in _range(part.strip(), inner[list])]
         if isinstance(value, list):
             return [_typed(inner[list], entry) for entry in value]

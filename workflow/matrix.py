@@ -143,10 +143,39 @@ def plan(config: Mapping[str, Any], where: Where = _anywhere) -> list[Planned]:
                     rows.setdefault(run, text + at)
                     kept = steps.setdefault(run, {})
                     kept |= {step: kept.get(step, False) or block.get("evaluate", True) for step in block["steps"]}
+    # A run that another follows is planned with it, as long as that one, and evaluated only where a block says so.
+    for run in list(rows):
+        if (leader := followed(config, run, where)) is not None:
+            rows.setdefault(leader, leader.method)
+            kept = steps.setdefault(leader, {})
+            kept |= {step: kept.get(step, False) for step in steps[run]}
     return [
         Planned(run, row, tuple(sorted(steps[run])), frozenset(step for step, seen in steps[run].items() if not seen))
         for run, row in rows.items()
     ]
+
+
+def followed(config: Mapping[str, Any], run: Run, where: Where = _anywhere) -> Run | None:
+    """Return the run whose movement a run follows by `training.kl_target.yoke`, or None."""
+
+    def yoke(variant: str | None) -> str | None:
+        settings = {**config["training"], **config["variants"].get(variant, {}).get("training", {})}
+        target = settings.get("kl_target")
+        return str(target["yoke"]) if isinstance(target, Mapping) else None
+
+    if (text := yoke(run.variant)) is None:
+        return None
+    path = ["training", "kl_target"] if run.variant is None else ["variants", run.variant, "training", "kl_target"]
+    at, key = where(path), ".".join([*path, "yoke"])
+    name, variant = split(text)
+    if variant is not None:
+        check_known(at, key, [variant], config["variants"])
+    if yoke(variant) is not None:
+        raise ConfigError(
+            f"{at}: {key}: {text!r} follows another run itself; set kl_target of one variant only, or name a run "
+            "with a movement of its own"
+        )
+    return Run(run.model, canonical(config, name, at, key) + ("" if variant is None else f"@{variant}"), run.seed)
 
 
 def base_of(run: Run) -> Checkpoint:
@@ -214,8 +243,11 @@ class Matrix:
         merged = {**self.config["training"], **hardware, **self.variant(planned.run).get("training", {})}
         return {**merged, "rollouts": merged["rollouts"] or max(planned.steps)}
 
-    def specification(self, planned: Planned, base: str, prompts: str) -> dict[str, Any]:
-        """Return the input of `python -m methods.train`: see docs/architecture.md, "A run specification"."""
+    def specification(self, planned: Planned, base: str, prompts: str, yoke: str | None = None) -> dict[str, Any]:
+        """Return the input of `python -m methods.train`: see docs/architecture.md, "A run specification".
+
+        yoke: curve.csv of the run that it follows, if it follows one.
+        """
         run = planned.run
         return {
             "scale": self.config["scale"],
@@ -230,6 +262,7 @@ class Matrix:
             "checkpoints": list(planned.steps),
             **({} if run.variant is None else {"variant": run.variant}),
             **{key: value for key, value in self.variant(run).items() if key == "stream"},
+            **({} if yoke is None else {"yoke": yoke}),
         }
 
     @cached_property

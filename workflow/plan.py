@@ -240,7 +240,12 @@ class Plan(Matrix):
     def run_specification(self, planned: Planned, prompts: str) -> str:
         """Return the input of `python -m methods.train`, as one line of JSON."""
         base = self.base(planned.run.model, planned.run.seed).as_posix()
-        return json.dumps(self.specification(planned, base, prompts), sort_keys=True)
+        return json.dumps(self.specification(planned, base, prompts, self.yoke(planned)), sort_keys=True)
+
+    def yoke(self, planned: Planned) -> str | None:
+        """Return curve.csv of the run whose movement a run follows, or None."""
+        leader = matrix.followed(self.config, planned.run)
+        return None if leader is None else (self.results.run(leader) / "curve.csv").as_posix()
 
     def weights(self, checkpoint: Checkpoint) -> Path:
         """Return the folder that is evaluated: a trained checkpoint, or the base in the cache."""
@@ -282,7 +287,10 @@ class Plan(Matrix):
             return not set(planned.steps) <= set(trained.get("checkpoints", ()))
         spec = json.loads(self.run_specification(planned, self.prompts(planned.run).as_posix()))
         one, other = (
-            each | {"scale": ""} | {key: _in_cache(str(each.get(key))) for key in ("base", "prompts")}
+            each
+            | {"scale": ""}
+            | {key: _in_cache(str(each.get(key))) for key in ("base", "prompts")}
+            | {"yoke": f"{each.get('yoke')}".rpartition("/runs/")[2]}
             for each in (trained, spec)
         )
         return bool(one != other)

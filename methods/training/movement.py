@@ -7,6 +7,9 @@ kl_base         KL(after || base), base: the weights that the run started from
                 w = after/before and k3 = 1/r + log r - 1 with r = after/before or after/base, unbiased for that sum.
 kl_step_se      standard error of the mean, with prompt groups as independent units; None with one group
 kl_base_se      likewise
+kl_target       with `training.kl_target`: the KL that `kl_step` should have
+kl_scale        factor by which the change of the rollout was scaled for it
+kl_missed       1 if `kl_step` differs from it by more than `MISS`, otherwise 0
 update_norm     L2 norm of the change of all parameters in an update; 0 without an update
 effective_step  update_norm / (learning_rate sqrt(parameters)): root mean square of AdamW's normalised step
                 m/(sqrt(v) + eps), with its weight decay
@@ -16,20 +19,22 @@ grad_clipped    1 if the gradient's norm was above the clip, otherwise 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")  # one value per rollout, in the row of its last update
-MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped")
+# One value per rollout, in the row of its last update.
+KL = ("kl_step", "kl_step_se", "kl_base", "kl_base_se")
+AIM = ("kl_target", "kl_scale", "kl_missed")
+MOVEMENT = (*KL, "update_norm", "effective_step", "grad_clipped", *AIM)
 
 SHARE = 4  # one response in 4 is measured: three passes over all would take a fifth of a tiny run
 EXACT = 1024  # largest vocabulary for which whole distributions are compared
 TOLERANCE, TRIES = 0.02, 16  # for `move`: relative error of the KL, and largest number of measurements
-QUADRATIC = 5  # for `move`: so many guesses expect a quadratic KL, which then has settled
+MISS = 0.05  # relative error from which a rollout counts as one that missed its target
 
 NOTHING_TRAINED: dict[str, float | None] = {**dict.fromkeys(KL), "kl_step": 0.0}
 
@@ -73,33 +78,63 @@ def _finite(x: Tensor) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def move(parameters: Sequence[Tensor], start: Sequence[Tensor], kl: Callable[[], float], target: float) -> None:
-    """Rescale the change of the parameters since `start` so that `kl()` of the result is `target`, within TOLERANCE.
+def move(parameters: Sequence[Tensor], start: Sequence[Tensor], kl: Callable[[], float], target: float) -> float:
+    """Scale the change of the parameters since `start` until `kl()` is `target`, within TOLERANCE; return the factor.
 
-    The divergence grows roughly quadratically, which the next guess uses; where it grows faster, that guess leaves the
-    sizes known to be too short and too long, or does not settle, and their geometric mean is next. If the target
-    cannot be reached, in TRIES or at all, the nearest size measured stays. A zero change stays, because no multiple
-    reaches the target.
+    A change that meets the target stays bit for bit. If no size meets it, in TRIES or at all, the nearest one measured
+    stays. A zero change stays, because no multiple reaches the target. The last call of `kl` is at the size returned,
+    unless that is 0 or the change is zero.
     """
     change = [p.detach() - old for p, old in zip(parameters, start, strict=True)]
-    if not any(bool(moved.any()) for moved in change):
-        return
-    size, low, high = 1.0, 0.0, math.inf
-    sizes: dict[float, float] = {}  # distance from the target, a ratio's logarithm -> size
-    for tries in range(TRIES + 1):
+
+    def place(size: float) -> None:
         for p, old, moved in zip(parameters, start, change, strict=True):
             p.data.copy_(old).add_(moved, alpha=size)
-        if tries == TRIES or abs((reached := kl()) / target - 1) <= TOLERANCE:
-            return
-        # A step that is far too short rounds to zero; a KL that is not finite means that it is far too long.
-        ratio = math.inf if reached <= 0 else target / reached if reached < math.inf else 0.0
-        sizes[abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf] = size
-        low, high = (max(low, size), high) if ratio > 1 else (low, min(high, size))
-        size *= min(max(math.sqrt(ratio), 0.25), 4.0)
-        if 0 < low < high < math.inf and (tries >= QUADRATIC or not low < size < high):
-            size = math.sqrt(low * high)
-        if tries == TRIES - 1:
-            size = sizes[min(sizes)]
+
+    if target == 0:
+        place(0.0)
+        return 0.0
+    if not any(bool(moved.any()) for moved in change):
+        return 1.0
+    size, measured = 1.0, dict[float, float]()  # size -> KL, in the order of measurement
+    for _ in range(TRIES):
+        measured[size] = kl()
+        if abs(measured[size] / target - 1) <= TOLERANCE:
+            return size
+        size = _next_size(measured, target)
+        place(size)
+    nearest = min(measured, key=lambda size: abs(_log(measured[size]) - math.log(target)))
+    place(nearest)
+    kl()
+    return nearest
+
+
+def _next_size(measured: Mapping[float, float], target: float) -> float:
+    """Return the next size to measure: by the secant in logarithms, kept between the sizes known to be too short and
+    too long. The first guess expects a KL that grows quadratically."""
+    *before, last = measured
+    low = max((size for size, reached in measured.items() if reached < target), default=0.0)
+    high = min((size for size, reached in measured.items() if not reached < target), default=math.inf)
+    power = 2.0
+    if before and math.isfinite(slope := _log(measured[last]) - _log(measured[before[-1]])):
+        power = min(max(slope / math.log(last / before[-1]), 0.5), 16.0)
+    # A step that is far too short rounds to zero, or below; a KL that is not finite means that it is far too long.
+    guess = last * min(max(math.exp(min((math.log(target) - _log(measured[last])) / power, 9.0)), 0.25), 4.0)
+    # Where the KL jumps the secant does not settle: every fourth guess halves the interval.
+    if 0 < low < high < math.inf and (len(measured) % 4 == 0 or not low < guess < high):
+        return math.sqrt(low * high)
+    return guess
+
+
+def _log(x: float) -> float:
+    """Return the natural logarithm; of zero and below minus infinity, of NaN infinity."""
+    return math.inf if math.isnan(x) else math.log(x) if x > 0 else -math.inf
+
+
+def aim(target: float, scale: float, reached: float | None) -> dict[str, float | None]:
+    """Return `AIM` of a rollout. reached: its `kl_step`."""
+    hit = reached is not None and abs(reached - target) <= MISS * target
+    return {"kl_target": target, "kl_scale": scale, "kl_missed": int(not hit)}
 
 
 class Update(NamedTuple):

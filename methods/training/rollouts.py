@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
-from core.files import read_jsonl
+from core.files import read_growing_csv, read_jsonl
 from methods.batch import Batch
 from methods.training.spec import Spec
 
@@ -258,6 +258,27 @@ def prompts(spec: Spec) -> list[dict[str, Any]]:
             if not isinstance(row.get(key), str):
                 raise CorruptInputError(f"{spec.prompts}: line {number}: {key}: must be text, got {row.get(key)!r}")
     return rows
+
+
+def kl_targets(spec: Spec) -> tuple[float, ...] | None:
+    """Return the KL, in nats per token, by which each rollout moves the policy; None: as far as the method moves it.
+
+    A yoked run has the `kl_step` of the run that it follows. Raises `CorruptInputError` if that has fewer rollouts.
+    """
+    target, rollouts = spec.training.kl_target, spec.training.rollouts
+    if isinstance(target, float):
+        return (target,) * rollouts
+    if spec.yoke is None:
+        return target if isinstance(target, tuple) else None
+    try:
+        found = {
+            int(row["rollout"]): float(row["kl_step"]) for row in read_growing_csv(Path(spec.yoke)) if row["kl_step"]
+        }
+        return tuple(found[rollout] for rollout in range(1, rollouts + 1))
+    except (KeyError, ValueError) as error:
+        raise CorruptInputError(
+            f"{spec.yoke}: kl_step: is missing or not a number ({error}); a yoke needs a run of {rollouts} rollouts"
+        ) from error
 
 
 def rows_of(prompts: list[dict[str, Any]], indices: Iterable[int]) -> list[dict[str, Any]]:

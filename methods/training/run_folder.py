@@ -30,11 +30,12 @@ from core.code import Code, function_name, warning_entry
 from core.declared import Declared, Tuple, check, validated
 from core.errors import BenchError, ConfigError, CorruptInputError, MissingInputError
 from core.files import read_json, write_json, write_text
-from core.provenance import ROOT, environment, sha256_file
+from core.provenance import ROOT, environment, sha256_bytes, sha256_file
 from methods import catalog
 from methods.adapters import remove_events
 from methods.parts import Part
 from methods.training.curve import HEADER, Curve
+from methods.training.rollouts import kl_targets
 from methods.training.spec import Spec
 
 SCHEMA = 1  # of run.json
@@ -323,7 +324,7 @@ def _remove(state: Path) -> None:
 
 def identity(spec: Spec) -> dict[str, str]:
     """Return hashes of all that a run's numbers depend on: specification, base (weights; configuration and tokenizer),
-    prompts, code. Raises CorruptInputError if the base differs from its record."""
+    prompts, movement that is followed, code. Raises CorruptInputError if the base differs from its record."""
     base, prompts = Path(spec.base), Path(spec.prompts)
     if not (base / "config.json").is_file() or not list(base.glob("*.safetensors")):
         raise MissingInputError(f"{base}: base model is missing (needs config.json and *.safetensors)")
@@ -336,6 +337,8 @@ def identity(spec: Spec) -> dict[str, str]:
         "base": digests.tree(found, "*.safetensors"),
         "base_files": digests.beside_weights(found),
         "prompts": sha256_file(prompts),
+        # the numbers alone: the curve that they come from has seconds too
+        **({"yoke": sha256_bytes(repr(kl_targets(spec)).encode())} if spec.yoke else {}),
         **{name: code.hash for name, code in code_of_spec(spec).items()},
     }
 

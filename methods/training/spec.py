@@ -21,6 +21,13 @@ Count = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 
 
+class Yoke(Declared):
+    """Movement of another run, which a run follows rollout by rollout."""
+
+    # Method of that run, with its variant if it has one: `tepo`, `tepo@hot`. Model and seed are the same.
+    yoke: Annotated[str, Field(min_length=1)]
+
+
 class Training(Declared):
     """Sizes and optimiser of a run. `prompts_per_rollout` prompts are trained on; more may be drawn, see `filter`."""
 
@@ -32,8 +39,8 @@ class Training(Declared):
     learning_rate: Positive  # constant, no warm-up
     weight_decay: Annotated[float, Field(ge=0)]
     gradient_clip: Positive
-    # KL in nats per token by which each rollout moves the policy: the change of its updates is rescaled
-    kl_target: Positive | None = None
+    # KL in nats per token by which each rollout moves the policy, or one for each: the change of its updates is scaled
+    kl_target: Positive | Tuple[Positive] | Yoke | None = None
     temperature: Positive
     sampler: Literal["vllm"] | None = None  # trl only; None: transformers' `generate`, or the same tokens faster
     max_completion_tokens: Count
@@ -107,6 +114,11 @@ class Training(Declared):
                 self.gpus_per_node % self.tensor_parallel,
                 f"{self.tensor_parallel} does not divide the {self.gpus_per_node} GPUs of a node",
             ),
+            (
+                "kl_target",
+                isinstance(self.kl_target, tuple) and len(self.kl_target) < self.rollouts,
+                f"must have a value for each of {self.rollouts} rollouts, got {self.kl_target}",
+            ),
         ):
             if wrong:
                 raise KeyProblemError(key, problem)
@@ -134,6 +146,7 @@ class Spec(Declared):
     # Random stream of the run's sampling and selection. Two streams of a seed have the same base, prompts and order of
     # prompts, and differ by chance only.
     stream: Annotated[int, Field(ge=0)] = 0
+    yoke: str | None = None  # curve.csv of the run that `training.kl_target.yoke` names
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
@@ -160,6 +173,12 @@ class Spec(Declared):
     @classmethod
     def _sort(cls, checkpoints: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(sorted(set(checkpoints)))
+
+    @model_validator(mode="after")
+    def _check_yoke(self) -> Spec:
+        if isinstance(self.training.kl_target, Yoke) != (self.yoke is not None):
+            raise KeyProblemError("yoke", "goes with training.kl_target.yoke: set it to that run's curve.csv")
+        return self
 
     @model_validator(mode="after")
     def _check_checkpoints(self) -> Spec:

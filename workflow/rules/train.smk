@@ -131,6 +131,7 @@ rule train:
     input:
         base=lambda wc: PLAN.base(wc.model, int(wc.seed)) / "base.json",
         prompts=lambda wc: PLAN.prompts(planned_of(wc).run),
+        yoke=lambda wc: PLAN.yoke(planned_of(wc)) or [],
     output:
         run=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/run.json",
         curve=f"{RESULTS.root}/runs/{{model}}/{{method}}/seed{{seed}}/curve.csv",

@@ -83,6 +83,7 @@ class MethodTrainer(GRPOTrainer):
     def __init__(self, *, spec: Spec, recorder: "Recorder", prompts: list[dict[str, Any]], **trainer: Any):
         self.method, self.training_sizes, self.recorder = recorder.method, spec.training, recorder
         self.prompts, self.run_seed = prompts, rollouts.stream_seed(spec)
+        self.kl_targets = rollouts.kl_targets(spec)
         self.refill = rollouts.Refill(len(prompts), spec.seed, recorder.run.start.refill_position)
         self.placebo = None if spec.placebo is None else resolved(spec.placebo, "placebo")
         self.present = RolloutState()
@@ -294,7 +295,7 @@ class MethodTrainer(GRPOTrainer):
                 ]
         self._buffered_inputs = self.present.parts = buffer
         self.present.before = self._measured()
-        if t.kl_target is not None:
+        if self.kl_targets is not None:
             self.present.weights = movement.copies(self.model.parameters())
         self.recorder.rollout_seconds = (self.recorder.rollout_seconds or 0.0) + time.perf_counter() - began
         return buffer[self._step % len(buffer)]
@@ -408,25 +409,29 @@ class MethodTrainer(GRPOTrainer):
     def divergences(self) -> dict[str, float | None]:
         """Return how far the rollout's updates moved the policy, and how far it now is from the run's base."""
         kept, before = self.present.kept, self.present.before
+        # The recorder calls this at the rollout's end, when `rollout` is the next one's.
+        target = None if self.kl_targets is None else self.kl_targets[self.rollout - 1]
         if kept is None or before is None or len(kept) == 0:
-            return dict(movement.NOTHING_TRAINED)
+            found = dict(movement.NOTHING_TRAINED)
+            return found if target is None else found | movement.aim(target, 1.0, 0.0)
         rows = kept.take(slice(None, None, movement.SHARE))
-        groups = rows.group.repeat_interleave(rows.lengths)
-        if self.training_sizes.kl_target is not None:
-            self._move_by(self.training_sizes.kl_target, before, groups)
-        after = self._measured()
+        groups, after, scale = rows.group.repeat_interleave(rows.lengths), None, 1.0
+        if target is not None:
+
+            def kl() -> float:
+                nonlocal after
+                after = self._measured()
+                reached = movement.divergences(before, after, None, groups)["kl_step"]
+                return math.inf if reached is None else reached
+
+            # AdamW's moments stay those of the unscaled change.
+            scale = movement.move(list(self.model.parameters()), self.present.weights, kl, target)
+        if after is None:
+            after = self._measured()
         with movement.weights(list(self.model.parameters()), self.base):
             base = self._measured()
-        return movement.divergences(before, after, base, groups)
-
-    def _move_by(self, target: float, before: torch.Tensor, groups: torch.Tensor) -> None:
-        """Rescale the rollout's change of the weights so that its KL is `target`. AdamW's moments are unchanged."""
-
-        def kl() -> float:
-            reached = movement.divergences(before, self._measured(), None, groups)["kl_step"]
-            return math.inf if reached is None else reached
-
-        movement.move(list(self.model.parameters()), self.present.weights, kl, target)
+        found = movement.divergences(before, after, base, groups)
+        return found if target is None else found | movement.aim(target, scale, found["kl_step"])
 
     def get_decay_parameter_names(self, model: Any) -> list[str]:
         """Return all parameters, as in verl and in torch's AdamW; transformers leaves out biases and norms."""
