@@ -90,15 +90,19 @@ def _line(failure: ValidationError, model: type[BaseModel], where: str | Where, 
 
 
 def _is_tag(part: object) -> bool:
-    """Return whether pydantic added a path part for a union's member: `function-wrap[...]`, `Model`, `list[int]`."""
-    return isinstance(part, str) and ("[" in part or part in {"int", "float", "str", "none", "bool"})
+    """Return whether pydantic added a path part for a union's member: `constrained-float`, `list[int]`, `Yoke`."""
+    models = {model.__name__ for model in Declared.__subclasses__()}
+    kinds = {"int", "float", "str", "none", "bool"} | models
+    return isinstance(part, str) and ("[" in part or part.removeprefix("constrained-") in kinds)
 
 
 def _keys_at(declared: Any, path: list[Any]) -> list[str]:
     """Return the keys of the model declared at `path`; empty for any other type."""
     for part in (*path, None):
         while typing.get_origin(declared) in (Annotated, typing.Union, types.UnionType):
-            declared = next(each for each in typing.get_args(declared) if each is not types.NoneType)
+            members = [each for each in typing.get_args(declared) if each is not types.NoneType]
+            # of a union, the member that has keys
+            declared = next((each for each in members if hasattr(each, "model_fields")), members[0])
         is_model = isinstance(declared, type) and issubclass(declared, BaseModel)
         fields = {info.alias or name: info for name, info in declared.model_fields.items()} if is_model else {}
         if part is None:

@@ -47,6 +47,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # its name; the changes of a
         GPUS | {"method": BY_MICRO_BATCH, "gpus_per_node": 8},
         r"grpo.* divides by the tokens of a micro-batch, and 8 GPUs would split the minibatch; allowed: microbatch",
     ),
+    "a target with verl": (
+        {"trainer": "verl", "kl_target": [0.1, 0.2]},
+        r"training.kl_target: \(0.1, 0.2\): only trl scales a rollout's step; set null",
+    ),
+    "a target for one rollout of two": (
+        {"kl_target": [0.1]},
+        r"training.kl_target: must have a value for each of 2 rollouts, got \(0.1,\)",
+    ),
+    "a negative target": ({"kl_target": -0.1}, "training.kl_target: must be greater than 0, got -0.1"),
+    "a yoke without a curve": ({"kl_target": {"yoke": "tepo"}}, "yoke: goes with training.kl_target.yoke: set it to"),
+    "a misspelt yoke": ({"kl_target": {"yok": "tepo"}}, "training.kl_target.yok: unknown key; allowed: yoke"),
     "a placebo": (
         {"trainer": "verl", "placebo": "evals.placebo:coin"},
         r"spec: placebo: 'evals\.placebo:coin': the verl adapter trains on true",

@@ -22,6 +22,7 @@ from core.files import read_growing_csv, read_json
 from core.provenance import ROOT, sha256_file
 from evals import placebo
 from methods.train import STOPPED
+from methods.training import movement
 from methods.training.curve import COLUMNS
 from tests.adapters import worlds
 from tests.adapters.conftest import LONGER, RARE, StopAfter
@@ -140,6 +141,44 @@ def test_a_rollout_moves_the_policy_by_the_target_also_when_resumed(train: Train
         moved = [float(row["kl_step"]) for row in numbers(out) if row["kl_step"]]
         assert len(moved) > 1
         assert moved == pytest.approx([0.01] * len(moved), rel=0.02)
+        assert [row["kl_missed"] for row in numbers(out) if row["kl_step"]] == ["0"] * len(moved)
+
+
+def test_a_run_follows_the_movement_of_another_and_its_own_bit_for_bit(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leader, itself, other, listed = (tmp_path / name for name in ("leader", "itself", "other", "listed"))
+    yoke = {"kl_target": {"yoke": "tepo"}, "yoke": str(leader / "curve.csv")}
+    assert train(leader, "tepo") == 0
+    assert train(itself, "tepo", **yoke) == 0
+    assert_same_but_aim(itself, leader)
+    assert train(other, "grpo", stop=StopAfter(2), **yoke) == STOPPED
+    assert train(other, "grpo", **yoke) == 0
+    wanted = [float(row["kl_step"]) for row in numbers(leader) if row["kl_step"]]
+    assert train(listed, "grpo", kl_target=wanted) == 0
+    assert_same(other, listed, 2)
+    rows = [row for row in numbers(other) if row["kl_step"]]
+    assert [float(row["kl_target"]) for row in rows] == wanted
+    assert [float(row["kl_step"]) for row in rows] == pytest.approx(wanted, rel=0.02)
+    assert [row["kl_scale"] for row in numbers(itself) if row["kl_scale"]] == ["1.0"] * len(wanted)
+    # Seconds of the leader do not count, its movement does.
+    curve = (leader / "curve.csv").read_text()
+    (leader / "curve.csv").write_text(re.sub(r",[^,\n]+,\n", ",99.5,\n", curve))
+    assert train(other, "grpo", **yoke) == 0
+    assert "finished already" in capsys.readouterr().out
+    (leader / "curve.csv").write_text(curve.replace(rows[0]["kl_target"], "0.02"))
+    assert train(other, "grpo", **yoke) == 0
+    assert "training again" in capsys.readouterr().out
+    (leader / "curve.csv").write_text("\n".join(curve.splitlines()[:5]) + "\n")
+    with pytest.raises(CorruptInputError, match=r"curve.csv: kl_step: is missing or not a number \(2\); a yoke needs"):
+        train(other, "grpo", **yoke)
+
+
+def assert_same_but_aim(one: Path, other: Path) -> None:
+    """Assert equal curves, apart from the columns of a target, and equal weights."""
+    aims = dict.fromkeys(movement.AIM)
+    assert [row | aims for row in numbers(one)] == [row | aims for row in numbers(other)]
+    assert weights(one, 2) == weights(other, 2)
 
 
 @slow

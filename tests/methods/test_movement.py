@@ -65,12 +65,35 @@ def test_the_multiple_reaches_the_target(power: float, scale: float, least: floa
             return math.inf
         return kl if kl > least else rounded
 
-    movement.move([parameter], [start], moved, 0.02)
+    size = movement.move([parameter], [start], moved, 0.02)
     assert moved() == pytest.approx(0.02, rel=movement.TOLERANCE)
+    assert float(parameter[0]) == pytest.approx(size)
 
 
 def test_of_sizes_that_all_miss_the_target_the_nearest_stays() -> None:
     parameter, start = torch.ones(2), torch.zeros(2)
-    movement.move([parameter], [start], lambda: 0.012 if float(parameter[0]) < 0.7 else 0.05, 0.02)
+    measured: list[float] = []
+
+    def stair() -> float:
+        measured.append(float(parameter[0]))
+        return 0.012 if measured[-1] < 0.7 else 0.05
+
+    size = movement.move([parameter], [start], stair, 0.02)
     assert 0 < float(parameter[0]) < 0.7
-    assert parameter[0] == parameter[1]
+    assert parameter[0] == parameter[1] == measured[-1]
+    assert len(measured) == movement.TRIES + 1
+    assert movement.aim(0.02, size, 0.012) == {"kl_target": 0.02, "kl_scale": size, "kl_missed": 1}
+    assert [movement.aim(0.02, 1.0, reached)["kl_missed"] for reached in (0.0191, 0.0209, None)] == [0, 0, 1]
+
+
+def test_a_change_that_meets_the_target_keeps_its_bits_and_a_target_of_zero_removes_it() -> None:
+    torch.manual_seed(0)
+    start = torch.randn(1000)
+    parameter = torch.randn(1000)
+    trained = parameter.clone()
+    assert not torch.equal(start + (trained - start), trained)  # the sum rounds
+    assert movement.move([parameter], [start], lambda: 0.0201, 0.02) == 1.0
+    assert torch.equal(parameter, trained)
+    assert movement.move([parameter], [start], lambda: 1.0, 0.0) == 0.0
+    assert torch.equal(parameter, start)
+    assert movement.move([parameter], [start], lambda: pytest.fail("nothing to measure"), 0.02) == 1.0

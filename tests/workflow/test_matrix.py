@@ -48,6 +48,33 @@ def test_a_question_about_methods_leaves_the_controls_out() -> None:
     assert {p.run.variant for p in other} == {None, "hot"}, "another setting is not a control"
 
 
+def test_a_run_that_another_follows_is_planned_with_it() -> None:
+    """It is that of the configured form of the method, as long as its follower, and not evaluated for it."""
+    variants = {
+        "as_kl": {"title": "", "training": {"kl_target": {"yoke": "kl_cov"}}},
+        "as_hot": {"title": "", "training": {"kl_target": {"yoke": "tepo@hot"}}},
+        "twice": {"title": "", "training": {"kl_target": {"yoke": "tepo@as_kl"}}},
+        "lost": {"title": "", "training": {"kl_target": {"yoke": "tepo@hit"}}},
+        "hot": {"title": "", "training": {"learning_rate": 2e-4}},
+    }
+    block = {"models": ["tiny_qwen2"], "methods": ["grpo"], "seeds": [3], "steps": [5]}
+
+    def planned(variant: str) -> list[matrix.Planned]:
+        return matrix.plan(CONFIGS["embedded"] | {"matrix": [block | {"variant": variant}], "variants": variants})
+
+    for variant, leader in (("as_kl", "kl_cov+fraction=0.01"), ("as_hot", "tepo@hot")):
+        follower, found = planned(variant)
+        assert (follower.run.method, found.run.method, found.run.seed) == (f"grpo@{variant}", leader, 3)
+        assert (follower.unevaluated, found.steps, found.unevaluated) == (frozenset(), (5,), {5})
+    with pytest.raises(ConfigError, match=r"variants.twice.training.kl_target.yoke: 'tepo@as_kl' follows another run"):
+        planned("twice")
+    with pytest.raises(ConfigError, match=r"unknown value 'hit'; allowed: .*; nearest: hot"):
+        planned("lost")
+    own = CONFIGS["embedded"]["training"] | {"kl_target": {"yoke": "tepo"}}
+    with pytest.raises(ConfigError, match=r"config: training.kl_target.yoke: 'tepo' follows another run itself"):
+        matrix.plan(CONFIGS["embedded"] | {"training": own})
+
+
 def test_the_papers_names_have_its_printed_values() -> None:
     planned = matrix.plan(CONFIGS["paper"])
     methods = {p.row: catalog.parse(p.run.method).params for p in planned}
