@@ -34,8 +34,8 @@ from evals.scores import MACRO, POOLED
 from evals.stats import MARGIN
 from evals.tree import Tree, open_or_kept
 from report import rows
-from report.frontier import of_sweep
 from report.markdown import bracketed, columns
+from report.sweep import of_sweep
 
 COMPARED = ("chosen", "own")
 CURVE = {"area": "area under the reward curve", "final": "final reward",

@@ -52,6 +52,11 @@ def bracketed(
     return number if low is None or high is None else f"{number} [{form(low)}, {form(high)}]"
 
 
+def ends(name: str, value: float | None, found: Any, seeds: Iterable[float] = ()) -> dict[str, Any]:
+    """Return the columns that `with_interval` reads. found: an estimate or comparison, for its interval."""
+    return {name: value, f"{name}_low": found.low, f"{name}_high": found.high, f"{name}_seeds": tuple(seeds)}
+
+
 def with_interval(row: Mapping[str, Any], name: str) -> str:
     """Return `name` of a row in percent with the interval from `name`_low and _high, or both values of `name`_seeds if
     there are two; – for None."""
